@@ -1,0 +1,232 @@
+"""The exception tree. Each error says what happened, what to type next, and keeps what had arrived.
+
+GeminorumError          .code .hint .result .exit_code .stderr .session_id .retryable
+├── SetupError          fix the machine, then try again; the message says what to type
+│   ├── CliNotFound     no Gemini CLI, or no Node to run it
+│   ├── CliTooOld       older than 0.11, which has no event stream
+│   ├── AuthError       no login, a wrong key, an account that is no longer served
+│   ├── TrustError      the CLI refuses an untrusted folder
+│   ├── ConfigError     a settings file that the CLI cannot read
+│   └── SandboxError    the sandbox that was asked for is not there
+├── InvalidOptions      also a ValueError; raised before anything starts
+│   └── InvalidPrompt   empty, or larger than the CLI reads
+├── Unsupported         this door cannot honour that setting; raised before anything starts
+├── RunFailed           the agent itself reported failure
+│   ├── ApiError        .status: what the Gemini API answered
+│   │   └── QuotaError  too many requests, or the day's quota is used up
+│   ├── NetworkError    the API could not be reached
+│   ├── InvalidAnswer   the model's answer was empty, blocked or broken
+│   ├── ContextOverflow the prompt is larger than the model's window
+│   ├── SessionLost     the session to resume is not there
+│   ├── TurnLimit       `max_turns` was reached
+│   ├── BudgetExceeded  `max_budget_usd` was reached
+│   └── ToolFailed      a tool error that ended the run (disk full)
+└── Incomplete          the run was cut short; what arrived is in `.result`
+    ├── RunTimeout      `timeout` passed
+    ├── StartTimeout    the program never said a word
+    ├── Interrupted     cancelled by the caller
+    ├── MissingResult   the program ended without its closing `result`
+    └── ProtocolError   the program printed something that is not the event stream
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    from geminorum.views.result import Result
+
+
+class GeminorumError(Exception):
+    """Base of every error that geminorum raises on purpose."""
+
+    code: ClassVar[str] = "ERROR"
+    default_hint: ClassVar[str | None] = None
+    default_retryable: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        hint: str | None = None,
+        result: Result | None = None,
+        exit_code: int | None = None,
+        stderr: str = "",
+        session_id: str | None = None,
+        retryable: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint if hint is not None else self.default_hint
+        self.result = result
+        self.exit_code = exit_code
+        self.stderr = stderr
+        self.session_id = session_id
+        self.retryable = self.default_retryable if retryable is None else retryable
+
+    def __str__(self) -> str:
+        return f"{self.message}\n  → {self.hint}" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call the class with the message alone and lose every keyword.
+        return _rebuild, (type(self), self.args), self.__dict__
+
+
+def _rebuild(kind: type[GeminorumError], args: tuple[Any, ...]) -> GeminorumError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    return error
+
+
+class SetupError(GeminorumError):
+    code = "SETUP"
+
+
+class CliNotFound(SetupError):
+    code = "CLI_NOT_FOUND"
+    default_hint = (
+        "install it with `npm install -g @google/gemini-cli`, or name it: Cli(executable=…)"
+    )
+
+
+class CliTooOld(SetupError):
+    code = "CLI_TOO_OLD"
+    default_hint = "update it with `npm install -g @google/gemini-cli@latest`"
+
+
+class AuthError(SetupError):
+    code = "AUTH"
+    default_hint = (
+        "set GEMINI_API_KEY (a key from https://aistudio.google.com/apikey), configure Vertex AI, "
+        "or run `gemini` once and log in"
+    )
+
+
+class TrustError(SetupError):
+    code = "TRUST"
+    default_hint = (
+        "leave Options(trust_workspace=None) to run without the folder's own settings, "
+        "or pass True to load them"
+    )
+
+
+class ConfigError(SetupError):
+    code = "CONFIG"
+    default_hint = "mend the settings file that the message names"
+
+
+class SandboxError(SetupError):
+    code = "SANDBOX"
+    default_hint = "install the sandbox program that the message names, or unset GEMINI_SANDBOX"
+
+
+class InvalidOptions(GeminorumError, ValueError):
+    code = "INVALID_OPTIONS"
+
+
+class InvalidPrompt(InvalidOptions):
+    code = "INPUT"
+
+
+class Unsupported(GeminorumError):
+    code = "UNSUPPORTED"
+
+
+class RunFailed(GeminorumError):
+    code = "RUN_FAILED"
+
+
+class ApiError(RunFailed):
+    """What the Gemini API answered; `.status` is the HTTP status, None where it was not told."""
+
+    code = "API"
+
+    def __init__(self, message: str = "", *, status: int | None = None, **rest: Any) -> None:
+        super().__init__(message, **rest)
+        self.status = status
+
+
+class QuotaError(ApiError):
+    code = "QUOTA"
+    default_retryable = True
+    default_hint = "wait and try again, choose another model, or raise the quota of the key"
+
+
+class NetworkError(RunFailed):
+    code = "NETWORK"
+    default_retryable = True
+    default_hint = "check the connection, HTTPS_PROXY and GOOGLE_GEMINI_BASE_URL"
+
+
+class InvalidAnswer(RunFailed):
+    code = "INVALID_ANSWER"
+    default_retryable = True
+    default_hint = "ask again, or put the question in other words"
+
+
+class ContextOverflow(RunFailed):
+    code = "CONTEXT_OVERFLOW"
+    default_hint = "shorten the prompt, or let the agent read the material from files"
+
+
+class SessionLost(RunFailed):
+    code = "SESSION_LOST"
+    default_hint = "start afresh without `resume`; sessions belong to the folder they began in"
+
+
+class TurnLimit(RunFailed):
+    code = "TURN_LIMIT"
+    default_hint = "raise Options(max_turns=…), or resume the session to go on"
+
+
+class BudgetExceeded(RunFailed):
+    code = "BUDGET"
+    default_hint = "raise Options(max_budget_usd=…), or resume the session to go on"
+
+
+class ToolFailed(RunFailed):
+    code = "TOOL_FAILED"
+    default_hint = "read the message: a full disk is the usual cause"
+
+
+class Incomplete(GeminorumError):
+    code = "INCOMPLETE"
+    default_retryable = True
+
+
+class RunTimeout(Incomplete):
+    code = "TIMEOUT"
+    default_hint = "raise Options(timeout=…); what arrived is in .result"
+
+
+class StartTimeout(Incomplete):
+    code = "START_TIMEOUT"
+    default_hint = "see .stderr; a slow machine needs Cli(start_timeout=…), None waits for ever"
+
+
+class Interrupted(Incomplete):
+    code = "INTERRUPTED"
+    default_retryable = False
+
+
+class MissingResult(Incomplete):
+    code = "MISSING_RESULT"
+    default_hint = "the program ended early; .stderr may say why, what arrived is in .result"
+
+
+class ProtocolError(Incomplete):
+    code = "PROTOCOL"
+    default_retryable = False
+    default_hint = "is this the Gemini CLI? Its output was not the event stream; see .stderr"
+
+
+def class_for(code: str | None) -> type[GeminorumError]:
+    """The exception that stands for an `Error` event's code; RunFailed for codes we do not own."""
+    return _BY_CODE.get(code or "", RunFailed)
+
+
+def _family(kind: type[GeminorumError]) -> list[type[GeminorumError]]:
+    return [kind, *(name for child in kind.__subclasses__() for name in _family(child))]
+
+
+_BY_CODE = {kind.code: kind for kind in _family(GeminorumError)}
