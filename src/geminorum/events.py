@@ -1,0 +1,227 @@
+"""The vocabulary: everything an agent can say, as frozen values that turn to JSON and back.
+
+`encode` and `decode` are inverse. A consumer matches on the classes, or on `.type`; it should pass
+over events it does not know, because newer versions may add some.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import msgspec
+
+Status: TypeAlias = Literal["success", "error", "interrupted", "max_turns", "max_budget"]
+
+
+class Tokens(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """What one model consumed."""
+
+    input: int = 0
+    """Tokens read, those from the cache included."""
+    output: int = 0
+    """Tokens of the visible answer."""
+    cached: int = 0
+    """The part of `input` that came from the cache."""
+    thoughts: int = 0
+    """Tokens of thinking; billed as output."""
+    tool: int = 0
+    """Tokens of built-in tools' results; billed as input."""
+    total: int = 0
+
+
+class Usage(Tokens, frozen=True, repr_omit_defaults=True):
+    """What a run consumed: the sum, and each model's share."""
+
+    by_model: dict[str, Tokens] = {}
+    tool_calls: int = 0
+    exact: bool = False
+    """False where thoughts and tool tokens were told only as one sum; they stand in `thoughts`."""
+
+
+class ModelCost(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """One model's share of a bill: tokens times price, in US dollars."""
+
+    usd: Decimal
+    tokens: Tokens
+    note: str = ""
+
+
+class Cost(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """What a run cost. There is no Cost, rather than a Cost of zero, where it cannot be known."""
+
+    usd: Decimal
+    by_model: dict[str, ModelCost] = {}
+    exact: bool = False
+
+    def explain(self) -> str:
+        """The arithmetic, one line a model, then the sum."""
+        rows = [f"{name}: {share.note} = ${share.usd}" for name, share in self.by_model.items()]
+        kind = "exact" if self.exact else "estimate"
+        return "\n".join([*rows, f"total: ${self.usd} ({kind})"])
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    # gc=False below: events hold plain JSON values, which cannot form cycles, so the garbage
+    # collector has nothing to find in them. It halves the cost of a long stream.
+    agent: str = "gemini"
+    timestamp: int = 0
+    """Milliseconds since 1970."""
+    session_id: str | None = None
+    frame: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    """The line it was read from, to the letter; unset for an event of our own making."""
+
+    _hidden: ClassVar[frozenset[str]] = frozenset({"agent", "timestamp", "session_id", "frame"})
+
+    @property
+    def type(self) -> str:
+        """The event's name on the wire: "text_delta", "tool_use" …"""
+        return str(self.__struct_config__.tag)
+
+    @property
+    def raw(self) -> Any:
+        """The frame as plain data, None where there was none."""
+        return None if self.frame is msgspec.UNSET else msgspec.json.decode(self.frame)
+
+    def __repr__(self) -> str:
+        shown = (
+            f"{name}={value!r}"
+            for name in self.__struct_fields__
+            if name not in self._hidden and (value := getattr(self, name)) is not None
+        )
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+class Init(_Event, frozen=True, gc=False, tag="init"):
+    """The run has begun. `session_id` is what `resume` takes later."""
+
+    _hidden: ClassVar[frozenset[str]] = frozenset({"agent", "timestamp", "frame"})
+
+    model: str | None = None
+    """What was asked for; "auto" says nothing about the model that answered."""
+    cwd: str | None = None
+    tools: list[str] | None = None
+    """None: not told."""
+
+
+class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
+    """A piece of an answer, as it is written."""
+
+    text: str
+
+
+class Text(_Event, frozen=True, gc=False, tag="text"):
+    """A whole assistant message; the deltas that made it came before."""
+
+    text: str
+
+
+class Thinking(_Event, frozen=True, gc=False, tag="thinking"):
+    """What the model thought, where the door tells."""
+
+    text: str
+
+
+class ToolUse(_Event, frozen=True, gc=False, tag="tool_use"):
+    """The agent asks for a tool."""
+
+    name: str
+    id: str | None = None
+    input: dict[str, Any] = {}
+
+
+class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
+    """What a tool gave back."""
+
+    id: str | None = None
+    name: str | None = None
+    """Joined from the ToolUse with the same id: the CLI does not repeat it."""
+    status: Literal["success", "error", "denied"] = "success"
+    output: Any = None
+    """What a person would be shown; the error's text where a tool failed without output."""
+    error_type: str | None = None
+    duration: float | None = None
+    """Seconds, where told."""
+
+
+class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request"):
+    """The agent wants to use a tool and somebody has to say yes or no."""
+
+    name: str
+    id: str | None = None
+    input: dict[str, Any] = {}
+    reason: str | None = None
+    decision: Literal["allow", "allow_always", "deny"] | None = None
+
+
+class Error(_Event, frozen=True, gc=False, tag="error"):
+    """Something went wrong. The run goes on where `recoverable`, else a failed Done follows."""
+
+    message: str
+    code: str | None = None
+    recoverable: bool = False
+    hint: str | None = None
+    """What to type next."""
+
+
+class UserMessage(_Event, frozen=True, gc=False, tag="user_message"):
+    """The prompt, echoed. Never agent text."""
+
+    text: str
+
+
+class Unknown(_Event, frozen=True, gc=False, tag="unknown"):
+    """A frame this version has no word for, whole in `.frame` and `.raw`."""
+
+    kind: str | None = None
+    """What the frame called itself."""
+
+
+class Done(_Event, frozen=True, gc=False, tag="done"):
+    """Always the last event, and always exactly one."""
+
+    status: Status
+    usage: Usage | None = None
+    """None: nothing was reported."""
+    cost: Cost | None = None
+    """None: it cannot be known. Not the same as nothing to pay."""
+    duration: float = 0.0
+    """Seconds, by our own clock."""
+    resume: str | None = None
+    """The session to go on with."""
+    exit_code: int | None = None
+
+
+Event: TypeAlias = (
+    Init
+    | TextDelta
+    | Text
+    | Thinking
+    | ToolUse
+    | ToolResult
+    | PermissionRequest
+    | Error
+    | Done
+    | UserMessage
+    | Unknown
+)
+
+_encoder = msgspec.json.Encoder()
+_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+
+
+def encode(event: Event) -> bytes:
+    """One line of JSON, without its newline."""
+    return _encoder.encode(event)
+
+
+def decode(line: bytes | str) -> Event:
+    """The event that `encode` made the line from."""
+    return _decoder.decode(line)
+
+
+def total_of(shares: Iterable[Tokens]) -> Tokens:
+    """The sum over several models or requests."""
+    columns = zip(*map(msgspec.structs.astuple, shares), strict=True)
+    return Tokens(*map(sum, columns))

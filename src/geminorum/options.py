@@ -1,0 +1,113 @@
+"""Options: what means the same on every door, checked before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from geminorum.errors import InvalidOptions
+
+Approval: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
+_SESSION = re.compile(r"[A-Za-z0-9_-]+")
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The settings of a run. A door that cannot honour one raises Unsupported before it starts."""
+
+    cwd: str | os.PathLike[str] | None = None
+    """The folder the agent works in; None: the current one."""
+    model: str | None = None
+    """A name or an alias ("flash"); None: what the user's own settings say."""
+    approval: Approval | None = None
+    """What may happen unasked. None leaves the CLI's default, which is to read only."""
+    policy: Any = None
+    allowed_tools: tuple[str, ...] | None = None
+    disallowed_tools: tuple[str, ...] = ()
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    timeout: float | None = None
+    """Seconds for the whole run; None: no limit."""
+    resume: str | None = None
+    """The id of the session to go on with, or "latest"."""
+    session_id: str | None = None
+    """The id that a new session shall have."""
+    env: Mapping[str, str] = {}
+    """Variables for the agent, on top of this process's own."""
+    include_directories: tuple[str | os.PathLike[str], ...] = ()
+    system_prompt: str | None = None
+    replace_system_prompt: bool = False
+    effort: str | None = None
+    output_schema: Any = None
+    trust_workspace: bool | None = None
+    """None: run without the folder's own settings. True: load them. False: leave it to the CLI."""
+    home: str | os.PathLike[str] | None = None
+    """None: an overlay of the user's own home. A path: that home instead, isolated."""
+    literal: bool = True
+    """`/` and `@` in the prompt are text. False lets the CLI run commands and read files."""
+
+    def __post_init__(self) -> None:
+        for problem in _problems(self):
+            raise InvalidOptions(problem)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Options:
+        """Options from plain data: strings for paths, camelCase accepted, nearest key suggested."""
+        known: dict[str, Any] = {}
+        for key, value in data.items():
+            name = _SNAKE.sub("_", key).lower()
+            if name in cls.__struct_fields__:
+                known[name] = value
+            else:
+                warnings.warn(_unknown_key(key, cls.__struct_fields__), stacklevel=2)
+        try:
+            return msgspec.convert(known, cls, dec_hook=_path)
+        except msgspec.ValidationError as error:
+            raise InvalidOptions(_explained(error, known)) from error
+
+    def changed(self, **values: Any) -> Options:
+        """A copy with some values replaced."""
+        return msgspec.structs.replace(self, **values)
+
+
+_SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _problems(options: Options) -> list[str]:
+    found = []
+    for name in ("timeout", "max_turns", "max_budget_usd"):
+        value = getattr(options, name)
+        if value is not None and not value > 0:
+            found.append(f"{name} must be greater than 0, not {value!r}; None means no limit")
+    if options.approval not in (None, "default", "auto_edit", "yolo", "plan"):
+        found.append(f"approval must be default, auto_edit, yolo or plan, not {options.approval!r}")
+    for name in ("resume", "session_id"):
+        value = getattr(options, name)
+        if value is not None and not _SESSION.fullmatch(value):
+            found.append(f"{name} may hold letters, digits, - and _ only, not {value!r}")
+    if options.resume and options.session_id:
+        found.append("resume and session_id exclude each other: a resumed session keeps its id")
+    return found
+
+
+def _path(kind: Any, value: Any) -> Any:
+    if isinstance(value, str) and isinstance(kind, type) and issubclass(Path, kind):
+        return Path(value)
+    raise TypeError(f"expected {kind}, not {value!r}")
+
+
+def _unknown_key(key: str, names: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(key, names, n=1)
+    return f"unknown option {key!r} is ignored" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _explained(error: msgspec.ValidationError, data: Mapping[str, Any]) -> str:
+    message, _, where = str(error).partition(" - at `$.")
+    key = re.split(r"[`.\[]", where)[0]
+    return f"{key}={data.get(key)!r}: {message}" if key else message

@@ -1,0 +1,134 @@
+"""Odd lines in today's words: broken encodings, older schemas, other tools' recordings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+Data: TypeAlias = dict[str, Any]
+
+_ALIASES: Mapping[str, tuple[str, ...]] = {
+    "session_id": ("sessionId", "threadId", "thread_id"),
+    "tool_name": ("toolName", "name"),
+    "tool_id": ("toolUseId", "tool_use_id", "toolCallId", "callId", "id"),
+    "parameters": ("input", "args", "arguments"),
+    "output": ("response", "content"),
+    "duration_ms": ("durationMs",),
+    "error": ("errorMessage",),
+}
+_FIELDS: Mapping[str, tuple[str, ...]] = {
+    "init": ("session_id",),
+    "tool_use": ("tool_name", "tool_id", "parameters"),
+    "tool_result": ("tool_name", "tool_id", "output", "duration_ms"),
+    "result": ("session_id", "error"),
+}
+
+
+def mended(line: bytes) -> tuple[Any, bytes]:
+    """The line's data, and the line as it can be kept; ValueError where it is not JSON at all.
+
+    Bytes that are not UTF-8, and half surrogate pairs, become U+FFFD: one bad character must not
+    cost the message it stands in.
+    """
+    try:
+        return msgspec.json.decode(line), line
+    except msgspec.DecodeError:
+        data = json.loads(line.decode("utf-8", "replace"))
+    text = json.dumps(data, ensure_ascii=False)
+    clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    return msgspec.json.decode(clean), clean
+
+
+def in_todays_words(data: Data) -> list[Data]:
+    """The frames that today's CLI would have printed; none where nobody knows such a frame."""
+    kind = data.get("type")
+    translate = _TRANSLATIONS.get(kind) if isinstance(kind, str) else None
+    return [] if translate is None else [translate(data)]
+
+
+def _renamed(data: Data) -> Data:
+    frame = dict(data)
+    for field in _FIELDS.get(str(data.get("type")), ()):
+        names = (field, *_ALIASES[field])
+        found = next((frame[name] for name in names if frame.get(name) is not None), None)
+        frame[field] = found
+    return frame
+
+
+def _init(data: Data) -> Data:
+    return _renamed({**data, "type": "init"})
+
+
+def _message(data: Data) -> Data:
+    return {**data, "type": "message", "content": _plain(data.get("content"))}
+
+
+def _legacy_message(data: Data) -> Data:
+    message = data.get("message")
+    body = message.get("content") if isinstance(message, dict) else message
+    return {"type": "message", "role": data["type"], "content": _plain(body)}
+
+
+def _tool_use(data: Data) -> Data:
+    return _renamed({**data, **_inner(data, "functionCall")})
+
+
+def _tool_result(data: Data) -> Data:
+    return _renamed({**data, **_inner(data, "functionResponse")})
+
+
+def _inner(data: Data, key: str) -> Data:
+    """The parts of a call that some versions wrap in `functionCall`, or that in `value`."""
+    wrapper = data.get("value")
+    holder = wrapper if isinstance(wrapper, dict) else data
+    inner = holder.get(key)
+    return inner if isinstance(inner, dict) else {}
+
+
+def _error(data: Data) -> Data:
+    return {**data, "message": told(data) or json.dumps(data, ensure_ascii=False)}
+
+
+def _result(data: Data) -> Data:
+    frame = _renamed(data)
+    frame["status"] = data.get("status") or data.get("subtype") or "unknown"
+    if not isinstance(frame["error"], str | dict):
+        frame["error"] = None
+    return frame
+
+
+def told(data: Any) -> str | None:
+    """The message inside an error, however deep it is wrapped."""
+    if isinstance(data, str):
+        return data or None
+    if isinstance(data, dict):
+        found = (told(data.get(key)) for key in ("message", "error", "errorMessage", "detail"))
+        return next((text for text in found if text), None)
+    return None
+
+
+def _plain(content: Any) -> str:
+    """Text from a string, a part, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, dict):
+        return _plain(content.get("text") or content.get("content"))
+    if isinstance(content, list):
+        return "\n\n".join(text for text in map(_plain, content) if text)
+    return ""
+
+
+_TRANSLATIONS: Mapping[str, Callable[[Data], Data]] = {
+    "init": _init,
+    "system": _init,
+    "message": _message,
+    "assistant": _legacy_message,
+    "user": _legacy_message,
+    "tool_use": _tool_use,
+    "tool_result": _tool_result,
+    "error": _error,
+    "result": _result,
+}

@@ -1,0 +1,248 @@
+"""How a run ended: what the CLI said, how its process ended and what we did, to one status.
+
+The order holds: our own cancel or time limit, then the turn limit, then the `result`, then the
+exit code. What the model wrote is never looked at: it may speak of quotas and logins all it likes.
+"""
+
+from __future__ import annotations
+
+import re
+import signal
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from geminorum import errors
+from geminorum.events import Error, Status
+from geminorum.wire.dialects import told
+from geminorum.wire.stream_json import ResultFrame, StreamDecoder
+
+Stop: TypeAlias = Literal["cancel", "timeout", "start_timeout"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the process ended, and whether we had a hand in it."""
+
+    exit_code: int | None
+    """Negative: killed by that signal. None: it could not be learned."""
+    stderr: str = ""
+    stop: Stop | None = None
+    limit: float | None = None
+    """The seconds that a time limit allowed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    status: Status
+    error: Error | None = None
+
+
+STATUS_OF_EXIT: dict[int, Status] = {0: "success", 53: "max_turns", 130: "interrupted"}
+
+_KINDS_OF_EXIT: dict[int, type[errors.GeminorumError]] = {
+    41: errors.AuthError,
+    42: errors.InvalidPrompt,
+    44: errors.SandboxError,
+    52: errors.ConfigError,
+    54: errors.ToolFailed,
+    55: errors.TrustError,
+}
+_SUCCESS = frozenset({"success", "completed", "ok"})
+_TURN_LIMIT = frozenset({"max_turns", "maxturns", "turn_limit", "max_turns_exhausted"})
+_INTERRUPTED = frozenset({"interrupted", "cancelled", "canceled", "aborted"})
+_BUDGET = frozenset({"max_budget", "max_budget_usd", "budget"})
+
+# Only for text that the CLI itself wrote. Each is a whole phrase of it: a bare "auth" would also
+# match "author".
+_PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
+    (
+        errors.SessionLost,
+        re.compile(
+            r"Error resuming session|unknown session|session \S+ not found"
+            r"|checkpoint \S+ not found",
+            re.I,
+        ),
+    ),
+    (
+        errors.ContextOverflow,
+        re.compile(
+            r"input token count exceeds|Context window will overflow"
+            r"|exceeds the maximum number of tokens",
+            re.I,
+        ),
+    ),
+    (
+        errors.AuthError,
+        re.compile(
+            r"Invalid auth method|set an Auth method|FatalAuthenticationError|IneligibleTierError"
+            r"|API key not valid|API_KEY_INVALID|\bUNAUTHENTICATED\b"
+            r"|must specify the GEMINI_API_KEY|Error authenticating",
+        ),
+    ),
+    (
+        errors.QuotaError,
+        re.compile(
+            r"\bRESOURCE_EXHAUSTED\b|exceeded your current quota|exhausted your .{0,20}quota"
+        ),
+    ),
+    (
+        errors.NetworkError,
+        re.compile(
+            r"getaddrinfo|\bENOTFOUND\b|\bEAI_AGAIN\b|\bECONNREFUSED\b|\bECONNRESET\b|\bETIMEDOUT\b"
+            r"|fetch failed"
+        ),
+    ),
+)
+_API_CODE = re.compile(r'"code":\s*(\d{3})\b')
+_SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_NOISE = re.compile(
+    r"^(?:Ripgrep is not available|\[STARTUP\]|YOLO mode is enabled|Warning: (?:256-color|True)"
+    r"|Error executing tool|Full report available at|\s+at )"
+)
+
+
+def status_of_exit(exit_code: int) -> Status:
+    """The bare exit-code table, for a program that left nothing else to judge by."""
+    return STATUS_OF_EXIT.get(exit_code, "error")
+
+
+def judge(seen: StreamDecoder, ending: Ending) -> Verdict:
+    """What became of the run."""
+    if ending.stop is not None:
+        return _stopped(ending)
+    if _turn_limited(seen.result, ending.exit_code):
+        return Verdict("max_turns")
+    if seen.result is not None:
+        return _by_result(seen, seen.result, ending)
+    return _by_exit(seen, ending)
+
+
+def cause_of(text: str) -> type[errors.GeminorumError] | None:
+    """The kind of failure that a message of the CLI speaks of."""
+    return next((kind for kind, phrase in _PHRASES if phrase.search(text)), None)
+
+
+def last_words(stderr: str) -> str:
+    """The part of stderr that says why, without colours and everyday noise."""
+    lines = (line.rstrip() for line in _ANSI.sub("", stderr).split("\n"))
+    return "\n".join(line for line in lines if line and not _NOISE.match(line))
+
+
+def _stopped(ending: Ending) -> Verdict:
+    match ending.stop:
+        case "timeout":
+            text = f"timed out after {ending.limit:g} s" if ending.limit else "timed out"
+            return _failed(errors.RunTimeout, text)
+        case "start_timeout":
+            text = f"not a word from the program in {ending.limit or 0:g} s"
+            return _failed(errors.StartTimeout, _with_reason(text, ending.stderr))
+        case _:
+            return Verdict("interrupted")
+
+
+def _turn_limited(result: ResultFrame | None, exit_code: int | None) -> bool:
+    if exit_code == 53:
+        return True
+    if result is None:
+        return False
+    kind = result.error.get("type") if isinstance(result.error, dict) else None
+    return kind == "FatalTurnLimitedError" or result.status in _TURN_LIMIT
+
+
+def _by_result(seen: StreamDecoder, result: ResultFrame, ending: Ending) -> Verdict:
+    if result.status in _INTERRUPTED or _was_cancelled(result):
+        return Verdict("interrupted")
+    if result.status in _BUDGET:
+        return Verdict("max_budget")
+    if result.status not in _SUCCESS:
+        return _reported_failure(seen, result, ending)
+    if seen.failed_after_result and seen.failure is not None:
+        return Verdict("error")
+    if _overflowed(seen, result):
+        text = "the CLI reported an empty success: the prompt is larger than the model's window"
+        return _failed(errors.ContextOverflow, text)
+    return Verdict("success")
+
+
+def _was_cancelled(result: ResultFrame) -> bool:
+    return isinstance(result.error, dict) and result.error.get("type") == "FatalCancellationError"
+
+
+def _overflowed(seen: StreamDecoder, result: ResultFrame) -> bool:
+    # `models` was added in 0.40; without it an empty answer says nothing.
+    models = result.stats.models if result.stats else None
+    return models == {} and not seen.answered and seen.failure is None
+
+
+def _reported_failure(seen: StreamDecoder, result: ResultFrame, ending: Ending) -> Verdict:
+    message = told(result.error)
+    if message is None and seen.failure is not None:
+        # The cause was told in an error event before, which stands in the stream already.
+        return Verdict("error")
+    if message is None:
+        raw = seen.result_line.decode("utf-8", "replace")
+        return _failed(errors.RunFailed, f"Gemini result error: {raw}")
+    code = result.error.get("code") if isinstance(result.error, dict) else None
+    if isinstance(code, str):
+        return Verdict("error", Error(message, code))
+    return _failed(_cause(message, ending.exit_code), message)
+
+
+def _cause(message: str, exit_code: int | None) -> type[errors.GeminorumError]:
+    status = http_status(message, exit_code)
+    if status == 429:
+        return errors.QuotaError
+    if status in (401, 403):
+        return errors.AuthError
+    kind = _KINDS_OF_EXIT.get(exit_code or 0) or cause_of(message)
+    if kind is None:
+        return errors.ApiError if status else errors.RunFailed
+    return kind
+
+
+def http_status(message: str, exit_code: int | None) -> int | None:
+    """The API's HTTP status, told by the message or, mod 256, by the exit code."""
+    if found := _API_CODE.search(message):
+        return int(found[1])
+    # 400 … 511 leave as 144 … 255; 143 and below are the shell's signal codes and the CLI's own.
+    return exit_code + 256 if exit_code is not None and 144 <= exit_code <= 255 else None
+
+
+def _by_exit(seen: StreamDecoder, ending: Ending) -> Verdict:
+    code, why = ending.exit_code, last_words(ending.stderr)
+    if code == 130:
+        return Verdict("interrupted")
+    if code == 42 and _SESSION_TAKEN.search(why):
+        return _failed(errors.InvalidOptions, why, hint="pass another session_id, or resume it")
+    kind = _KINDS_OF_EXIT.get(code or 0)
+    if kind is errors.InvalidPrompt or (kind is None and code not in (None, 0)):
+        kind = cause_of(why) or kind
+    if kind is not None:
+        return _failed(kind, why or f"the CLI exited with {code}")
+    if seen.garbage and not seen.frames:
+        return _failed(errors.ProtocolError, f"{seen.garbage} line(s), none of them an event")
+    return _failed(errors.MissingResult, _with_reason(_exit_text(code), why), recoverable=True)
+
+
+def _exit_text(exit_code: int | None) -> str:
+    if exit_code is not None and exit_code < 0:
+        known = {int(number): number.name for number in signal.Signals}
+        return f"killed by {known.get(-exit_code, f'signal {-exit_code}')} before its result"
+    return f"exited with code {exit_code} and without a result"
+
+
+def _with_reason(text: str, stderr: str) -> str:
+    why = last_words(stderr).strip()
+    return f"{text}: {why.splitlines()[-1]}" if why else text
+
+
+def _failed(
+    kind: type[errors.GeminorumError],
+    message: str,
+    *,
+    recoverable: bool = False,
+    hint: str | None = None,
+) -> Verdict:
+    error = Error(message, kind.code, recoverable, hint or kind.default_hint)
+    return Verdict("error", error)
