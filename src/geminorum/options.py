@@ -7,12 +7,17 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
 from geminorum.errors import InvalidOptions
+
+if TYPE_CHECKING:
+    StrPath: TypeAlias = str | os.PathLike[str]
+else:
+    # msgspec has no unions with classes of others; plain data holds strings anyway.
+    StrPath = str
 
 Approval: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
 _SESSION = re.compile(r"[A-Za-z0-9_-]+")
@@ -21,7 +26,7 @@ _SESSION = re.compile(r"[A-Za-z0-9_-]+")
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The settings of a run. A door that cannot honour one raises Unsupported before it starts."""
 
-    cwd: str | os.PathLike[str] | None = None
+    cwd: StrPath | None = None
     """The folder the agent works in; None: the current one."""
     model: str | None = None
     """A name or an alias ("flash"); None: what the user's own settings say."""
@@ -40,14 +45,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The id that a new session shall have."""
     env: Mapping[str, str] = {}
     """Variables for the agent, on top of this process's own."""
-    include_directories: tuple[str | os.PathLike[str], ...] = ()
+    include_directories: tuple[StrPath, ...] = ()
     system_prompt: str | None = None
     replace_system_prompt: bool = False
     effort: str | None = None
     output_schema: Any = None
     trust_workspace: bool | None = None
     """None: run without the folder's own settings. True: load them. False: leave it to the CLI."""
-    home: str | os.PathLike[str] | None = None
+    home: StrPath | None = None
     """None: an overlay of the user's own home. A path: that home instead, isolated."""
     literal: bool = True
     """`/` and `@` in the prompt are text. False lets the CLI run commands and read files."""
@@ -63,11 +68,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for key, value in data.items():
             name = _SNAKE.sub("_", key).lower()
             if name in cls.__struct_fields__:
-                known[name] = value
+                known[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
             else:
                 warnings.warn(_unknown_key(key, cls.__struct_fields__), stacklevel=2)
         try:
-            return msgspec.convert(known, cls, dec_hook=_path)
+            return msgspec.convert(known, cls)
         except msgspec.ValidationError as error:
             raise InvalidOptions(_explained(error, known)) from error
 
@@ -94,12 +99,6 @@ def _problems(options: Options) -> list[str]:
     if options.resume and options.session_id:
         found.append("resume and session_id exclude each other: a resumed session keeps its id")
     return found
-
-
-def _path(kind: Any, value: Any) -> Any:
-    if isinstance(value, str) and isinstance(kind, type) and issubclass(Path, kind):
-        return Path(value)
-    raise TypeError(f"expected {kind}, not {value!r}")
 
 
 def _unknown_key(key: str, names: tuple[str, ...]) -> str:

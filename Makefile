@@ -1,0 +1,60 @@
+# `make demo` and `make test` need Python >= 3.11, make and git; the rest is fetched into this folder.
+
+PYTHON ?= python3
+BIN := .venv/bin
+CLI := .gemini-cli
+
+# The CLI needs Node 20 and starts faster from 22 on. Where there is none, it comes from PyPI.
+NODE_IS_FINE := $(shell node -p 'parseInt(process.versions.node) >= 22' 2>/dev/null)
+EXTRAS := api$(if $(filter true,$(NODE_IS_FINE)),,+node)
+
+# Stamps, so that a second call starts at once. The extras are part of the name: a machine that
+# loses its Node installs again.
+VENV := .venv/.made
+PACKAGE := .venv/.installed-$(EXTRAS)
+GEMINI := $(CLI)/node_modules/.installed
+
+.PHONY: help demo test lint types bench clean
+
+help:  ## this list
+	@awk -F ':.*## *' '/^[a-z]+:.*##/ { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(PACKAGE) $(GEMINI)  ## a tour without an account: every door against a stand-in for the API
+	@$(BIN)/python examples/demo.py
+
+test: lint types $(GEMINI)  ## lint, types and the whole test suite
+	$(BIN)/python -m pytest -n 2
+
+lint: $(PACKAGE)  ## ruff: rules and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(PACKAGE)  ## mypy, strict
+	$(BIN)/mypy
+
+bench: $(PACKAGE) $(GEMINI)  ## the measurements
+	$(BIN)/python -m benchmarks
+
+clean:  ## forget everything that was fetched or built
+	rm -rf .venv $(CLI) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+
+$(VENV):
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo 'geminorum needs Python 3.11 or newer, and `$(PYTHON)` is not.'; \
+	  echo 'Name another one: make $(or $(MAKECMDGOALS),demo) PYTHON=python3.12'; exit 1; } >&2
+	@echo 'Creating .venv …'
+	@$(PYTHON) -m venv .venv
+	@# The pip that comes with Python 3.11 knows no dependency groups.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@touch $@
+
+$(PACKAGE): $(VENV) pyproject.toml
+	@echo 'Installing geminorum[$(subst +,$(comma),$(EXTRAS))] and its tools into .venv …'
+	@$(BIN)/python -m pip install --quiet --group dev --editable '.[$(subst +,$(comma),$(EXTRAS))]'
+	@touch $@
+
+$(GEMINI): src/geminorum/install.py | $(PACKAGE)
+	@$(BIN)/python -m geminorum.install --into $(CLI)
+	@touch $@
+
+comma := ,

@@ -1,0 +1,202 @@
+"""run(), ask() and connect(): a prompt through a door, as a stream of events and a result."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from types import TracebackType
+
+from geminorum.errors import GeminorumError
+from geminorum.events import Event
+from geminorum.options import Options
+from geminorum.transports import Conversation, Transport, Turn
+from geminorum.views.result import Result, ResultFold
+
+
+def run(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Run:
+    """The prompt in flight: iterate it for events, then read its `.result`.
+
+        async with run("Fix the failing test") as live:
+            async for event in live:
+                ...
+
+    Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
+    """
+    return Run(_OneTurn(prompt, options, via), (options or Options()).timeout)
+
+
+async def ask(
+    prompt: str, options: Options | None = None, *, via: Transport | None = None
+) -> Result:
+    """The result of a prompt, or an exception that carries it."""
+    return await _finished(run(prompt, options, via=via))
+
+
+def connect(options: Options | None = None, *, via: Transport | None = None) -> Chat:
+    """A conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`."""
+    return Chat(options or Options(), via or _default_door())
+
+
+class Run:
+    """A prompt in flight, and afterwards its result."""
+
+    def __init__(self, turn: AbstractAsyncContextManager[Turn], timeout: float | None) -> None:
+        self._block = turn
+        self._timeout = timeout
+        self._turn: Turn | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._expiry: asyncio.Task[None] | None = None
+        self._waiting: deque[Event] = deque()
+        self._fold = ResultFold()
+        self._stderr = ""
+
+    @property
+    def result(self) -> Result:
+        """What the run came to; while it runs and after any ending, whatever has arrived."""
+        return self._fold.result(self._stderr)
+
+    @property
+    def session_id(self) -> str | None:
+        return self.result.session_id
+
+    async def cancel(self) -> None:
+        """Stop the agent. The events that had arrived, and the `Done`, can still be read."""
+        if self._turn is not None:
+            await self._turn.stop("cancel")
+
+    async def __aenter__(self) -> Run:
+        if self._turn is not None:
+            raise GeminorumError("this run has begun already", hint="call run() once more")
+        self._turn = await self._block.__aenter__()
+        if self._timeout is not None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._timeout, self._expire, self._timeout)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            await self._wind_up()
+        finally:
+            for handle in (self._timer, self._expiry):
+                if handle is not None:
+                    handle.cancel()
+            await self._block.__aexit__(kind, error, trace)
+
+    def __aiter__(self) -> AsyncIterator[Event]:
+        return self._events() if self._turn is not None else self._whole()
+
+    async def next_events(self) -> deque[Event]:
+        """All that is there to read, waiting for the first; empty at the end. Take from its left.
+
+        What is not taken is handed out again: the queue lives here, so that a loop which was left,
+        or a wait which was cancelled, can be taken up again.
+        """
+        waiting = self._waiting
+        if not waiting and self._turn is not None:
+            events = await self._turn.read()
+            self._fold.add(events)
+            waiting.extend(events)
+        return waiting
+
+    async def _events(self) -> AsyncIterator[Event]:
+        while waiting := await self.next_events():
+            while waiting:
+                yield waiting.popleft()
+
+    async def _whole(self) -> AsyncIterator[Event]:
+        """For `async for event in run(…)`: the block is the loop."""
+        async with self:
+            async for event in self._events():
+                yield event
+
+    async def _wind_up(self) -> None:
+        """End what still runs, and take in what it had said."""
+        assert self._turn is not None
+        try:
+            if self._fold.done is None:
+                await self._turn.stop("cancel")
+            while events := await self._turn.read():
+                self._fold.add(events)
+        finally:
+            self._stderr = self._turn.stderr
+
+    def _expire(self, limit: float) -> None:
+        assert self._turn is not None
+        self._expiry = asyncio.ensure_future(self._turn.stop("timeout", limit))
+
+
+class Chat:
+    """A conversation: turns that know what was said before, one at a time."""
+
+    def __init__(self, options: Options, door: Transport) -> None:
+        self._options = options
+        self._door = door
+        self._stack = AsyncExitStack()
+        self._conversation: Conversation | None = None
+
+    async def __aenter__(self) -> Chat:
+        self._conversation = await self._stack.enter_async_context(self._door.open(self._options))
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+        self._conversation = None
+
+    def turn(self, prompt: str) -> Run:
+        """The next prompt, in flight."""
+        if self._conversation is None:
+            raise GeminorumError("the chat is not open", hint="async with connect() as chat: …")
+        return Run(self._conversation.turn(prompt), self._options.timeout)
+
+    async def ask(self, prompt: str) -> Result:
+        """The next prompt's result, or an exception that carries it."""
+        return await _finished(self.turn(prompt))
+
+
+class _OneTurn:
+    """A conversation of one turn, opened and closed with it."""
+
+    def __init__(self, prompt: str, options: Options | None, via: Transport | None) -> None:
+        self._prompt, self._options = prompt, options or Options()
+        self._door = via or _default_door()
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> Turn:
+        async with AsyncExitStack() as stack:
+            conversation = await stack.enter_async_context(self._door.open(self._options))
+            turn = await stack.enter_async_context(conversation.turn(self._prompt))
+            self._stack = stack.pop_all()
+        return turn
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stack.__aexit__(kind, error, trace)
+
+
+async def _finished(live: Run) -> Result:
+    async with live:
+        async for _ in live:
+            pass
+    return live.result.raise_on_failure()
+
+
+def _default_door() -> Transport:
+    from geminorum.transports.cli import Cli
+
+    return Cli()

@@ -1,0 +1,198 @@
+"""The same verbs for code that does not await.
+
+A driver, not a copy: each block has an event loop in a thread of its own, and every call is passed
+to the one implementation there. So time limits hold while the caller's code is busy, and it works
+where a loop is running already, as in a notebook.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, TypeVar
+
+from geminorum import client
+from geminorum.events import Event
+from geminorum.options import Options
+from geminorum.transports import Transport
+from geminorum.views.result import Result
+
+T = TypeVar("T")
+
+
+def run(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Run:
+    """The prompt in flight: `with run(…) as live`, iterate it, then read `live.result`."""
+    return Run(client.run(prompt, options, via=via))
+
+
+def ask(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Result:
+    """The result of a prompt, or an exception that carries it."""
+    with _Loop() as loop:
+        return loop.call(client.ask(prompt, options, via=via))
+
+
+def connect(options: Options | None = None, *, via: Transport | None = None) -> Chat:
+    """A conversation of many turns: `with connect() as chat`, then `chat.ask(…)`."""
+    return Chat(client.connect(options, via=via))
+
+
+class Run:
+    """A prompt in flight, and afterwards its result."""
+
+    def __init__(self, live: client.Run, loop: _Loop | None = None) -> None:
+        self._live = live
+        self._loop = loop or _Loop()
+        self._own_loop = loop is None
+        self._entered = False
+
+    @property
+    def result(self) -> Result:
+        """What the run came to; while it runs and after any ending, whatever has arrived."""
+        return self._live.result
+
+    @property
+    def session_id(self) -> str | None:
+        return self._live.session_id
+
+    def cancel(self) -> None:
+        """Stop the agent. May be called from another thread."""
+        self._loop.call(self._live.cancel())
+
+    def __enter__(self) -> Run:
+        if self._own_loop:
+            self._loop.__enter__()
+        try:
+            self._loop.call(self._live.__aenter__())
+        except BaseException:
+            self._leave()
+            raise
+        self._entered = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._loop.call(self._live.__aexit__(kind, error, trace))
+        finally:
+            self._leave()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._events() if self._entered else self._whole()
+
+    def _events(self) -> Iterator[Event]:
+        # A batch per crossing: threads that hand over every single event are mostly handing over.
+        while events := self._loop.call(self._live.next_events()):
+            while events:
+                yield events.popleft()
+
+    def _whole(self) -> Iterator[Event]:
+        with self:
+            yield from self._events()
+
+    def _leave(self) -> None:
+        if self._own_loop:
+            self._loop.__exit__(None, None, None)
+
+
+class Chat:
+    """A conversation: turns that know what was said before, one at a time."""
+
+    def __init__(self, chat: client.Chat) -> None:
+        self._chat = chat
+        self._loop = _Loop()
+
+    def __enter__(self) -> Chat:
+        self._loop.__enter__()
+        try:
+            self._loop.call(self._chat.__aenter__())
+        except BaseException:
+            self._loop.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            self._loop.call(self._chat.__aexit__(kind, error, trace))
+        finally:
+            self._loop.__exit__(None, None, None)
+
+    def turn(self, prompt: str) -> Run:
+        """The next prompt, in flight."""
+        return Run(self._chat.turn(prompt), self._loop)
+
+    def ask(self, prompt: str) -> Result:
+        """The next prompt's result, or an exception that carries it."""
+        return self._loop.call(self._chat.ask(prompt))
+
+
+class _Loop:
+    """An event loop in a thread, for as long as the block lasts."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> _Loop:
+        ready: Future[asyncio.AbstractEventLoop] = Future()
+        # A daemon: at interpreter exit Python would wait for any other kind, while the children
+        # it waits for are ended by exit handlers that run only afterwards.
+        self._thread = threading.Thread(
+            target=asyncio.run, args=(_live(ready),), name="geminorum-sync", daemon=True
+        )
+        self._thread.start()
+        self._loop = ready.result()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        assert self._loop is not None
+        assert self._thread is not None
+        self._loop.call_soon_threadsafe(_end, self._loop)
+        self._thread.join()
+        self._loop = None
+
+    def call(self, work: Coroutine[Any, Any, T]) -> T:
+        if self._loop is None:
+            work.close()
+            raise RuntimeError("not open: use it in a `with` block")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        except BaseException:
+            # Ctrl-C lands here, in the caller's thread; the work in the other must hear of it.
+            future.cancel()
+            raise
+
+
+async def _live(ready: Future[asyncio.AbstractEventLoop]) -> None:
+    loop = asyncio.get_running_loop()
+    ended = loop.create_future()
+    _ENDS[loop] = ended
+    ready.set_result(loop)
+    try:
+        await ended
+    finally:
+        del _ENDS[loop]
+
+
+def _end(loop: asyncio.AbstractEventLoop) -> None:
+    _ENDS[loop].set_result(None)
+
+
+_ENDS: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}

@@ -1,0 +1,227 @@
+"""FakeGemini: a Gemini API on loopback that answers from a script and records what it was asked."""
+
+import itertools
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import msgspec
+from msgspec import Struct
+
+from geminorum.testing import replies, side_calls
+from geminorum.testing.answers import Answer, Fail, Hang, Raw, Say
+from geminorum.testing.home import environment, private_home
+from geminorum.testing.request import Request, read
+from geminorum.testing.script import SCRIPTED, Script
+from geminorum.testing.server import JSON, HttpReply, HttpRequest, Server
+
+_MODELS = re.compile(r"/models/?(?P<model>[^/:]*)$")
+_LISTED = ("gemini-3.1-pro-preview", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-2.5-pro")
+
+
+class FakeGemini(Script):
+    """A Gemini API for one `with` (or `async with`) block; nothing of it outlives the block.
+
+    `default` is said when the script has run out; without it such a request fails with HTTP 400.
+    `routing` is what the CLI's model router decides when the model is `auto`. `settings` go into
+    the private home's settings.json.
+    """
+
+    def __init__(
+        self,
+        *,
+        default: str | None = None,
+        routing: side_calls.Routing = "flash",
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self._default = default
+        self._routing = routing
+        self._settings = settings or {}
+        self._numbers = itertools.count(1)
+        self._by_http: dict[HttpRequest, Request] = {}
+        self._running: _Running | None = None
+        self.log: list[Request] = []
+        """Every call to a model, in order of arrival."""
+        self.abandoned: list[Request] = []
+        """Requests whose client hung up before the answer was complete."""
+
+    @property
+    def requests(self) -> list[Request]:
+        """The model's own turns, in order: what the script answered."""
+        return [request for request in self.log if request.kind in SCRIPTED]
+
+    @property
+    def side_calls(self) -> list[Request]:
+        """What the CLI asked for itself: routing, summaries, web search …"""
+        return [request for request in self.log if request.kind not in SCRIPTED]
+
+    @property
+    def url(self) -> str:
+        """The base URL, without an API version."""
+        return f"http://127.0.0.1:{self._alive().server.port}"
+
+    @property
+    def home(self) -> Path:
+        """A private home for the CLI, removed at the end of the block."""
+        return self._alive().home
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What a child needs on top of `os.environ` to talk to this fake and to nothing else."""
+        return environment(self.url, self.home)
+
+    def __enter__(self) -> Self:
+        if self._running:
+            raise RuntimeError("this FakeGemini is running already")
+        with ExitStack() as stack:
+            home = stack.enter_context(private_home(self._settings))
+            server = stack.enter_context(Server(self._respond, self._note_abandoned))
+            self._running = _Running(server, Path(home), stack.pop_all())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        stack = self._alive().stack
+        self._running = None
+        stack.close()
+
+    async def __aenter__(self) -> Self:
+        # Both ends take milliseconds; a helper thread would outlive the block.
+        return self.__enter__()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _alive(self) -> "_Running":
+        if self._running is None:
+            raise RuntimeError("FakeGemini runs inside its block only: with FakeGemini() as fake:")
+        return self._running
+
+    def _note_abandoned(self, http: HttpRequest) -> None:
+        if http in self._by_http:
+            self.abandoned.append(self._by_http[http])
+
+    def _respond(self, http: HttpRequest) -> HttpReply:
+        path = urlsplit(http.target).path
+        try:
+            request = read(path, http.headers, http.body) if http.method == "POST" else None
+        except ValueError as error:
+            return _error(Fail(400, f"Invalid JSON payload received: {error}"))
+        if request is None:
+            return _no_model_call(http.method, path)
+        request = msgspec.structs.replace(request, kind=side_calls.kind_of(request))
+        self._by_http[http] = request
+        self.log.append(request)
+        return self._reply(request, sse=parse_qs(urlsplit(http.target).query).get("alt") == ["sse"])
+
+    def _reply(self, request: Request, sse: bool) -> HttpReply:
+        if request.kind == "count":
+            return HttpReply(pieces=(msgspec.json.encode(replies.token_count(request)),))
+        if request.kind == "other":
+            return _error(Fail(404, f"FakeGemini does not know the method {request.method}."))
+        try:
+            answer = self._answer(request)
+        except Exception as error:
+            # A function of the test failed in our thread: the client is the way to tell it.
+            answer = Fail(400, f"FakeGemini's script raised {error!r}")
+        return _http(answer, request, sse, f"fake-{next(self._numbers)}")
+
+    def _answer(self, request: Request) -> Answer:
+        found = self.answer_to(request)
+        if found is not None:
+            return found
+        if request.kind not in SCRIPTED:
+            return side_calls.default_answer(request, self._routing)
+        if self._default is not None:
+            return Say((self._default,))
+        return Fail(400, _ran_out(request))
+
+
+class _Running(Struct, frozen=True):
+    server: Server
+    home: Path
+    stack: ExitStack
+
+
+def _ran_out(request: Request) -> str:
+    prompt = request.prompt if len(request.prompt) <= 200 else request.prompt[:200] + "…"
+    return (
+        "FakeGemini has no answer scripted for this request "
+        f"(prompt {prompt!r}, round {request.round} of tool results); add fake.say(…)"
+    )
+
+
+def _http(answer: Answer, request: Request, sse: bool, response_id: str) -> HttpReply:
+    match answer:
+        case Hang():
+            return HttpReply(ending="hang")
+        case Raw(body, status, content_type):
+            return HttpReply(status, content_type, (body,))
+        case Fail() if not (answer.after and request.stream):
+            return _error(answer, request.model)
+        case Fail():
+            begun = Say(answer.after, finish=None, delay=answer.delay)
+            error = replies.error(answer, request.model)
+            return _spoken(begun, request, sse, response_id, error)
+        case Say():
+            return _spoken(answer, request, sse, response_id)
+
+
+def _spoken(
+    answer: Say, request: Request, sse: bool, response_id: str, *more: dict[str, Any]
+) -> HttpReply:
+    chunks = replies.streamed(answer, request, response_id)
+    if not request.stream:
+        return _at_once(answer, replies.whole(chunks))
+    bodies = [msgspec.json.encode(chunk) for chunk in (*chunks, *more)]
+    return HttpReply(
+        content_type="text/event-stream" if sse else JSON,
+        pieces=tuple(_events(bodies) if sse else _array(bodies)),
+        streamed=True,
+        delay=answer.delay,
+        drip=answer.drip,
+        ending=answer.ending,
+    )
+
+
+def _at_once(answer: Say, body: dict[str, Any]) -> HttpReply:
+    pieces = () if answer.ending == "hang" else (msgspec.json.encode(body),)
+    return HttpReply(pieces=pieces, delay=answer.delay, ending=answer.ending)
+
+
+def _events(bodies: Iterable[bytes]) -> Iterator[bytes]:
+    return (b"data: %b\r\n\r\n" % body for body in bodies)
+
+
+def _array(bodies: Sequence[bytes]) -> Iterator[bytes]:
+    for number, body in enumerate(bodies, 1):
+        yield b"%b%b%b" % (b"[" if number == 1 else b",\r\n", body, b"]" * (number == len(bodies)))
+
+
+def _error(answer: Fail, model: str = "") -> HttpReply:
+    body = msgspec.json.encode(replies.error(answer, model))
+    return HttpReply(answer.code, pieces=(body,), delay=answer.delay)
+
+
+def _no_model_call(method: str, path: str) -> HttpReply:
+    found = _MODELS.search(unquote(path))
+    if method != "GET" or found is None:
+        return _error(Fail(404, f"FakeGemini does not serve {method} {path}."))
+    if model := found["model"]:
+        return HttpReply(pieces=(msgspec.json.encode(replies.model_info(model)),))
+    listed = {"models": [replies.model_info(model) for model in _LISTED]}
+    return HttpReply(pieces=(msgspec.json.encode(listed),))

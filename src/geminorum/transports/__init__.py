@@ -1,0 +1,43 @@
+"""The seam: a transport opens a conversation, a conversation takes turns, a turn yields events."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+from geminorum.events import Event
+from geminorum.options import Options
+from geminorum.wire.verdict import Stop
+
+
+class Turn(Protocol):
+    """One prompt on its way. Ends with a `Done`, whatever happens."""
+
+    async def read(self) -> list[Event]:
+        """What has arrived; waits for at least one event. Empty after the `Done`.
+
+        A list rather than one event, because a long stream would otherwise spend more time in
+        the machinery of `await` than in decoding.
+        """
+        ...
+
+    async def stop(self, reason: Stop, limit: float | None = None) -> None:
+        """End the agent's work. What is left to read, the `Done` included, can still be read."""
+        ...
+
+    @property
+    def stderr(self) -> str:
+        """What the agent's program complained about, redacted; empty where there is no program."""
+        ...
+
+
+class Conversation(Protocol):
+    """Turns that follow one another; each knows what was said before."""
+
+    def turn(self, prompt: str) -> AbstractAsyncContextManager[Turn]: ...
+
+
+class Transport(Protocol):
+    """A door to Gemini."""
+
+    def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]: ...

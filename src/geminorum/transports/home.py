@@ -1,0 +1,110 @@
+"""A home for one run: the user's own folders, with the run's settings laid on top.
+
+The user's files stay as they are, byte for byte: their folders are linked, their settings are
+merged into a copy, and the whole overlay is removed when the block ends.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+_SETTINGS = "settings.json"
+_OWN_STORES = ("tmp", "history")
+"""Where the CLI keeps sessions. Linked even before they exist, or the first run's session would
+vanish together with the overlay."""
+
+# A string, which may hold what looks like a comment; or a comment.
+_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
+
+
+@contextmanager
+def overlaid(base: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+    """A private folder to be GEMINI_CLI_HOME, in which `settings` win over the user's."""
+    home = Path(tempfile.mkdtemp(prefix="geminorum-home-"))
+    try:
+        _fill(home, base, settings)
+        yield home
+    finally:
+        # Links are removed, never followed.
+        shutil.rmtree(home, ignore_errors=True)
+
+
+def selected_auth(base: Path) -> str | None:
+    """The way to log in that the user's settings choose."""
+    settings = _read(base / ".gemini" / _SETTINGS) or {}
+    auth = _at(_at(settings, "security"), "auth")
+    choice = auth.get("selectedType")
+    return choice if isinstance(choice, str) else None
+
+
+def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, with `top` winning, dictionaries merged to any depth."""
+    both = dict(base)
+    for key, value in top.items():
+        below = both.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = merged(below, value)
+        both[key] = value
+    return both
+
+
+def _at(data: Any, key: str) -> dict[str, Any]:
+    value = data.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def _fill(home: Path, base: Path, settings: Mapping[str, Any]) -> None:
+    theirs, ours = base / ".gemini", home / ".gemini"
+    ours.mkdir(mode=0o700)
+    for name in _OWN_STORES:
+        (theirs / name).mkdir(parents=True, exist_ok=True)
+    for entry in theirs.iterdir():
+        if entry.name != _SETTINGS:
+            _link(entry, ours / entry.name)
+    if (base / ".agents").is_dir():
+        _link(base / ".agents", home / ".agents")
+    _write_settings(theirs / _SETTINGS, ours / _SETTINGS, settings)
+
+
+def _write_settings(theirs: Path, ours: Path, settings: Mapping[str, Any]) -> None:
+    users = _read(theirs)
+    if users is None:
+        # Broken settings are the CLI's to complain about, with its own words and exit code.
+        _link(theirs, ours)
+    else:
+        ours.write_text(json.dumps(merged(users, settings)), encoding="utf-8")
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    """Settings with comments, as the CLI reads them; None where they are broken."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return {}
+    except (OSError, UnicodeDecodeError):
+        return None
+    bare = _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else " ", text)
+    try:
+        data = json.loads(bare)
+    except ValueError:
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _link(target: Path, link: Path) -> None:
+    if sys.platform == "win32" and target.is_dir():
+        # A junction needs no privilege, a symbolic link does.
+        import _winapi
+
+        _winapi.CreateJunction(str(target), str(link))
+    else:
+        os.symlink(target.absolute(), link)  # noqa: PTH211 - reads in the order of `ln -s`

@@ -1,0 +1,302 @@
+"""A child process tree that is gone when the block ends.
+
+The child's stdout and stderr are regular files that we tail. Through a pipe the Gemini CLI loses
+whatever the pipe has no room for when it exits; a file takes everything at once, however slowly it
+is read, and nobody has to drain it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import uuid
+import weakref
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from geminorum.errors import CliNotFound, InvalidOptions
+from geminorum.transports.news import News
+
+if TYPE_CHECKING:
+    from psutil import Process
+
+MARKER = "GEMINI_CLI_GEMINORUM_RUN"
+"""A variable that every descendant inherits, wherever it moves. The CLI's own redaction of
+environments lets names with this beginning through."""
+
+CHUNK = 256 * 1024
+STDERR_KEPT = 64 * 1024
+_KILL_ROUNDS = 10
+_KILL_WAIT = 0.5
+
+
+@asynccontextmanager
+async def spawned(
+    command: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str],
+    stdin: bytes = b"",
+    grace: float = 5.0,
+) -> AsyncIterator[Child]:
+    """A running child; leaving the block ends it and everything it started."""
+    child = Child(command, cwd=cwd, env=env, stdin=stdin)
+    try:
+        yield child
+    finally:
+        try:
+            await child.stop(grace)
+        finally:
+            child.close()
+
+
+class Child:
+    """A process in a session of its own, its output in files, its descendants marked."""
+
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], stdin: bytes
+    ) -> None:
+        self.run_id = uuid.uuid4().hex
+        self._stdout, self._stderr = Capture(), Capture()
+        try:
+            marked = {**env, MARKER: f"{env.get(MARKER, '')},{self.run_id}"}
+            self._popen = _started(command, cwd, marked, stdin, self._stdout, self._stderr)
+        except BaseException:
+            self._stdout.close()
+            self._stderr.close()
+            raise
+        # Runs at interpreter exit too, and when the child is forgotten without leaving its block.
+        self._last_resort = weakref.finalize(
+            self, _kill_everything, self._popen, self.run_id, os.getpid()
+        )
+        self._news = News(self._stdout.reader, self._popen.pid)
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._popen.poll()
+
+    @property
+    def has_spoken(self) -> bool:
+        return self._stdout.size() > 0
+
+    async def read(self) -> bytes:
+        """The next piece of stdout, waiting for one; empty at the true end."""
+        while True:
+            # Asked before the read: what a child wrote, it wrote before it ended.
+            ended = self._popen.poll() is not None
+            if data := self._stdout.read(CHUNK):
+                self._news.something_came()
+                return data
+            if ended:
+                return b""
+            await self._news.wait()
+
+    def stderr(self) -> str:
+        """The beginning and the end of what it complained about."""
+        return self._stderr.head_and_tail(STDERR_KEPT)
+
+    async def stop(self, grace: float) -> None:
+        """TERM, then KILL after `grace` seconds, for the whole tree. Returns when it is gone."""
+        # The snapshot comes first: once the parent is dead, nobody knows its children by it.
+        tree = descendants(self._popen, self.run_id)
+        try:
+            if tree:
+                _signal(tree, "terminate")
+                await _gone(tree, grace)
+        finally:
+            # No await before the kill, so that a second cancellation cannot skip it.
+            self.kill(tree)
+
+    def kill(self, also: Iterable[Process] = ()) -> None:
+        """End the whole tree now, without waiting for manners."""
+        _signal(also, "kill")
+        self._last_resort()
+
+    def close(self) -> None:
+        self._news.close()
+        self._stdout.close()
+        self._stderr.close()
+
+
+class Capture:
+    """A private file that a child writes and we read; it has no name, so none can be left over."""
+
+    def __init__(self) -> None:
+        self.writer, name = tempfile.mkstemp(prefix="geminorum-")
+        self.reader = os.open(name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self._name: str | None = name
+        if os.name == "posix":
+            self._unlink()
+
+    def read(self, size: int) -> bytes:
+        return os.read(self.reader, size)
+
+    def size(self) -> int:
+        return os.fstat(self.reader).st_size
+
+    def head_and_tail(self, limit: int) -> str:
+        size = self.size()
+        if size <= limit:
+            return self._text(0, size)
+        half = limit // 2
+        left_out = f"\n… {size - 2 * half:,} bytes left out …\n"
+        return self._text(0, half) + left_out + self._text(size - half, half)
+
+    def _text(self, start: int, length: int) -> str:
+        os.lseek(self.reader, start, os.SEEK_SET)
+        return os.read(self.reader, length).decode("utf-8", "replace")
+
+    def written(self) -> None:
+        """Our copy of the child's end is not needed once the child has it."""
+        os.close(self.writer)
+        self.writer = -1
+
+    def close(self) -> None:
+        for end in (self.writer, self.reader):
+            with suppress(OSError):
+                os.close(end)
+        self.writer = self.reader = -1
+        self._unlink()
+
+    def _unlink(self) -> None:
+        # Windows keeps the name until the last handle is closed.
+        if self._name is not None:
+            with suppress(OSError):
+                os.unlink(self._name)  # noqa: PTH108 - a Path for one call
+            self._name = None
+
+
+def _started(
+    command: Sequence[str],
+    cwd: Path | None,
+    env: Mapping[str, str],
+    stdin: bytes,
+    stdout: Capture,
+    stderr: Capture,
+) -> subprocess.Popen[bytes]:
+    # A file for stdin as well: it is complete from the start, so nothing is written while the
+    # child runs and a child that does not read it harms nobody.
+    with tempfile.TemporaryFile(prefix="geminorum-") as source:
+        source.write(stdin)
+        source.seek(0)
+        try:
+            popen = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=env,
+                stdin=source,
+                stdout=stdout.writer,
+                stderr=stderr.writer,
+                **own_group(sys.platform),
+            )
+        except OSError as error:
+            raise CliNotFound(f"cannot start {command[0]}: {error.strerror or error}") from error
+        except ValueError as error:
+            raise InvalidOptions(f"cannot start {command[0]}: {error}") from error
+    stdout.written()
+    stderr.written()
+    return popen
+
+
+def own_group(platform: str) -> dict[str, Any]:
+    """How to start a child apart from our own signals: Ctrl-C is for us to translate."""
+    if platform == "win32":
+        return {"creationflags": 0x00000200}  # CREATE_NEW_PROCESS_GROUP
+    return {"start_new_session": True}
+
+
+def taskkill(pid: int) -> list[str]:
+    """The command that ends a process tree on Windows, which has no signals for one."""
+    return ["taskkill", "/T", "/F", "/PID", str(pid)]
+
+
+def descendants(popen: subprocess.Popen[bytes], run_id: str) -> list[Process]:
+    """Every living process of the run: the child, what descends from it, and what moved away."""
+    found: dict[int, Process] = {}
+    if popen.poll() is None:
+        import psutil
+
+        with suppress(psutil.Error):
+            root = psutil.Process(popen.pid)
+            found = {process.pid: process for process in (root, *root.children(recursive=True))}
+    for process in marked_with(run_id):
+        found.setdefault(process.pid, process)
+    return [process for process in found.values() if _alive(process)]
+
+
+def marked_with(run_id: str) -> list[Process]:
+    """The processes that carry the run's mark in their environment.
+
+    Shell tools run in sessions of their own, and lose their parent when the CLI dies; the mark is
+    what they cannot lose.
+    """
+    import psutil
+
+    processes = []
+    for pid in psutil.pids():
+        with suppress(psutil.Error, OSError):
+            if pid != os.getpid() and run_id.encode() in _environment(pid):
+                processes.append(psutil.Process(pid))
+    return processes
+
+
+def _environment(pid: int) -> bytes:
+    if sys.platform == "linux":
+        # psutil would parse it into a dict first; there may be thousands of processes.
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - a Path each is slower
+            return file.read()
+    import psutil
+
+    return psutil.Process(pid).environ().get(MARKER, "").encode()
+
+
+def _alive(process: Process) -> bool:
+    import psutil
+
+    with suppress(psutil.Error):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _signal(processes: Iterable[Process], name: str) -> None:
+    import psutil
+
+    for process in processes:
+        with suppress(psutil.Error):
+            getattr(process, name)()
+
+
+async def _gone(tree: Sequence[Process], limit: float) -> None:
+    """Wait until none of them lives, `limit` seconds at most."""
+    loop = asyncio.get_running_loop()
+    deadline, pause = loop.time() + limit, 0.002
+    while any(map(_alive, tree)) and loop.time() < deadline:
+        await asyncio.sleep(pause)
+        pause = min(pause * 1.5, 0.05)
+
+
+def _kill_everything(popen: subprocess.Popen[bytes], run_id: str, owner: int) -> None:
+    """KILL until nothing of the run is left. Synchronous: it also runs while Python shuts down."""
+    if os.getpid() != owner:
+        return  # A fork of ours inherits this call, but not the right to make it.
+    import psutil
+
+    for _ in range(_KILL_ROUNDS):
+        tree = descendants(popen, run_id)
+        if not tree:
+            break
+        if sys.platform == "win32" and popen.poll() is None:
+            subprocess.run(taskkill(popen.pid), capture_output=True, check=False, timeout=10)
+        _signal(tree, "kill")
+        psutil.wait_procs(tree, timeout=_KILL_WAIT)
+    with suppress(subprocess.TimeoutExpired):
+        popen.wait(_KILL_WAIT)

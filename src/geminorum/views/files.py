@@ -1,0 +1,58 @@
+"""Events to the files that the agent wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminorum.events import Event, Init, ToolResult, ToolUse
+
+WRITING_TOOLS = frozenset({"write_file", "replace", "edit"})
+
+
+class FileChange(msgspec.Struct, frozen=True):
+    """A file that a tool wrote, and that the tool reported as written."""
+
+    path: str
+    """Absolute where the working folder is known."""
+    tool: str
+
+
+class FileFold:
+    """Remembers calls until their results come: only a success counts as written."""
+
+    def __init__(self, cwd: str | None = None) -> None:
+        self._cwd = cwd
+        self._pending: dict[str, FileChange] = {}
+        self.changes: list[FileChange] = []
+
+    def add(self, event: Event) -> None:
+        match event:
+            case Init(cwd=str(cwd)):
+                self._cwd = cwd
+            case ToolUse(id=str(id), name=name) if name in WRITING_TOOLS:
+                if path := _path(event.input):
+                    self._pending[id] = FileChange(str(Path(self._cwd or "", path)), name)
+            case ToolResult(id=str(id), status=status):
+                change = self._pending.pop(id, None)
+                # A call that was cancelled reports success too, but never without an error type.
+                if change and status == "success" and event.error_type is None:
+                    self.changes.append(change)
+            case _:
+                pass
+
+
+def files(events: Iterable[Event], cwd: str | None = None) -> list[FileChange]:
+    """The files that were written, in the order of writing."""
+    fold = FileFold(cwd)
+    for event in events:
+        fold.add(event)
+    return fold.changes
+
+
+def _path(arguments: dict[str, Any]) -> str | None:
+    path = arguments.get("file_path") or arguments.get("path")
+    return path if isinstance(path, str) else None

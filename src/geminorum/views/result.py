@@ -1,0 +1,135 @@
+"""Events to the result of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+
+from geminorum.errors import (
+    BudgetExceeded,
+    GeminorumError,
+    Interrupted,
+    TurnLimit,
+    class_for,
+)
+from geminorum.events import Cost, Done, Error, Event, Init, Status, Text, TextDelta, Usage
+from geminorum.views.files import FileChange, FileFold
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+    """What a run came to; after a failure or a cancel, whatever had arrived."""
+
+    text: str = ""
+    """All that the agent said, its messages joined."""
+    status: Status | Literal["running"] = "running"
+    session_id: str | None = None
+    model: str | None = None
+    """The model that did most of the work, where that was told; otherwise the one asked for."""
+    usage: Usage | None = None
+    cost: Cost | None = None
+    files: list[FileChange] = []
+    errors: list[Error] = []
+    stderr: str = ""
+    duration: float = 0.0
+    exit_code: int | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.status == "success"
+
+    def exception(self) -> GeminorumError | None:
+        """The typed error that says why the run failed; None after a success."""
+        if self.status in ("success", "running"):
+            return None
+        cause = self._cause()
+        kind = _KINDS.get(self.status) or class_for(cause.code)
+        details: dict[str, Any] = {
+            "hint": cause.hint,
+            "result": self,
+            "exit_code": self.exit_code,
+            "stderr": self.stderr,
+            "session_id": self.session_id,
+        }
+        return kind(cause.message, **details)
+
+    def raise_on_failure(self) -> Result:
+        """Itself after a success; otherwise raises `exception()`."""
+        if (error := self.exception()) is not None:
+            raise error
+        return self
+
+    def _cause(self) -> Error:
+        if self.status != "error":
+            return Error(f"the run ended: {self.status}", self.status)
+        fatal = [error for error in self.errors if not error.recoverable]
+        last = (fatal or self.errors)[-1:]
+        return last[0] if last else Error("the run failed", "RUN_FAILED")
+
+
+_KINDS: dict[str, type[GeminorumError]] = {
+    "interrupted": Interrupted,
+    "max_turns": TurnLimit,
+    "max_budget": BudgetExceeded,
+}
+
+
+class ResultFold:
+    """Builds the result while the events pass by; keeps texts and failures, not events."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._errors: list[Error] = []
+        self._files = FileFold()
+        self._model: str | None = None
+        self._session: str | None = None
+        self.done: Done | None = None
+
+    def add(self, events: Iterable[Event]) -> None:
+        for event in events:
+            # Deltas are the bulk of every stream; their whole message follows as a Text.
+            if type(event) is not TextDelta:
+                self._add(event)
+
+    def _add(self, event: Event) -> None:
+        self._session = event.session_id or self._session
+        match event:
+            case Text():
+                self._texts.append(event.text)
+            case Init():
+                self._model = event.model
+            case Error():
+                self._errors.append(event)
+            case Done():
+                self.done = event
+        self._files.add(event)
+
+    def result(self, stderr: str = "") -> Result:
+        """The result so far."""
+        done = self.done
+        return Result(
+            text="".join(self._texts),
+            status=done.status if done else "running",
+            session_id=(done.resume if done else None) or self._session,
+            model=_busiest(done.usage if done else None) or self._model,
+            usage=done.usage if done else None,
+            cost=done.cost if done else None,
+            files=list(self._files.changes),
+            errors=list(self._errors),
+            stderr=stderr,
+            duration=done.duration if done else 0.0,
+            exit_code=done.exit_code if done else None,
+        )
+
+
+def result(events: Iterable[Event]) -> Result:
+    """The result of a recorded run."""
+    fold = ResultFold()
+    fold.add(events)
+    return fold.result()
+
+
+def _busiest(usage: Usage | None) -> str | None:
+    shares = usage.by_model if usage else {}
+    return max(shares, key=lambda name: shares[name].total, default=None)
