@@ -6,7 +6,7 @@ import json
 import os
 import ssl
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -61,6 +61,20 @@ def npm(tmp_path: Path, node: Node) -> Callable[..., Path]:
         return told
 
     return beside
+
+
+@pytest.fixture
+def keyboard() -> Iterator[None]:
+    """Somebody who types "yes" at whatever reads the standard input of this process."""
+    saved = os.dup(0)
+    reading, writing = os.pipe()
+    os.write(writing, b"yes\n")
+    os.close(writing)
+    os.dup2(reading, 0)
+    os.close(reading)
+    yield
+    os.dup2(saved, 0)
+    os.close(saved)
 
 
 BROKEN = "sys.exit('npm error code E500\\nnpm error the registry is on holiday')"
@@ -174,6 +188,7 @@ def test_a_place_that_cannot_be_written_is_an_error_of_ours(
         install_cli(tmp_path / "file" / "cli", node=node)
 
 
+@pytest.mark.usefixtures("keyboard")
 def test_npm_gets_the_chosen_node_no_keyboard_and_no_scripts_to_run(
     tmp_path: Path, node: Node, npm: Callable[..., Path]
 ) -> None:

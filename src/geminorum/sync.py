@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from geminorum import client
+from geminorum.errors import GeminorumError
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.transports import Transport
@@ -142,17 +143,18 @@ class _Loop:
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._ended: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> _Loop:
-        ready: Future[asyncio.AbstractEventLoop] = Future()
+        ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: at interpreter exit Python would wait for any other kind, while the children
         # it waits for are ended by exit handlers that run only afterwards.
         self._thread = threading.Thread(
-            target=asyncio.run, args=(_live(ready),), name="geminorum-sync", daemon=True
+            target=asyncio.run, args=(_until_ended(ready),), name="geminorum-sync", daemon=True
         )
         self._thread.start()
-        self._loop = ready.result()
+        self._loop, self._ended = ready.result()
         return self
 
     def __exit__(
@@ -161,16 +163,15 @@ class _Loop:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        assert self._loop is not None
-        assert self._thread is not None
-        self._loop.call_soon_threadsafe(_end, self._loop)
-        self._thread.join()
+        if self._loop is not None and self._ended is not None and self._thread is not None:
+            self._loop.call_soon_threadsafe(self._ended.set)
+            self._thread.join()
         self._loop = None
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._loop is None:
             work.close()
-            raise RuntimeError("not open: use it in a `with` block")
+            raise GeminorumError("not open", hint="use it in a `with` block")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
@@ -180,19 +181,7 @@ class _Loop:
             raise
 
 
-async def _live(ready: Future[asyncio.AbstractEventLoop]) -> None:
-    loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    _ENDS[loop] = ended
-    ready.set_result(loop)
-    try:
-        await ended
-    finally:
-        del _ENDS[loop]
-
-
-def _end(loop: asyncio.AbstractEventLoop) -> None:
-    _ENDS[loop].set_result(None)
-
-
-_ENDS: dict[asyncio.AbstractEventLoop, asyncio.Future[None]] = {}
+async def _until_ended(ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+    ended = asyncio.Event()
+    ready.set_result((asyncio.get_running_loop(), ended))
+    await ended.wait()

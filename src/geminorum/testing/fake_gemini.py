@@ -1,26 +1,24 @@
 """FakeGemini: a Gemini API on loopback that answers from a script and records what it was asked."""
 
 import itertools
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 from msgspec import Struct
 
-from geminorum.testing import replies, side_calls
-from geminorum.testing.answers import Answer, Fail, Hang, Raw, Say
+from geminorum.testing import replies
+from geminorum.testing.answers import Answer, Fail, Say
+from geminorum.testing.delivery import delivered, in_json, no_model_call, refused
 from geminorum.testing.home import environment, private_home
 from geminorum.testing.request import Request, read
 from geminorum.testing.script import SCRIPTED, Script
-from geminorum.testing.server import JSON, HttpReply, HttpRequest, Server
-
-_MODELS = re.compile(r"/models/?(?P<model>[^/:]*)$")
-_LISTED = ("gemini-3.1-pro-preview", "gemini-3.8-flash", "gemini-3.5-flash-lite", "gemini-2.5-pro")
+from geminorum.testing.server import HttpReply, HttpRequest, Server
+from geminorum.testing.side_calls import SIDE_KINDS, Routing, default_answer, kind_of
 
 
 class FakeGemini(Script):
@@ -35,7 +33,7 @@ class FakeGemini(Script):
         self,
         *,
         default: str | None = None,
-        routing: side_calls.Routing = "flash",
+        routing: Routing = "flash",
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
@@ -58,7 +56,7 @@ class FakeGemini(Script):
     @property
     def side_calls(self) -> list[Request]:
         """What the CLI asked for itself: routing, summaries, web search …"""
-        return [request for request in self.log if request.kind not in SCRIPTED]
+        return [request for request in self.log if request.kind in SIDE_KINDS]
 
     @property
     def url(self) -> str:
@@ -120,32 +118,32 @@ class FakeGemini(Script):
         try:
             request = read(path, http.headers, http.body) if http.method == "POST" else None
         except ValueError as error:
-            return _error(Fail(400, f"Invalid JSON payload received: {error}"))
+            return refused(Fail(400, f"Invalid JSON payload received: {error}"))
         if request is None:
-            return _no_model_call(http.method, path)
-        request = msgspec.structs.replace(request, kind=side_calls.kind_of(request))
+            return no_model_call(http.method, path)
+        request = msgspec.structs.replace(request, kind=kind_of(request))
         self._by_http[http] = request
         self.log.append(request)
         return self._reply(request, sse=parse_qs(urlsplit(http.target).query).get("alt") == ["sse"])
 
     def _reply(self, request: Request, sse: bool) -> HttpReply:
         if request.kind == "count":
-            return HttpReply(pieces=(msgspec.json.encode(replies.token_count(request)),))
+            return in_json(replies.token_count(request))
         if request.kind == "other":
-            return _error(Fail(404, f"FakeGemini does not know the method {request.method}."))
+            return refused(Fail(404, f"FakeGemini does not know the method {request.method}."))
         try:
             answer = self._answer(request)
+            return delivered(answer, request, sse, f"fake-{next(self._numbers)}")
         except Exception as error:
-            # A function of the test failed in our thread: the client is the way to tell it.
-            answer = Fail(400, f"FakeGemini's script raised {error!r}")
-        return _http(answer, request, sse, f"fake-{next(self._numbers)}")
+            # A function or a value of the test failed in our thread: the client is told, at once.
+            return refused(Fail(400, f"FakeGemini's script raised {error!r}"))
 
     def _answer(self, request: Request) -> Answer:
         found = self.answer_to(request)
         if found is not None:
             return found
         if request.kind not in SCRIPTED:
-            return side_calls.default_answer(request, self._routing)
+            return default_answer(request, self._routing)
         if self._default is not None:
             return Say((self._default,))
         return Fail(400, _ran_out(request))
@@ -163,65 +161,3 @@ def _ran_out(request: Request) -> str:
         "FakeGemini has no answer scripted for this request "
         f"(prompt {prompt!r}, round {request.round} of tool results); add fake.say(…)"
     )
-
-
-def _http(answer: Answer, request: Request, sse: bool, response_id: str) -> HttpReply:
-    match answer:
-        case Hang():
-            return HttpReply(ending="hang")
-        case Raw(body, status, content_type):
-            return HttpReply(status, content_type, (body,))
-        case Fail() if not (answer.after and request.stream):
-            return _error(answer, request.model)
-        case Fail():
-            begun = Say(answer.after, finish=None, delay=answer.delay)
-            error = replies.error(answer, request.model)
-            return _spoken(begun, request, sse, response_id, error)
-        case Say():
-            return _spoken(answer, request, sse, response_id)
-
-
-def _spoken(
-    answer: Say, request: Request, sse: bool, response_id: str, *more: dict[str, Any]
-) -> HttpReply:
-    chunks = replies.streamed(answer, request, response_id)
-    if not request.stream:
-        return _at_once(answer, replies.whole(chunks))
-    bodies = [msgspec.json.encode(chunk) for chunk in (*chunks, *more)]
-    return HttpReply(
-        content_type="text/event-stream" if sse else JSON,
-        pieces=tuple(_events(bodies) if sse else _array(bodies)),
-        streamed=True,
-        delay=answer.delay,
-        drip=answer.drip,
-        ending=answer.ending,
-    )
-
-
-def _at_once(answer: Say, body: dict[str, Any]) -> HttpReply:
-    pieces = () if answer.ending == "hang" else (msgspec.json.encode(body),)
-    return HttpReply(pieces=pieces, delay=answer.delay, ending=answer.ending)
-
-
-def _events(bodies: Iterable[bytes]) -> Iterator[bytes]:
-    return (b"data: %b\r\n\r\n" % body for body in bodies)
-
-
-def _array(bodies: Sequence[bytes]) -> Iterator[bytes]:
-    for number, body in enumerate(bodies, 1):
-        yield b"%b%b%b" % (b"[" if number == 1 else b",\r\n", body, b"]" * (number == len(bodies)))
-
-
-def _error(answer: Fail, model: str = "") -> HttpReply:
-    body = msgspec.json.encode(replies.error(answer, model))
-    return HttpReply(answer.code, pieces=(body,), delay=answer.delay)
-
-
-def _no_model_call(method: str, path: str) -> HttpReply:
-    found = _MODELS.search(unquote(path))
-    if method != "GET" or found is None:
-        return _error(Fail(404, f"FakeGemini does not serve {method} {path}."))
-    if model := found["model"]:
-        return HttpReply(pieces=(msgspec.json.encode(replies.model_info(model)),))
-    listed = {"models": [replies.model_info(model) for model in _LISTED]}
-    return HttpReply(pieces=(msgspec.json.encode(listed),))

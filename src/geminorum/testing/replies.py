@@ -48,7 +48,7 @@ def streamed(answer: Say, request: Request, response_id: str) -> list[Json]:
         blocked = {"promptFeedback": {"blockReason": answer.blocked}}
         return [{**blocked, "usageMetadata": _usage(tokens), **same}]
     groups = _part_groups(answer, request) or [[]]
-    chunks = [
+    chunks: list[Json] = [
         {
             "candidates": [{"content": {"parts": parts, "role": "model"}, "index": 0}],
             "usageMetadata": _usage(_so_far(tokens, number, len(groups))),

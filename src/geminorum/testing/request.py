@@ -3,11 +3,27 @@
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypeAlias
 from urllib.parse import unquote
 
 import msgspec
 from msgspec import Struct
+
+Kind: TypeAlias = Literal[
+    "main",
+    "subagent",
+    "routing",
+    "summary",
+    "compression",
+    "next_speaker",
+    "loop_check",
+    "edit_fix",
+    "web_search",
+    "web_fetch",
+    "side",
+    "count",
+    "other",
+]
 
 _METHOD = re.compile(r"(?:^|/)(?:models|tunedModels)/(?P<model>[^:]+):(?P<method>\w+)$")
 
@@ -36,8 +52,8 @@ class Request(Struct, frozen=True, eq=False):
     """The whole JSON body, untouched."""
     at: float
     """When it arrived, in seconds since the epoch."""
-    kind: str = "main"
-    """`main` and `subagent` take scripted answers; the rest are the CLI's own side calls."""
+    kind: Kind = "main"
+    """`main` and `subagent` take scripted answers; most others are the CLI's own side calls."""
 
     @property
     def stream(self) -> bool:

@@ -9,12 +9,12 @@ from typing import Any, Self, TypeAlias
 from msgspec import Struct
 
 from geminorum.testing.answers import Answer, Call, Fail, Hang, Part, Raw, Say, Tokens
-from geminorum.testing.request import Request
+from geminorum.testing.request import Kind, Request
 
 Match: TypeAlias = str | re.Pattern[str] | Callable[[Request], bool] | None
 Reply: TypeAlias = Callable[[Request], Answer | str]
 
-SCRIPTED = ("main", "subagent")
+SCRIPTED: tuple[Kind, ...] = ("main", "subagent")
 """The kinds of request that take answers from a script which names no kind."""
 
 
@@ -181,7 +181,7 @@ class Verbs:
 class Rule(Verbs):
     """A script of its own for the requests that match."""
 
-    def __init__(self, match: Match, kind: str | None, *, restarts: bool = False) -> None:
+    def __init__(self, match: Match, kind: Kind | None, *, restarts: bool = False) -> None:
         super().__init__(restarts=restarts)
         self._matches = _matcher(match)
         self._kinds = SCRIPTED if kind is None else (kind,)
@@ -204,7 +204,7 @@ class Script(Verbs):
         super().__init__()
         self._rules: list[Rule] = []
 
-    def when(self, match: Match = None, *, kind: str | None = None) -> Rule:
+    def when(self, match: Match = None, *, kind: Kind | None = None) -> Rule:
         """Answers for requests that match, each served once, before any of the main script.
 
         `match` is a part of the prompt, a compiled pattern searched in it, a function of the
@@ -212,7 +212,7 @@ class Script(Verbs):
         """
         return self._rule(Rule(match, kind))
 
-    def whenever(self, match: Match = None, *, kind: str | None = None) -> Rule:
+    def whenever(self, match: Match = None, *, kind: Kind | None = None) -> Rule:
         """The same, from the beginning for every conversation that matches.
 
         The prompt gets the first answer, the first results of tools the second, and so on.

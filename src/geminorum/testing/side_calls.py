@@ -1,16 +1,18 @@
 """Which requests the Gemini CLI makes for itself, and an answer that lets it go on."""
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import msgspec
 
 from geminorum.testing.answers import Say
-from geminorum.testing.request import Request
+from geminorum.testing.request import Kind, Request
 
 Routing: TypeAlias = Literal["flash", "pro"]
 
-_KIND_BY_FIELD = {
+SIDE_KINDS: frozenset[Kind] = frozenset(get_args(Kind)) - {"main", "subagent", "count", "other"}
+
+_KIND_BY_FIELD: dict[str, Kind] = {
     "model_choice": "routing",
     "complexity_score": "routing",
     "next_speaker": "next_speaker",
@@ -18,8 +20,8 @@ _KIND_BY_FIELD = {
     "corrected_string_escaping": "edit_fix",
     "noChangesRequired": "edit_fix",
 }
-_KIND_BY_TOOL = {"googleSearch": "web_search", "urlContext": "web_fetch"}
-_TEXT = {
+_KIND_BY_TOOL: dict[str, Kind] = {"googleSearch": "web_search", "urlContext": "web_fetch"}
+_TEXT: dict[Kind, str] = {
     "web_search": "FakeGemini has no web. Script it: fake.when(kind='web_search').say('…')",
     "web_fetch": "FakeGemini has no web. Script it: fake.when(kind='web_fetch').say('…')",
     "summary": "A conversation with FakeGemini",
@@ -27,7 +29,7 @@ _TEXT = {
 }
 
 
-def kind_of(request: Request) -> str:
+def kind_of(request: Request) -> Kind:
     """`main` and `subagent` are the model's own turns; everything else is a side call.
 
     The CLI streams its turns and nothing else. Only its own requests are judged by that: another
@@ -56,7 +58,7 @@ def _from_cli(request: Request) -> bool:
     return request.headers.get("user-agent", "").startswith("GeminiCLI")
 
 
-def _side_kind(request: Request) -> str:
+def _side_kind(request: Request) -> Kind:
     for field in request.schema.get("properties") or ():
         if field in _KIND_BY_FIELD:
             return _KIND_BY_FIELD[field]

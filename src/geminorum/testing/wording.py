@@ -3,10 +3,11 @@
 import random
 
 _WORDS = (
-    "amber basil cedar delta ember fjord grove heron indigo juniper kestrel lichen maple nectar opal "
-    "pebble quartz river saffron tundra umber velvet willow xenon yarrow zephyr anchor beacon candle "
-    "drift engine feather garnet harbour island jacket kettle lantern meadow needle orchard paper "
-    "quiver ribbon shelter timber uncle valley window yonder almond bridge"
+    "amber basil cedar delta ember fjord grove heron indigo juniper kestrel lichen maple "
+    "nectar opal pebble quartz river saffron tundra umber velvet willow xenon yarrow zephyr "
+    "anchor beacon candle drift engine feather garnet harbour island jacket kettle lantern "
+    "meadow needle orchard paper quiver ribbon shelter timber uncle valley window yonder "
+    "almond bridge"
 )
 
 

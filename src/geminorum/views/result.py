@@ -8,6 +8,7 @@ from typing import Any, Literal
 import msgspec
 
 from geminorum.errors import (
+    ApiError,
     BudgetExceeded,
     GeminorumError,
     Interrupted,
@@ -16,6 +17,7 @@ from geminorum.errors import (
 )
 from geminorum.events import Cost, Done, Error, Event, Init, Status, Text, TextDelta, Usage
 from geminorum.views.files import FileChange, FileFold
+from geminorum.wire.verdict import http_status, worth_retrying
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
@@ -52,6 +54,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
             "stderr": self.stderr,
             "session_id": self.session_id,
         }
+        if issubclass(kind, ApiError):
+            details["status"] = http_status(cause.message, self.exit_code)
+            details["retryable"] = worth_retrying(cause.message, details["status"])
         return kind(cause.message, **details)
 
     def raise_on_failure(self) -> Result:

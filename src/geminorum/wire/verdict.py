@@ -94,6 +94,7 @@ _PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
     ),
 )
 _API_CODE = re.compile(r'"code":\s*(\d{3})\b')
+_DAILY = re.compile(r"daily quota|PerDay|per day", re.I)
 _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _NOISE = re.compile(
@@ -207,6 +208,11 @@ def http_status(message: str, exit_code: int | None) -> int | None:
         return int(found[1])
     # 400 … 511 leave as 144 … 255; 143 and below are the shell's signal codes and the CLI's own.
     return exit_code + 256 if exit_code is not None and 144 <= exit_code <= 255 else None
+
+
+def worth_retrying(message: str, status: int | None) -> bool:
+    """Would the same request succeed a little later? Not before tomorrow, if it is the quota."""
+    return status in (408, 429, 500, 502, 503, 504) and not _DAILY.search(message)
 
 
 def _by_exit(seen: StreamDecoder, ending: Ending) -> Verdict:
