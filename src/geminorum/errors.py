@@ -126,6 +126,7 @@ class InvalidOptions(GeminorumError, ValueError):
 
 class InvalidPrompt(InvalidOptions):
     code = "INPUT"
+    default_hint = "pass a prompt with some text in it"
 
 
 class Unsupported(GeminorumError):

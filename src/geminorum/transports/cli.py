@@ -16,15 +16,15 @@ import msgspec
 from geminorum import cost
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import InvalidOptions, Unsupported
-from geminorum.events import Done, Event, Init
+from geminorum.events import Event, Init
 from geminorum.options import Options
 from geminorum.prompt import encoded
 from geminorum.redaction import redacted, secrets_in
 from geminorum.transports.home import merged, overlaid, selected_auth
 from geminorum.transports.process import Child, spawned
 from geminorum.wire.argv import arguments, missing_flags
-from geminorum.wire.stream_json import StreamDecoder, usage_of
-from geminorum.wire.verdict import Ending, Stop, judge
+from geminorum.wire.stream_json import StreamDecoder
+from geminorum.wire.verdict import Ending, Stop, last_events
 
 _NOT_YET = (
     "policy",
@@ -163,31 +163,13 @@ class CliTurn:
 
     def _last_events(self) -> list[Event]:
         self._ended = True
-        seen = self._decoder
-        events = seen.close()
-        stderr = self.stderr
-        ending = Ending(self._child.exit_code, stderr, self._stop, self._limit)
-        verdict = judge(seen, ending)
-        envelope: dict[str, Any] = {
-            "timestamp": time.time_ns() // 1_000_000,
-            "session_id": seen.session_id,
-        }
-        if verdict.error is not None:
-            events.append(msgspec.structs.replace(verdict.error, **envelope))
-        usage = usage_of(seen.result.stats if seen.result else None, seen.tool_uses)
-        events.append(
-            Done(
-                verdict.status,
-                usage=usage,
-                cost=cost.cost_of(usage),
-                duration=time.monotonic() - self._began,
-                resume=seen.session_id,
-                exit_code=ending.exit_code,
-                frame=msgspec.Raw(seen.result_line) if seen.result_line else msgspec.UNSET,
-                **envelope,
-            )
+        return last_events(
+            self._decoder,
+            Ending(self._child.exit_code, self.stderr, self._stop, self._limit),
+            at=time.time_ns() // 1_000_000,
+            duration=time.monotonic() - self._began,
+            price=cost.cost_of,
         )
-        return events
 
     def _placed(self, event: Init) -> Init:
         return event if event.cwd else msgspec.structs.replace(event, cwd=self._cwd)

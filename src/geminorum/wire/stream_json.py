@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Raw
 
 from geminorum.events import (
+    Cost,
     Error,
     Event,
     Init,
@@ -352,6 +353,14 @@ def usage_of(stats: Stats | None, tool_uses: int) -> Usage | None:
     whole = total_of(by_model.values()) if by_model else _tokens(stats)
     calls = stats.tool_calls or tool_uses
     return Usage(**msgspec.structs.asdict(whole), by_model=by_model, tool_calls=calls)
+
+
+def told_cost(result: ResultFrame | None) -> Cost | None:
+    """The price, from a program that tells it. The Gemini CLI does not, yet."""
+    if result is None:
+        return None
+    told = result.total_cost_usd or (result.stats.total_cost_usd if result.stats else None)
+    return None if told is None else Cost(told)
 
 
 def _tokens(stats: Stats) -> Tokens:

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+import msgspec
 
 from geminorum import errors
-from geminorum.events import Error, Status
+from geminorum.events import Cost, Done, Error, Event, Status, Usage
 from geminorum.wire.dialects import told
-from geminorum.wire.stream_json import ResultFrame, StreamDecoder
+from geminorum.wire.stream_json import ResultFrame, StreamDecoder, told_cost, usage_of
 
 Stop: TypeAlias = Literal["cancel", "timeout", "start_timeout"]
 
@@ -96,11 +99,46 @@ _PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
 _API_CODE = re.compile(r'"code":\s*(\d{3})\b')
 _DAILY = re.compile(r"daily quota|PerDay|per day", re.I)
 _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
+_USAGE = re.compile(r"(.*?)\nUsage: gemini ", re.S)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _NOISE = re.compile(
     r"^(?:Ripgrep is not available|\[STARTUP\]|YOLO mode is enabled|Warning: (?:256-color|True)"
     r"|Error executing tool|Full report available at|\s+at )"
 )
+
+
+def last_events(
+    seen: StreamDecoder,
+    ending: Ending,
+    *,
+    at: int = 0,
+    duration: float = 0.0,
+    price: Callable[[Usage | None], Cost | None] = lambda usage: None,
+) -> list[Event]:
+    """What follows the last byte: text that was still open, the failure if any, and the `Done`."""
+    events = seen.close()
+    verdict = judge(seen, ending)
+    envelope: dict[str, Any] = {"timestamp": at, "session_id": seen.session_id}
+    if verdict.error is not None:
+        events.append(msgspec.structs.replace(verdict.error, **envelope))
+    usage = usage_of(seen.result.stats if seen.result else None, seen.tool_uses)
+    done = Done(
+        verdict.status,
+        usage=usage,
+        cost=told_cost(seen.result) or price(usage),
+        duration=duration,
+        resume=seen.session_id,
+        exit_code=ending.exit_code,
+        frame=msgspec.Raw(seen.result_line) if seen.result_line else msgspec.UNSET,
+        **envelope,
+    )
+    return [*events, done]
+
+
+def replay(stdout: bytes, exit_code: int | None = 0, stderr: str = "") -> list[Event]:
+    """The events of a recorded run."""
+    seen = StreamDecoder()
+    return [*seen.feed(stdout), *last_events(seen, Ending(exit_code, stderr))]
 
 
 def status_of_exit(exit_code: int) -> Status:
@@ -221,6 +259,9 @@ def _by_exit(seen: StreamDecoder, ending: Ending) -> Verdict:
         return Verdict("interrupted")
     if code == 42 and _SESSION_TAKEN.search(why):
         return _failed(errors.InvalidOptions, why, hint="pass another session_id, or resume it")
+    if refused := _USAGE.match(why):
+        hint = "`gemini --help` lists what this version takes; see Cli(extra_args=…)"
+        return _failed(errors.InvalidOptions, refused[1], hint=hint)
     kind = _KINDS_OF_EXIT.get(code or 0)
     if kind is errors.InvalidPrompt or (kind is None and code not in (None, 0)):
         kind = cause_of(why) or kind

@@ -1,0 +1,167 @@
+"""What tests stand on: the real CLI, a stand-in for it, a watch over each process they start."""
+
+import json
+import os
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from geminorum import Cli
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = ROOT.parent / "shared"
+TEST_MARK = "GEMINORUM_TEST_SESSION"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _marked_session() -> None:
+    """Every process that a test starts, however far it moves, carries this mark."""
+    os.environ[TEST_MARK] = uuid.uuid4().hex
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Fails any test that leaves a descendant behind one second after its end."""
+    yield
+    deadline = time.monotonic() + 1.0
+    while (left := marked_processes(os.environ[TEST_MARK])) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    told = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
+    for process in left:
+        process.kill()
+    assert not told, f"processes left behind: {told}"
+
+
+def marked_processes(mark: str) -> list[psutil.Process]:
+    """Living processes other than this one that have `mark` in their environment."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid != os.getpid() and mark in process.environ().values():
+                if process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+@pytest.fixture(autouse=True)
+def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No test reads or writes the home of whoever runs it; compiled code is kept between tests."""
+    home = tmp_path_factory.mktemp("home")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".gemini-cli" / "cache"))
+    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_CLI_HOME", "GEMINI_MODEL"):
+        monkeypatch.delenv(name, raising=False)
+    return home
+
+
+@pytest.fixture(scope="session")
+def real_cli() -> list[str]:
+    """The command of the real Gemini CLI, as `make test` installs it."""
+    path = os.environ.get("GEMINORUM_TEST_CLI") or ROOT / ".gemini-cli/node_modules/.bin/gemini"
+    if not Path(path).exists():
+        pytest.fail(f"no Gemini CLI at {path}: run `make test`, which installs it")
+    from geminorum.detect import find_cli
+
+    return list(find_cli(path).command)
+
+
+@pytest.fixture(scope="session")
+def real_cli_door() -> Cli:
+    """The `Cli` door to the real Gemini CLI."""
+    path = os.environ.get("GEMINORUM_TEST_CLI") or ROOT / ".gemini-cli/node_modules/.bin/gemini"
+    if not Path(path).exists():
+        pytest.fail(f"no Gemini CLI at {path}: run `make test`, which installs it")
+    return Cli(executable=path)
+
+
+@pytest.fixture(scope="session")
+def fixtures_folder() -> Path:
+    """Data of other projects; it lies beside the repository, in CI too."""
+    folder = SHARED / "fixtures"
+    if not folder.is_dir():
+        pytest.skip("../shared/fixtures is not on this machine")
+    return folder
+
+
+class StandIn:
+    """Makes executables that play a Gemini CLI: `stand_in({...}, exit=53)` is a door to one."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._made = 0
+
+    def __call__(
+        self,
+        *lines: dict[str, Any] | str | bytes | Path,
+        exit: int = 0,
+        signal: int | None = None,
+        stderr: str = "",
+        stderr_bytes: int = 0,
+        chunk: int | None = None,
+        delay: float = 0.0,
+        hang: bool = False,
+        ignore_term: bool = False,
+        grandchildren: tuple[str, ...] = (),
+        read_stdin: bool = True,
+        **door: Any,
+    ) -> Cli:
+        """`lines` are frames, raw lines, or one recording's path; the rest says how it behaves."""
+        self._made += 1
+        plan = self._folder / f"plan-{self._made}.json"
+        said = plan.with_suffix(".stdout")
+        said.write_bytes(b"".join(map(_line, lines)))
+        wishes = {
+            "stdout": str(said),
+            "exit": exit,
+            "signal": signal,
+            "stderr": stderr,
+            "stderr_bytes": stderr_bytes,
+            "chunk": chunk,
+            "delay": delay,
+            "hang": hang,
+            "ignore_term": ignore_term,
+            "grandchildren": grandchildren,
+            "read_stdin": read_stdin,
+        }
+        plan.write_text(json.dumps(wishes))
+        return Cli(executable=self._executable(plan), **{"grace": 0.5, **door})
+
+    def _executable(self, plan: Path) -> Path:
+        program = self._folder / f"gemini-{self._made}"
+        script = Path(__file__).with_name("stand_in_gemini.py")
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "{plan}" "$@"\n')
+        program.chmod(0o755)
+        return program
+
+    @property
+    def call(self) -> dict[str, Any]:
+        """How the last one was called: argv, stdin, cwd, env, pid, children."""
+        return json.loads((self._folder / f"plan-{self._made}.call").read_text())
+
+
+def _line(line: dict[str, Any] | str | bytes | Path) -> bytes:
+    match line:
+        case Path():
+            return line.read_bytes()
+        case dict():
+            return json.dumps(line, ensure_ascii=False).encode() + b"\n"
+        case str():
+            return line.encode() + b"\n"
+        case _:
+            return line
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> StandIn:
+    """Real executables that play a Gemini CLI; see StandIn."""
+    folder = tmp_path / "stand-in"
+    folder.mkdir()
+    return StandIn(folder)
