@@ -43,9 +43,9 @@ def marked_processes(mark: str) -> list[psutil.Process]:
     found = []
     for process in psutil.process_iter():
         try:
-            if process.pid != os.getpid() and mark in process.environ().values():
-                if process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
+            mine = process.pid != os.getpid() and mark in process.environ().values()
+            if mine and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
         except psutil.Error:
             continue
     return found

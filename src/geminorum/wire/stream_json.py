@@ -149,7 +149,7 @@ class StreamDecoder:
                 continue
             try:
                 frame = decode(line)
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError):
                 self._odd_line(line, events)
                 continue
             seen += 1
