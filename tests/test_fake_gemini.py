@@ -1,6 +1,7 @@
 """FakeGemini as its users meet it: over real sockets, with Google's SDK and with the real CLI."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -556,6 +557,21 @@ class TestLifetime:
         assert (set(threading.enumerate()), open_files()) == before
         assert not home.exists()
 
+    def test_connections_that_arrive_while_it_closes_leave_nothing_behind(self, capfd):
+        before = set(threading.enumerate())
+        wires: list[socket.socket] = []
+        for _ in range(30):
+            with FakeGemini(default="x") as fake:
+                address = ("127.0.0.1", port_of(fake))
+                knocking = threading.Thread(target=knock, args=(address, wires))
+                knocking.start()
+            knocking.join()
+        for wire in wires:
+            wire.close()
+        gc.collect()  # a socket left open would be a ResourceWarning, and that an error
+        assert set(threading.enumerate()) == before
+        assert capfd.readouterr().err == ""
+
     def test_a_waiting_client_is_cut_off_when_the_block_ends(self):
         with FakeGemini() as fake:
             fake.hang()
@@ -762,6 +778,13 @@ def raw_post(body: object, path: str | None = None) -> bytes:
     data = json.dumps(body).encode()
     target = path or f"/v1beta/models/{MODEL}:generateContent"
     return f"POST {target} HTTP/1.1\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
+
+
+def knock(address: tuple[str, int], wires: list[socket.socket]) -> None:
+    with contextlib.suppress(OSError):
+        for _ in range(6):
+            wires.append(socket.create_connection(address))
+            wires[-1].sendall(raw_post(user("Hi")))
 
 
 def open_files() -> int:

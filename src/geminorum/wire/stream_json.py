@@ -38,8 +38,8 @@ class _Frame(msgspec.Struct, tag_field="type", gc=False):
     timestamp: str | None = None
 
 
-class InitFrame(_Frame, tag="init"):
-    session_id: str | None = None
+class InitFrame(_Frame, tag="init", kw_only=True):
+    session_id: str | None
     model: str | None = None
     cwd: str | None = None
     tools: list[str] | None = None
@@ -94,6 +94,7 @@ class ResultFrame(_Frame, tag="result", kw_only=True):
     error: str | dict[str, Any] | None = None
     stats: Stats | None = None
     session_id: str | None = None
+    stop_reason: str | None = msgspec.field(default=None, name="stopReason")
     total_cost_usd: Decimal | None = None
 
 

@@ -51,7 +51,9 @@ _KINDS_OF_EXIT: dict[int, type[errors.GeminorumError]] = {
     55: errors.TrustError,
 }
 _SUCCESS = frozenset({"success", "completed", "ok"})
-_TURN_LIMIT = frozenset({"max_turns", "maxturns", "turn_limit", "max_turns_exhausted"})
+_TURN_LIMIT = frozenset(
+    {"max_turns", "maxturns", "turn_limit", "max_turns_exhausted", "turn_limit_exhausted"}
+)
 _INTERRUPTED = frozenset({"interrupted", "cancelled", "canceled", "aborted"})
 _BUDGET = frozenset({"max_budget", "max_budget_usd", "budget"})
 
@@ -186,7 +188,8 @@ def _turn_limited(result: ResultFrame | None, exit_code: int | None) -> bool:
     if result is None:
         return False
     kind = result.error.get("type") if isinstance(result.error, dict) else None
-    return kind == "FatalTurnLimitedError" or result.status in _TURN_LIMIT
+    told = {result.status, result.stop_reason}
+    return kind == "FatalTurnLimitedError" or not told.isdisjoint(_TURN_LIMIT)
 
 
 def _by_result(seen: StreamDecoder, result: ResultFrame, ending: Ending) -> Verdict:
