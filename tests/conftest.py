@@ -56,7 +56,7 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     """No test reads or writes the home of whoever runs it; compiled code is kept between tests."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".gemini-cli" / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".pytest_cache" / "compiled"))
     for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_CLI_HOME", "GEMINI_MODEL"):
         monkeypatch.delenv(name, raising=False)
     return home

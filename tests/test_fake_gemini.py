@@ -389,6 +389,13 @@ class TestRules:
             "Fail(code=500)",
         ]
 
+    def test_a_repeated_answer_is_unused_until_its_last_time(self, fake_gemini):
+        fake_gemini.fail(500, times=2)
+        refusal(fake_gemini, user("Hi"))
+        assert len(fake_gemini.unused) == 1
+        refusal(fake_gemini, user("Hi"))
+        assert not fake_gemini.unused
+
     def test_a_script_may_be_written_before_the_fake_runs(self):
         with FakeGemini().say("ready") as fake:
             assert text_of(post(fake, user("Hi"))) == "ready"
@@ -450,6 +457,76 @@ class TestRecords:
         fake_gemini.say("here")
         assert text_of(post(fake_gemini, user("Hi"), path)) == "here"
         assert fake_gemini.requests[0].model == MODEL
+
+
+CLI = {"User-Agent": "GeminiCLI/0.61.0/gemini-2.5-flash (linux; x64; terminal)"}
+
+
+def wanting(**properties: Any) -> dict[str, Any]:
+    schema = {"type": "object", "properties": properties, "required": list(properties)}
+    return {**user("Decide"), "generationConfig": {"responseJsonSchema": schema}}
+
+
+class TestSideCalls:
+    @pytest.mark.parametrize(
+        ("kind", "body", "answer"),
+        [
+            ("routing", wanting(model_choice={"type": "string"}), {"model_choice": "flash"}),
+            ("routing", wanting(complexity_score={"type": "INTEGER"}), {"complexity_score": 10}),
+            ("next_speaker", wanting(next_speaker={"enum": ["model"]}), {"next_speaker": "user"}),
+            (
+                "loop_check",
+                wanting(unproductive_state_confidence={"type": "number"}),
+                {"unproductive_state_confidence": 0.0},
+            ),
+            (
+                "side",
+                wanting(
+                    name={"type": "STRING"},
+                    size={"enum": ["small", "big"]},
+                    list={"type": "array"},
+                    count={"type": "number", "minimum": 1},
+                    sure={"type": "boolean"},
+                    inner={"type": "object", "properties": {"x": {"type": "integer"}}},
+                ),
+                {
+                    "name": "FakeGemini",
+                    "size": "small",
+                    "list": [],
+                    "count": 1,
+                    "sure": False,
+                    "inner": {"x": 0},
+                },
+            ),
+        ],
+    )
+    def test_the_clis_wish_for_json_is_granted(self, fake_gemini, kind, body, answer):
+        assert json.loads(text_of(post(fake_gemini, body, **CLI))) == answer
+        assert [call.kind for call in fake_gemini.side_calls] == [kind]
+        assert fake_gemini.requests == []
+
+    @pytest.mark.parametrize(
+        ("kind", "body"),
+        [
+            ("summary", user("Summarize the user's primary intent")),
+            ("compression", user("Generate a new <state_snapshot>")),
+            ("web_search", {**user("capital of France"), "tools": [{"googleSearch": {}}]}),
+            ("web_fetch", {**user("http://x"), "tools": [{"urlContext": {}}]}),
+            ("side", user("Anything")),
+        ],
+    )
+    def test_side_calls_take_no_scripted_answer_unless_named(self, fake_gemini, kind, body):
+        fake_gemini.say("main")
+        fake_gemini.when().say("any turn")
+        assert text_of(post(fake_gemini, body, **CLI)) not in ("main", "any turn")
+        fake_gemini.when(kind=kind).say("named")
+        assert text_of(post(fake_gemini, body, **CLI)) == "named"
+        assert [call.kind for call in fake_gemini.side_calls] == [kind, kind]
+
+    def test_routing_decides_as_told(self):
+        with FakeGemini(routing="pro") as fake:
+            answer = post(fake, wanting(model_choice={"type": "string"}), **CLI)
+        assert json.loads(text_of(answer)) == {"model_choice": "pro"}
 
 
 class TestConnections:

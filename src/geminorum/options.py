@@ -7,7 +7,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -20,6 +20,7 @@ else:
     StrPath = str
 
 Approval: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
+_APPROVALS = "default, auto_edit, yolo or plan"
 _SESSION = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -90,8 +91,8 @@ def _problems(options: Options) -> list[str]:
         value = getattr(options, name)
         if value is not None and not value > 0:
             found.append(f"{name} must be greater than 0, not {value!r}; None means no limit")
-    if options.approval not in (None, "default", "auto_edit", "yolo", "plan"):
-        found.append(f"approval must be default, auto_edit, yolo or plan, not {options.approval!r}")
+    if options.approval is not None and options.approval not in get_args(Approval):
+        found.append(f"approval must be {_APPROVALS}, not {options.approval!r}")
     for name in ("resume", "session_id"):
         value = getattr(options, name)
         if value is not None and not _SESSION.fullmatch(value):
@@ -109,4 +110,5 @@ def _unknown_key(key: str, names: tuple[str, ...]) -> str:
 def _explained(error: msgspec.ValidationError, data: Mapping[str, Any]) -> str:
     message, _, where = str(error).partition(" - at `$.")
     key = re.split(r"[`.\[]", where)[0]
-    return f"{key}={data.get(key)!r}: {message}" if key else message
+    right = f"; write {_APPROVALS}" if key == "approval" else ""
+    return f"{key}={data.get(key)!r}: {message}{right}" if key else message

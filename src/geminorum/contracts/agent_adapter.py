@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gemini behind the AgentAdapter shape: a prompt and options in, the shape's events out.
+
+The shape comes from an Apache-2.0 document: GEMINI-001 … 008 of cligent, (c) 2026 SubLang
+International, and what it refers to. The code is our own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from geminorum import client, detect
+from geminorum.contracts.agent_engine import (
+    AdapterRegistry,
+    AgentTask,
+    guarded,
+    run_agent,
+    run_parallel,
+)
+from geminorum.contracts.agent_events import (
+    EVENT_TYPES,
+    AgentEvent,
+    DonePayload,
+    DoneUsage,
+    ErrorPayload,
+    InitPayload,
+    PermissionRequestPayload,
+    TextDeltaPayload,
+    TextPayload,
+    ThinkingPayload,
+    ToolResultPayload,
+    ToolUsePayload,
+    UnknownPayload,
+    envelope,
+)
+from geminorum.contracts.agent_narrator import Narrator
+from geminorum.contracts.agent_options import (
+    TOOL_GROUPS,
+    AbortSignal,
+    AgentOptions,
+    PermissionPolicy,
+    Signal,
+)
+from geminorum.contracts.ndjson import Parsed, parse_ndjson
+from geminorum.errors import GeminorumError
+from geminorum.events import Status
+from geminorum.options import Options
+from geminorum.transports import Transport
+from geminorum.wire.verdict import status_of_exit
+
+__all__ = [
+    "EVENT_TYPES",
+    "TOOL_GROUPS",
+    "AbortSignal",
+    "AdapterRegistry",
+    "AgentAdapter",
+    "AgentEvent",
+    "AgentOptions",
+    "AgentTask",
+    "DonePayload",
+    "DoneUsage",
+    "ErrorPayload",
+    "GeminiAdapter",
+    "InitPayload",
+    "Parsed",
+    "PermissionPolicy",
+    "PermissionRequestPayload",
+    "Signal",
+    "TextDeltaPayload",
+    "TextPayload",
+    "ThinkingPayload",
+    "ToolResultPayload",
+    "ToolUsePayload",
+    "UnknownPayload",
+    "envelope",
+    "guarded",
+    "legacy_flag_mapping",
+    "map_exit_code",
+    "parse_ndjson",
+    "run_agent",
+    "run_parallel",
+]
+
+
+@runtime_checkable
+class AgentAdapter(Protocol):
+    """One agent behind the shape. `run` may be called many times at once."""
+
+    @property
+    def agent(self) -> str: ...
+
+    async def is_available(self) -> bool: ...
+
+    def run(
+        self, prompt: str, options: AgentOptions | None = None
+    ) -> AsyncIterator[AgentEvent]: ...
+
+
+class GeminiAdapter:
+    """Gemini as an AgentAdapter.
+
+    `base` holds what the shape has no word for (environment, home, time limit); what a run's own
+    options say goes before it.
+    """
+
+    agent = "gemini"
+
+    def __init__(self, via: Transport | None = None, base: Options | None = None) -> None:
+        self._via = via
+        self._base = base or Options()
+
+    async def is_available(self) -> bool:
+        """Whether the CLI starts: it is run, with a time limit."""
+        return await detect.is_available(getattr(self._via, "executable", None))
+
+    def run(
+        self, prompt: str, options: AgentOptions | None = None
+    ) -> AsyncGenerator[AgentEvent, None]:
+        """The run's events: `init` first, one `done` last. Never raises; failures are events.
+
+        Leaving the stream early ends the agent: `async with aclosing(adapter.run(…)) as events`.
+        """
+        options = options or AgentOptions()
+        events = self._events(prompt, options)
+        return guarded(events, agent=self.agent, abort_signal=options.abort_signal)
+
+    async def _events(self, prompt: str, options: AgentOptions) -> AsyncGenerator[AgentEvent, None]:
+        narrator = Narrator(options, Path(options.cwd or self._base.cwd or ".").absolute())
+        try:
+            ours = options.over(self._base)
+            async with (
+                client.run(prompt, ours, via=self._via) as live,
+                _ended_by(options.abort_signal, live),
+            ):
+                async for event in live:
+                    for told in narrator.tell(event):
+                        yield told
+        except GeminorumError as error:
+            for told in narrator.tell_failure(error):
+                yield told
+
+
+def map_exit_code(code: int) -> Status:
+    """The bare exit-code table. A run is judged by more: without a `result`, 0 is no success."""
+    return status_of_exit(code)
+
+
+def legacy_flag_mapping() -> Mapping[str, str]:
+    """The flags that the shape's document names for its options.
+
+    The CLI never had the flag for `max_turns`; the limit goes into the settings of the run.
+    """
+    return {
+        "model": "--model",
+        "max_turns": "--max-session-turns",
+        "permissions": "--allowed-tools",
+    }
+
+
+@asynccontextmanager
+async def _ended_by(signal: Signal | None, live: client.Run) -> AsyncIterator[None]:
+    """While the block lasts, the signal cancels the run."""
+    if signal is None:
+        yield
+        return
+    waiting = asyncio.create_task(_cancel_at(signal, live))
+    try:
+        yield
+    finally:
+        waiting.cancel()
+        await asyncio.wait([waiting])
+
+
+async def _cancel_at(signal: Signal, live: client.Run) -> None:
+    await signal.wait()
+    await live.cancel()

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Any adapter's stream to one that keeps the AgentAdapter shape's promises; many streams to one."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from geminorum.contracts.agent_events import (
+    AgentEvent,
+    DonePayload,
+    DoneUsage,
+    ErrorPayload,
+    Payload,
+)
+from geminorum.errors import InvalidOptions
+from geminorum.events import Status
+
+if TYPE_CHECKING:
+    from geminorum.contracts.agent_adapter import AgentAdapter
+    from geminorum.contracts.agent_options import AgentOptions, Signal
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """One prompt for one adapter."""
+
+    adapter: AgentAdapter
+    prompt: str
+    options: AgentOptions | None = None
+
+
+def run_agent(
+    adapter: AgentAdapter, prompt: str, options: AgentOptions | None = None
+) -> AsyncGenerator[AgentEvent, None]:
+    """The adapter's events under the promises of `guarded`."""
+    signal = options.abort_signal if options else None
+    return guarded(_called(adapter, prompt, options), agent=adapter.agent, abort_signal=signal)
+
+
+async def guarded(
+    events: AsyncIterator[AgentEvent], *, agent: str = "gemini", abort_signal: Signal | None = None
+) -> AsyncGenerator[AgentEvent, None]:
+    """Exactly one `done`, nothing after it, and no exception, whatever the adapter does.
+
+    When the `done` comes, the adapter's stream is closed already. A signal that was given before
+    the start means that the adapter is not started.
+    """
+    watch = _Watch(agent)
+    if abort_signal is not None and abort_signal.is_set():
+        await _closed(events)
+        yield watch.done("interrupted")
+        return
+    try:
+        async for event in events:
+            watch.see(event)
+            if event.type == "done":
+                break
+            yield event
+    except (Exception, asyncio.CancelledError) as error:
+        if _is_our_own_cancellation(error):
+            raise
+        watch.failed("ADAPTER_ERROR", f"{type(error).__name__}: {error}")
+    finally:
+        await _closed(events)
+    for event in watch.ending():
+        yield event
+
+
+async def run_parallel(tasks: Iterable[AgentTask]) -> AsyncGenerator[AgentEvent, None]:
+    """The events of all tasks as they come; each task has its own `done`.
+
+    Leaving early ends all of them: `async with aclosing(run_parallel(…)) as events`.
+    """
+    streams = [run_agent(task.adapter, task.prompt, task.options) for task in tasks]
+    # One place: an adapter is not asked for more than the consumer takes.
+    arrived: asyncio.Queue[AgentEvent] = asyncio.Queue(maxsize=1)
+    running = len(streams)
+    async with _pumped(streams, arrived):
+        while running:
+            event = await arrived.get()
+            running -= event.type == "done"
+            yield event
+
+
+class AdapterRegistry:
+    """Adapters by the name of their agent."""
+
+    def __init__(self) -> None:
+        self._adapters: dict[str, AgentAdapter] = {}
+
+    def register(self, adapter: AgentAdapter) -> None:
+        if adapter.agent in self._adapters:
+            raise InvalidOptions(
+                f"an adapter for {adapter.agent!r} is registered already",
+                hint=f"unregister({adapter.agent!r}) first",
+            )
+        self._adapters[adapter.agent] = adapter
+
+    def get(self, agent: str) -> AgentAdapter | None:
+        return self._adapters.get(agent)
+
+    def list(self) -> Sequence[str]:
+        """The agents' names, in the order of their registration."""
+        return [*self._adapters]
+
+    def unregister(self, agent: str) -> bool:
+        """Whether there was one."""
+        return self._adapters.pop(agent, None) is not None
+
+
+class _Watch:
+    """What a stream has said of itself, and what is left to say at its end."""
+
+    def __init__(self, agent: str) -> None:
+        self._agent = agent
+        self._began = time.monotonic()
+        self._session_id = uuid.uuid4().hex
+        self._done: AgentEvent | None = None
+        self._failure = ErrorPayload(
+            code="MISSING_DONE", message="the adapter ended without a done event", recoverable=False
+        )
+
+    def see(self, event: AgentEvent) -> None:
+        self._session_id = event.session_id or self._session_id
+        if event.type == "done":
+            self._done = event
+
+    def failed(self, code: str, message: str) -> None:
+        self._failure = ErrorPayload(code=code, message=message, recoverable=False)
+
+    def ending(self) -> Iterator[AgentEvent]:
+        if self._done is not None:
+            yield self._done
+        else:
+            yield self._event("error", self._failure)
+            yield self.done("error")
+
+    def done(self, status: Status) -> AgentEvent:
+        usage = DoneUsage(input_tokens=0, output_tokens=0, tool_uses=0)
+        duration_ms = round((time.monotonic() - self._began) * 1000)
+        return self._event("done", DonePayload(status=status, usage=usage, duration_ms=duration_ms))
+
+    def _event(self, kind: str, payload: Payload) -> AgentEvent:
+        return AgentEvent(
+            type=kind,
+            agent=self._agent,
+            timestamp=time.time_ns() // 1_000_000,
+            session_id=self._session_id,
+            payload=payload,
+        )
+
+
+async def _called(
+    adapter: AgentAdapter, prompt: str, options: AgentOptions | None
+) -> AsyncGenerator[AgentEvent, None]:
+    """The adapter's stream, begun inside the guard: `run` itself may raise."""
+    events = adapter.run(prompt, options)
+    try:
+        async for event in events:
+            yield event
+    finally:
+        await _closed(events)
+
+
+def _is_our_own_cancellation(error: BaseException) -> bool:
+    # An adapter whose own task was cancelled raises the same exception, but nobody asked us to end.
+    task = asyncio.current_task()
+    asked = task is not None and task.cancelling() > 0
+    return asked and isinstance(error, asyncio.CancelledError)
+
+
+async def _closed(events: AsyncIterator[AgentEvent]) -> None:
+    # What fails while an adapter clears up is no longer news: its stream has been told to the end.
+    close = getattr(events, "aclose", None)
+    if close is not None:
+        with suppress(Exception):
+            await close()
+
+
+@asynccontextmanager
+async def _pumped(
+    streams: Iterable[AsyncGenerator[AgentEvent, None]], arrived: asyncio.Queue[AgentEvent]
+) -> AsyncIterator[None]:
+    """Each stream is read to its end in one task of its own, or closed there."""
+    pumps = [asyncio.create_task(_pump(stream, arrived)) for stream in streams]
+    try:
+        yield
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
+
+
+async def _pump(
+    stream: AsyncGenerator[AgentEvent, None], arrived: asyncio.Queue[AgentEvent]
+) -> None:
+    async with aclosing(stream) as events:
+        async for event in events:
+            await arrived.put(event)

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The AgentAdapter shape's options to our own."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import warnings
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import msgspec
+
+from geminorum.errors import InvalidOptions
+from geminorum.options import Options, StrPath
+
+Level: TypeAlias = Literal["allow", "ask", "deny"]
+
+TOOL_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "file_write": ("replace", "write_file"),
+    "shell_execute": ("run_shell_command",),
+    "network_access": ("google_web_search", "web_fetch"),
+}
+"""The CLI's tools behind each capability of a PermissionPolicy."""
+
+
+class Signal(Protocol):
+    """What tells a run to end; an `asyncio.Event` is one."""
+
+    def is_set(self) -> bool: ...
+
+    def wait(self) -> Coroutine[Any, Any, Any]: ...
+
+
+class AbortSignal(asyncio.Event):
+    """Tells one or many runs to end. Call `abort` in the event loop's own thread."""
+
+    @property
+    def aborted(self) -> bool:
+        return self.is_set()
+
+    def abort(self) -> None:
+        self.set()
+
+
+class PermissionPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What the agent may do unasked."""
+
+    file_write: Level = "ask"
+    shell_execute: Level = "ask"
+    network_access: Level = "ask"
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> PermissionPolicy:
+        """From plain data, camelCase or snake_case."""
+        try:
+            return msgspec.convert(_snake_cased(data), cls)
+        except msgspec.ValidationError as error:
+            raise InvalidOptions(f"permissions={dict(data)!r}: {error}") from error
+
+
+class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a run, as every adapter of the shape takes them."""
+
+    cwd: StrPath | None = None
+    model: str | None = None
+    permissions: PermissionPolicy | None = None
+    """None leaves the agent's own default, which is to read only."""
+    max_turns: int | None = None
+    max_budget_usd: float | None = None
+    resume: str | None = None
+    abort_signal: Signal | None = None
+    """Ends the run when it is set: an AbortSignal, or an asyncio.Event."""
+    allowed_tools: Sequence[str] | None = None
+    """Only these tools; None: all."""
+    disallowed_tools: Sequence[str] = ()
+    """Not these, even if they are allowed; exact names."""
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AgentOptions:
+        """From plain data, camelCase or snake_case; what is None counts as left out."""
+        given = {name: value for name, value in _snake_cased(data).items() if value is not None}
+        for name in given.keys() - {*cls.__struct_fields__}:
+            warnings.warn(f"unknown option {name!r} is ignored", stacklevel=2)
+        shared = {name: given[name] for name in _SHARED if name in given}
+        checked = Options.from_dict(shared)
+        permissions = given.get("permissions")
+        if isinstance(permissions, Mapping):
+            permissions = PermissionPolicy.from_dict(permissions)
+        return cls(
+            permissions=permissions,
+            abort_signal=given.get("abort_signal"),
+            **{name: getattr(checked, name) for name in shared},
+        )
+
+    @property
+    def aborted(self) -> bool:
+        return self.abort_signal is not None and self.abort_signal.is_set()
+
+    @property
+    def tools(self) -> list[str] | None:
+        """What the caller leaves of the tools, where the caller lists them."""
+        if self.allowed_tools is None:
+            return None
+        return [name for name in self.allowed_tools if name not in self.disallowed_tools]
+
+    def over(self, base: Options) -> Options:
+        """Our own options: these, and `base` for what these leave open."""
+        default = AgentOptions()
+        given = {name: getattr(self, name) for name in _SHARED}
+        wanted = {
+            name: tuple(value) if name.endswith("_tools") else value
+            for name, value in given.items()
+            if value != getattr(default, name)
+        }
+        if self.permissions not in (None, PermissionPolicy()):
+            wanted["policy"] = self.permissions
+        return base.changed(**wanted)
+
+
+_SHARED = tuple(
+    name for name in AgentOptions.__struct_fields__ if name not in ("permissions", "abort_signal")
+)
+_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _snake_cased(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {_WORD_END.sub("_", key).lower(): value for key, value in data.items()}

@@ -1,0 +1,65 @@
+"""Chunks of bytes to parse results: one for each line of JSON, good or bad."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from typing import Any
+
+import msgspec
+
+from geminorum.wire.dialects import mended
+from geminorum.wire.lines import LONGEST_LINE, Lines
+
+_CHUNK = 64 * 1024
+
+
+class Parsed(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """What one line came to: `data` where it is JSON, otherwise what is wrong and the line."""
+
+    ok: bool
+    data: Any = None
+    error: str | None = None
+    raw: str | None = None
+
+
+async def parse_ndjson(
+    stream: AsyncIterable[bytes] | Iterable[bytes], *, longest_line: int = LONGEST_LINE
+) -> AsyncIterator[Parsed]:
+    """A result as soon as its line is complete; a bad line is told and the stream goes on."""
+    lines = Lines(longest_line)
+    async for chunk in _chunks(stream):
+        for parsed in _results(lines, lines.feed(chunk)):
+            yield parsed
+    for parsed in _results(lines, [lines.rest()]):
+        yield parsed
+
+
+def _results(lines: Lines, complete: list[bytes]) -> list[Parsed]:
+    results = [_parsed(line) for line in complete if line.strip()]
+    if lines.overlong:
+        results.append(Parsed(False, error=f"not read as JSON: {lines.overlong} overlong line(s)"))
+        lines.overlong = 0
+    return results
+
+
+def _parsed(line: bytes) -> Parsed:
+    try:
+        data, _ = mended(line)
+    except (ValueError, RecursionError) as error:
+        raw = line.decode("utf-8", "replace")
+        return Parsed(False, error=f"not valid JSON: {error}", raw=raw)
+    return Parsed(True, data)
+
+
+async def _chunks(stream: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(stream, asyncio.StreamReader):
+        # Iterating it would read lines, and fail at the first one over its limit of 64 KiB.
+        while chunk := await stream.read(_CHUNK):
+            yield chunk
+    elif isinstance(stream, AsyncIterable):
+        async for chunk in stream:
+            yield chunk
+    else:
+        for chunk in stream:
+            yield chunk

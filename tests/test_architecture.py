@@ -1,0 +1,135 @@
+"""The shape of the package: data moves one way, the top is cheap, the public names are pinned."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import geminorum
+
+SOURCE = Path(geminorum.__file__).parent
+
+# From left to right: what a part may import of the parts named.
+MAY_IMPORT = {
+    "events": set(),
+    "errors": {"views"},  # a type in an annotation only
+    "redaction": set(),
+    "options": {"errors"},
+    "prompt": {"errors"},
+    "detect": {"errors", "install"},
+    "install": {"errors", "detect"},
+    "wire": {"events", "errors", "options", "wire"},
+    "cost": {"events"},
+    "views": {"events", "errors", "wire", "views"},
+    "transports": {
+        *("events", "errors", "options", "prompt", "redaction", "detect", "cost"),
+        *("wire", "transports"),
+    },
+    "client": {"events", "errors", "options", "transports", "views"},
+    "sync": {"events", "errors", "options", "transports", "views", "client"},
+    "testing": {"testing"},
+    "contracts": {
+        *("client", "detect", "errors", "events", "options", "transports", "views", "wire"),
+        "contracts",
+    },
+    "_version": set(),
+}
+
+
+def part_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imports_of(path: Path) -> set[str]:
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("geminorum"):
+            below = (node.module or "").split(".")[1:2]
+            found |= set(below) if below else {alias.name for alias in node.names}
+    return found
+
+
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_imports_point_one_way(path):
+    part = part_of(path)
+    if part == "__init__":
+        return
+    assert imports_of(path) <= MAY_IMPORT[part]
+
+
+@pytest.mark.parametrize("part", ["wire", "views"])
+def test_the_pure_parts_do_no_input_or_output(part):
+    forbidden = {"os", "subprocess", "socket", "asyncio", "threading", "tempfile", "shutil", "time"}
+    for path in (SOURCE / part).rglob("*.py"):
+        modules = {
+            name.split(".")[0]
+            for node in ast.walk(ast.parse(path.read_text()))
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert not modules & forbidden, path
+
+
+def test_importing_the_package_loads_no_library():
+    code = "import sys, geminorum; print(*sorted(sys.modules))"
+    names = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    for heavy in ("asyncio", "msgspec", "psutil", "genai_prices", "typer", "rich", "google.genai"):
+        assert heavy not in names
+
+
+def test_the_public_names_are_these():
+    assert sorted(geminorum.__all__) == sorted(
+        [
+            *("run", "ask", "connect", "sync", "Options", "Cli", "Run", "Chat", "Result"),
+            *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult"),
+            *("PermissionRequest", "Error", "Done", "UserMessage", "Unknown", "Event"),
+            *("Tokens", "Usage", "Cost", "FileChange"),
+            *("GeminorumError", "errors", "events", "views", "__version__"),
+        ]
+    )
+
+
+def test_every_public_name_can_be_had():
+    for name in geminorum.__all__:
+        assert getattr(geminorum, name) is not None
+    assert set(geminorum.__all__) <= set(dir(geminorum))
+
+
+def test_a_name_that_is_not_there_is_refused_as_python_does():
+    with pytest.raises(AttributeError, match="no attribute 'hologram'"):
+        geminorum.hologram  # noqa: B018
+
+
+def test_the_sync_verbs_mirror_the_async_ones():
+    from inspect import signature
+
+    from geminorum import client, sync
+
+    for verb in ("run", "ask", "connect"):
+        assert (
+            str(signature(getattr(sync, verb))).split("->")[0]
+            == str(signature(getattr(client, verb))).split("->")[0]
+        )
+
+
+def test_functions_fit_in_the_head():
+    sizes = {
+        f"{path.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert {name: size for name, size in sizes.items() if size > 40} == {}
+    assert sum(size > 30 for size in sizes.values()) <= len(sizes) / 50

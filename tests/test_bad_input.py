@@ -1,0 +1,284 @@
+"""Bad input gets a clear error that says what to do, and loses nothing that had arrived."""
+
+import os
+import pickle
+
+import pytest
+
+from geminorum import Cli, Options, ask, errors, sync
+from geminorum import run as start
+
+INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
+HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
+RESULT = {"type": "result", "status": "success"}
+
+
+@pytest.mark.parametrize("prompt", ["", "  \n\t "])
+async def test_an_empty_prompt_is_refused_before_anything_starts(stand_in, prompt):
+    """B-1."""
+    with pytest.raises(errors.InvalidPrompt, match="the prompt is empty"):
+        await ask(prompt, via=stand_in(INIT, RESULT))
+    assert not list(stand_in._folder.glob("*.call"))
+
+
+async def test_a_prompt_the_cli_would_cut_is_refused(stand_in):
+    """B-1: above 8 MiB the CLI drops the rest in silence."""
+    with pytest.raises(errors.InvalidPrompt, match=r"8,388,609 bytes; the CLI reads 8,388,608"):
+        await ask("x" * (8 * 1024 * 1024 + 1), via=stand_in(INIT, RESULT))
+
+
+async def test_the_largest_prompt_passes_whole(stand_in):
+    prompt = "x" * (8 * 1024 * 1024)
+    await ask(prompt, via=stand_in(INIT, HELLO, RESULT))
+    assert stand_in.call["stdin"] == prompt
+
+
+async def test_a_prompt_never_reaches_the_command_line(stand_in):
+    """B-1, D-7, D-19: it would be seen in `ps`, and a leading dash would be a flag."""
+    await ask("--help me", via=stand_in(INIT, HELLO, RESULT))
+    assert stand_in.call["stdin"] == "--help me"
+    assert not any("help me" in argument for argument in stand_in.call["argv"])
+
+
+async def test_a_missing_folder_says_how_to_make_it(stand_in, tmp_path):
+    missing = tmp_path / "nowhere"
+    with pytest.raises(errors.InvalidOptions, match=f"mkdir -p {missing}"):
+        await ask("Hi", Options(cwd=missing), via=stand_in(INIT, RESULT))
+
+
+async def test_a_missing_cli_says_how_to_install_it(tmp_path):
+    with pytest.raises(errors.CliNotFound, match="npm install -g @google/gemini-cli"):
+        await ask("Hi", Options(env={"PATH": str(tmp_path)}))
+
+
+async def test_a_program_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(errors.CliNotFound, match="no-such-gemini"):
+        await ask("Hi", via=Cli(executable=tmp_path / "no-such-gemini"))
+
+
+async def test_a_cli_without_an_event_stream_is_too_old(tmp_path):
+    package = tmp_path / "node_modules/@google/gemini-cli"
+    (package / "bundle").mkdir(parents=True)
+    (package / "package.json").write_text(
+        '{"name": "@google/gemini-cli", "version": "0.9.0", "bin": {"gemini": "bundle/gemini.js"}}'
+    )
+    program = package / "bundle/gemini.js"
+    program.write_text("#!/usr/bin/env node\n")
+    program.chmod(0o755)
+    with pytest.raises(errors.CliTooOld, match=r"0\.9\.0"):
+        await ask("Hi", via=Cli(executable=program))
+
+
+ENDINGS = [
+    (41, "Please set an Auth method in your settings.json", errors.AuthError, "GEMINI_API_KEY"),
+    (55, "Gemini CLI is not running in a trusted directory.", errors.TrustError, "trust_workspace"),
+    (52, "Error in settings.json: Expected property name", errors.ConfigError, "settings"),
+    (44, "Missing sandbox command 'podman'", errors.SandboxError, "GEMINI_SANDBOX"),
+    (42, "No input provided via stdin.", errors.InvalidPrompt, "prompt"),
+    (42, 'Error resuming session: Invalid session identifier "x".', errors.SessionLost, "resume"),
+    (54, "No space left on device", errors.ToolFailed, "disk"),
+    (53, "", errors.TurnLimit, "max_turns"),
+    (130, "", errors.Interrupted, None),
+    (0, "", errors.MissingResult, "result"),
+    (1, "", errors.MissingResult, "result"),
+    (-15, "", errors.MissingResult, "result"),
+]
+
+
+@pytest.mark.parametrize(("code", "stderr", "kind", "hint"), ENDINGS)
+async def test_each_exit_code_is_an_error_of_its_own_kind(stand_in, code, stderr, kind, hint):
+    """S0-18 … S0-21, B-9, B-22, B-23."""
+    via = (
+        stand_in(INIT, HELLO, signal=-code, stderr=stderr)
+        if code < 0
+        else stand_in(INIT, HELLO, exit=code, stderr=stderr)
+    )
+    with pytest.raises(kind) as caught:
+        await ask("Hi", via=via)
+    error = caught.value
+    assert error.result.text == "Hello"
+    assert (error.exit_code, error.session_id) == (code, "s-1")
+    assert hint is None or hint in str(error)
+    assert stderr in error.stderr
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "status", "kind", "retryable"),
+    [
+        (144, 400, errors.ApiError, False),
+        (145, 401, errors.AuthError, False),
+        (173, 429, errors.QuotaError, True),
+        (244, 500, errors.ApiError, True),
+        (247, 503, errors.ApiError, True),
+    ],
+)
+async def test_an_api_error_leaves_as_its_status_mod_256(
+    stand_in, exit_code, status, kind, retryable
+):
+    failed = {"type": "result", "status": "error", "error": {"message": "[API Error: no]"}}
+    with pytest.raises(kind) as caught:
+        await ask("Hi", via=stand_in(INIT, failed, exit=exit_code))
+    assert getattr(caught.value, "status", status) == status
+    assert caught.value.retryable is retryable
+
+
+async def test_a_daily_quota_is_not_worth_a_retry(stand_in):
+    message = "[API Error: You have exhausted your daily quota on this model.]"
+    failed = {"type": "result", "status": "error", "error": {"message": message}}
+    with pytest.raises(errors.QuotaError) as caught:
+        await ask("Hi", via=stand_in(INIT, failed, exit=173))
+    assert caught.value.retryable is False
+
+
+async def test_a_program_that_prints_garbage_is_told_from_the_cli(stand_in):
+    with pytest.raises(errors.ProtocolError, match="is this the Gemini CLI"):
+        await ask("Hi", via=stand_in("Usage: something else", "entirely"))
+
+
+async def test_a_child_that_never_speaks_meets_the_start_deadline(stand_in):
+    """C-19."""
+    via = stand_in(hang=True, stderr="waiting for a lock\n", start_timeout=0.5)
+    with pytest.raises(
+        errors.StartTimeout, match=r"not a word from the program in 0\.5 s"
+    ) as caught:
+        await ask("Hi", via=via)
+    assert "waiting for a lock" in caught.value.stderr
+
+
+async def test_a_child_that_spoke_in_time_has_all_the_time_it_wants(stand_in):
+    via = stand_in(INIT, HELLO, RESULT, delay=0.4, chunk=70, start_timeout=0.5)
+    assert (await ask("Hi", via=via)).text == "Hello"
+
+
+async def test_a_megabyte_of_complaints_neither_blocks_nor_fills_the_memory(stand_in):
+    """D-22: stderr goes to a file, too; its beginning and end are kept."""
+    via = stand_in(INIT, HELLO, RESULT, stderr="first words\n", stderr_bytes=3_000_000)
+    result = await ask("Hi", via=via)
+    assert result.text == "Hello"
+    assert result.stderr.startswith("first words")
+    assert "bytes left out" in result.stderr
+    assert len(result.stderr) < 70_000
+
+
+async def test_secrets_are_blacked_out_of_what_a_program_complains(stand_in):
+    """D-29."""
+    key = "AIza" + "x" * 35
+    via = stand_in(INIT, exit=1, stderr=f"bad key {key}; token sesame-open; Bearer {'b' * 30}\n")
+    with pytest.raises(errors.GeminorumError) as caught:
+        await ask("Hi", Options(env={"MY_TOKEN": "sesame-open"}), via=via)
+    shown = f"{caught.value} {caught.value.stderr}"
+    assert "[redacted]" in shown
+    for secret in (key, "sesame-open", "b" * 30):
+        assert secret not in shown
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [{"policy": object()}, {"allowed_tools": ("glob",)}, {"system_prompt": "x"}, {"effort": "low"}],
+)
+async def test_what_a_door_cannot_honour_is_refused_before_it_starts(stand_in, chosen):
+    with pytest.raises(errors.Unsupported, match=next(iter(chosen))):
+        await ask("Hi", Options(**chosen), via=stand_in(INIT, RESULT))
+
+
+async def test_an_environment_that_cannot_be_is_refused(stand_in):
+    with pytest.raises(errors.InvalidOptions, match="null byte"):
+        await ask("Hi", Options(env={"A": "b\0c"}), via=stand_in(INIT, RESULT))
+
+
+def test_a_run_can_be_begun_once_only(stand_in):
+    with sync.run("Hi", via=stand_in(INIT, HELLO, RESULT)) as live:
+        assert [event.type for event in live][-1] == "done"
+    with pytest.raises(errors.GeminorumError, match="begun already"):
+        live.__enter__()
+
+
+async def test_the_stream_tells_and_ask_raises(stand_in):
+    failed = {"type": "result", "status": "error", "error": {"message": "boom"}}
+    async with start("Hi", via=stand_in(INIT, HELLO, failed, exit=1)) as live:
+        events = [event.type async for event in live]
+    assert events == ["init", "text_delta", "text", "error", "done"]
+    with pytest.raises(errors.RunFailed, match="boom"):
+        live.result.raise_on_failure()
+
+
+def every_error() -> list[type[errors.GeminorumError]]:
+    return errors._family(errors.GeminorumError)
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_pickles_with_all_it_carries(kind, stand_in):
+    with sync.run("Hi", via=stand_in(INIT, HELLO, RESULT)) as live:
+        pass
+    error = kind(
+        "it broke",
+        hint="mend it",
+        result=live.result,
+        exit_code=3,
+        stderr="why",
+        session_id="s",
+        retryable=True,
+    )
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert copy.__dict__ == error.__dict__
+    assert str(copy) == "it broke\n  → mend it"
+
+
+def test_every_error_has_a_code_of_its_own():
+    codes = [kind.code for kind in every_error()]
+    assert len(codes) == len(set(codes))
+    assert all(errors.class_for(kind.code) is kind for kind in every_error())
+
+
+@pytest.mark.gemini_cli
+class TestTheRealCliRefuses:
+    async def test_without_a_login(self, real_cli_door, tmp_path):
+        """S1-24: nothing on stdout, exit 41."""
+        with pytest.raises(errors.AuthError, match="set GEMINI_API_KEY") as caught:
+            await ask("Hi", Options(home=tmp_path, cwd=tmp_path), via=real_cli_door)
+        assert caught.value.exit_code == 41
+
+    async def test_an_untrusted_folder(self, real_cli_door, fake_gemini, tmp_path):
+        """B-30: only where the caller leaves the decision to the CLI."""
+        options = Options(env=fake_gemini.env, cwd=tmp_path, trust_workspace=False)
+        with pytest.raises(errors.TrustError, match="trusted directory") as caught:
+            await ask("Hi", options, via=real_cli_door)
+        assert caught.value.exit_code == 55
+
+    async def test_a_session_that_is_not_there(self, real_cli_door, fake_gemini, tmp_path):
+        """B-22."""
+        options = Options(env=fake_gemini.env, cwd=tmp_path, resume="deadbeef")
+        with pytest.raises(errors.SessionLost, match="No previous sessions found"):
+            await ask("Hi", options, via=real_cli_door)
+
+    async def test_a_flag_it_does_not_know(self, real_cli_door, fake_gemini, tmp_path):
+        door = Cli(executable=real_cli_door.executable, extra_args=("--max-session-turns=3",))
+        with pytest.raises(errors.InvalidOptions, match="Unknown arguments: max-session-turns"):
+            await ask("Hi", Options(env=fake_gemini.env, cwd=tmp_path), via=door)
+
+    async def test_broken_settings(self, real_cli_door, fake_gemini, tmp_path):
+        (fake_gemini.home / ".gemini/settings.json").write_text("{ broken")
+        with pytest.raises(errors.ConfigError, match=r"settings\.json"):
+            await ask("Hi", Options(env=fake_gemini.env, cwd=tmp_path), via=real_cli_door)
+
+    @pytest.mark.parametrize(
+        ("code", "kind"), [(400, errors.ApiError), (403, errors.AuthError), (404, errors.RunFailed)]
+    )
+    async def test_what_the_api_refuses(self, real_cli_door, fake_gemini, tmp_path, code, kind):
+        fake_gemini.fail(code, "no, thank you")
+        options = Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash")
+        with pytest.raises(kind, match="no, thank you"):
+            await ask("Hi", options, via=real_cli_door)
+
+    async def test_a_prompt_beyond_the_models_window(self, real_cli_door, fake_gemini, tmp_path):
+        """Facts §0.4: the CLI calls it a success."""
+        fake_gemini.say("never asked")
+        options = Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash")
+        with pytest.raises(errors.ContextOverflow, match="larger than the model's window"):
+            await ask("word " * 1_000_000, options, via=real_cli_door)
+        assert [request for request in fake_gemini.requests if request.kind == "main"] == []
+
+
+def test_no_test_here_inherits_a_key():
+    assert "GEMINI_API_KEY" not in os.environ

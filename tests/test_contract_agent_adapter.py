@@ -1,0 +1,1061 @@
+"""The AgentAdapter contract (S0): a framework written against that shape can plug Gemini in."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from geminorum import Cli, Options
+from geminorum.contracts import agent_adapter
+from geminorum.contracts.agent_adapter import (
+    EVENT_TYPES,
+    TOOL_GROUPS,
+    AbortSignal,
+    AdapterRegistry,
+    AgentAdapter,
+    AgentEvent,
+    AgentOptions,
+    AgentTask,
+    GeminiAdapter,
+    Parsed,
+    PermissionPolicy,
+    envelope,
+    guarded,
+    legacy_flag_mapping,
+    map_exit_code,
+    parse_ndjson,
+    run_agent,
+    run_parallel,
+)
+from geminorum.contracts.agent_narrator import Narrator
+from geminorum.errors import InvalidOptions
+from geminorum.events import (
+    Done,
+    Error,
+    Event,
+    Init,
+    PermissionRequest,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    Unknown,
+    Usage,
+    UserMessage,
+)
+
+INIT = {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"}
+HELLO = {"type": "message", "role": "assistant", "content": "Hello"}
+SUCCESS = {"type": "result", "status": "success", "stats": {"input_tokens": 3, "output_tokens": 1}}
+
+
+async def told(events: AsyncIterator[Any]) -> list[Any]:
+    return [event async for event in events]
+
+
+def types(events: list[AgentEvent]) -> list[str]:
+    return [event.type for event in events]
+
+
+def payload(event: AgentEvent) -> dict[str, Any]:
+    return event.to_dict()["payload"]
+
+
+# ---- lines
+
+
+async def arriving(pieces: list[bytes]) -> AsyncIterator[bytes]:
+    for piece in pieces:
+        yield piece
+
+
+@pytest.fixture
+def chunks(fixtures_folder: Path) -> dict[str, list[bytes]]:
+    cases = json.loads((fixtures_folder / "cligent/ndjson-chunks.json").read_text())
+    return {name: [text.encode() for text in texts] for name, texts in cases.items()}
+
+
+class TestLines:
+    async def test_complete_lines_are_data(self, chunks):
+        """S0-6, S0-8."""
+        assert await told(parse_ndjson(arriving(chunks["complete"]))) == [
+            Parsed(True, {"type": "message", "content": "hello"}),
+            Parsed(True, {"type": "message", "content": "world"}),
+        ]
+
+    async def test_a_line_may_arrive_in_pieces(self, chunks):
+        """S0-7."""
+        assert await told(parse_ndjson(arriving(chunks["split"]))) == [
+            Parsed(True, {"type": "message", "content": "split"}),
+            Parsed(True, {"type": "tool_use", "id": "1", "name": "bash"}),
+        ]
+
+    async def test_a_result_does_not_wait_for_the_next_line(self):
+        """S0-7."""
+        asked_again = False
+
+        async def stream() -> AsyncIterator[bytes]:
+            nonlocal asked_again
+            yield b'{"n": 1}\n{"n":'
+            asked_again = True
+            yield b" 2}\n"
+
+        results = parse_ndjson(stream())
+        assert await anext(results) == Parsed(True, {"n": 1})
+        assert not asked_again
+        assert await told(results) == [Parsed(True, {"n": 2})]
+
+    async def test_a_malformed_line_is_told_and_the_stream_goes_on(self, chunks):
+        """S0-9."""
+        before, bad, after = await told(parse_ndjson(arriving(chunks["malformed"])))
+        assert (before.data["content"], after.data["content"]) == ("before", "after")
+        assert (bad.ok, bad.raw, bad.data) == (False, "{bad json}", None)
+        assert "JSON" in bad.error
+
+    async def test_a_carriage_return_is_no_part_of_a_line(self, chunks):
+        """S0-10."""
+        (bad,) = await told(parse_ndjson(arriving(chunks["crlf_malformed"])))
+        assert bad.raw == "{bad json}"
+
+    async def test_blank_lines_are_skipped_and_the_last_needs_no_newline(self, chunks):
+        """S0-10."""
+        pieces = [*chunks["blank_and_no_final_newline"][:-1], b"  \t\r\n"]
+        last = chunks["blank_and_no_final_newline"][-1]
+        results = await told(parse_ndjson(arriving([*pieces, last])))
+        assert [result.data["content"] for result in results] == ["first", "last"]
+
+    async def test_plain_iterables_are_streams_too(self, chunks):
+        """S0-6."""
+        expected = await told(parse_ndjson(arriving(chunks["malformed"])))
+        assert await told(parse_ndjson(chunks["malformed"])) == expected
+
+    async def test_a_pipe_may_carry_lines_longer_than_its_own_limit(self):
+        """S0-6: asyncio's reader refuses lines over 64 KiB."""
+        reader = asyncio.StreamReader()
+        line = json.dumps({"text": "é" * 200_000}, ensure_ascii=False).encode()
+        reader.feed_data(line + b"\n" + b"[1]")
+        reader.feed_eof()
+        first, last = await told(parse_ndjson(reader))
+        assert (len(first.data["text"]), last.data) == (200_000, [1])
+
+    async def test_hostile_lines_cost_only_themselves(self):
+        """S0-9: broken UTF-8 is mended, what is nested too deep or too long is told."""
+        lines = [b'"\xff"\n', b"[" * 100_000 + b"\n", b'"' + b"x" * 300_000 + b'"\n', b"1\n"]
+        mended, deep, long, last = await told(parse_ndjson(lines, longest_line=200_000))
+        assert (mended.data, last.data) == ("\ufffd", 1)
+        assert [deep.ok, long.ok] == [False, False]
+        assert "overlong" in long.error
+
+
+# ---- the adapter
+
+
+class TestIdentity:
+    def test_it_is_an_agent_adapter_for_gemini(self):
+        """S0-1."""
+        assert isinstance(GeminiAdapter(), AgentAdapter)
+        assert GeminiAdapter.agent == "gemini"
+
+    def test_no_gemini_sdk_is_loaded(self):
+        """S0-2."""
+        code = (
+            "import sys, geminorum.contracts.agent_adapter as a; a.GeminiAdapter();"
+            "print([n for n in sys.modules if n.split('.')[0] in ('google', 'mcp', 'acp')])"
+        )
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (answer.stdout.strip(), answer.stderr) == ("[]", "")
+
+    def test_the_licence_of_the_shape_is_named(self):
+        """S0-37."""
+        source = Path(agent_adapter.__file__).read_text()
+        assert source.startswith("# SPDX-License-Identifier: Apache-2.0\n")
+        assert "Apache-2.0 document" in agent_adapter.__doc__
+
+
+class TestAvailability:
+    async def test_a_cli_that_starts_is_available(self, stand_in):
+        """S0-3."""
+        assert await GeminiAdapter(stand_in()).is_available()
+        assert stand_in.call["argv"] == ["--version"]
+
+    async def test_a_cli_that_fails_is_not(self, stand_in):
+        """S0-3."""
+        assert not await GeminiAdapter(stand_in(exit=1)).is_available()
+
+    async def test_a_cli_that_is_not_there_is_not(self, tmp_path):
+        """S0-3."""
+        assert not await GeminiAdapter(Cli(executable=tmp_path / "gemini")).is_available()
+
+    async def test_the_cli_is_looked_for_on_path(self, stand_in, tmp_path, monkeypatch):
+        """S0-3."""
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "gemini").symlink_to(stand_in().executable)
+        monkeypatch.delenv("GEMINI_CLI_PATH", raising=False)
+        monkeypatch.setenv("PATH", str(folder), prepend=":")
+        assert await GeminiAdapter().is_available()
+
+
+class TestStarting:
+    async def test_the_prompt_and_the_model_reach_the_cli(self, stand_in, tmp_path):
+        """S0-4, S0-25."""
+        adapter = GeminiAdapter(stand_in(INIT, SUCCESS))
+        await told(adapter.run("Say hello", AgentOptions(cwd=tmp_path, model="flash", resume="s1")))
+        called = stand_in.call
+        assert "--output-format=stream-json" in called["argv"]
+        assert {"--model=flash", "--resume=s1"} < {*called["argv"]}
+        assert (called["stdin"], called["cwd"]) == ("Say hello", str(tmp_path))
+
+    async def test_the_turn_limit_goes_into_the_settings_not_into_a_flag(self, stand_in):
+        """S0-26, as B-19 resolves it."""
+        adapter = GeminiAdapter(stand_in(INIT, hang=True))
+        async with aclosing(adapter.run("hi", AgentOptions(max_turns=3))) as events:
+            await anext(events)
+            called = stand_in.call
+            home = Path(called["env"]["GEMINI_CLI_HOME"])
+            settings = json.loads((home / ".gemini/settings.json").read_text())
+        assert settings["model"] == {"maxSessionTurns": 3}
+        assert legacy_flag_mapping()["max_turns"] == "--max-session-turns"
+        assert not any("max-session-turns" in argument for argument in called["argv"])
+
+    def test_the_documents_other_flags(self):
+        """S0-25, S0-26: what the document says, whether or not the CLI has it."""
+        assert legacy_flag_mapping() == {
+            "model": "--model",
+            "max_turns": "--max-session-turns",
+            "permissions": "--allowed-tools",
+        }
+
+    async def test_what_the_shape_has_no_word_for_comes_from_the_base(self, stand_in):
+        base = Options(env={"COLOUR": "blue"}, model="pro", approval="plan")
+        adapter = GeminiAdapter(stand_in(INIT, SUCCESS), base)
+        await told(adapter.run("hi", AgentOptions(model="flash")))
+        assert stand_in.call["env"]["COLOUR"] == "blue"
+        assert {"--model=flash", "--approval-mode=plan"} < {*stand_in.call["argv"]}
+
+
+# ---- the document's recordings, through a real process
+
+
+@pytest.fixture
+def replay(fixtures_folder: Path, stand_in) -> Callable[..., Any]:
+    """A recording's events, told by a real program that leaves with `exit`."""
+
+    async def play(name: str, exit: int = 0, options: AgentOptions | None = None, **how: Any):
+        door = stand_in(fixtures_folder / f"cligent/{name}.ndjson", exit=exit, **how)
+        return await told(GeminiAdapter(door).run("hi", options))
+
+    return play
+
+
+class TestRecordings:
+    async def test_every_native_event_type(self, replay):
+        """S0-5, S0-11 … S0-16, S0-31: fixture 01."""
+        events = await replay("01-canonical-all-types")
+        assert types(events) == ["init", "text", "tool_use", "tool_result", "error", "done"]
+        assert {event.session_id for event in events} == {"gemini-session-1"}
+        init, text, call, answer, error, done = map(payload, events)
+        assert init == {
+            "model": "gemini-2.5-pro",
+            "cwd": "/repo",
+            "tools": ["edit", "ShellTool"],
+            "capabilities": {"toolsKnown": True, "toolsSource": "stream"},
+        }
+        assert text == {"content": "Hello from Gemini"}
+        assert call == {"toolName": "ShellTool", "toolUseId": "tool-1", "input": {"command": "ls"}}
+        assert answer == {
+            "toolUseId": "tool-1",
+            "toolName": "ShellTool",
+            "status": "success",
+            "output": {"stdout": "file.txt"},
+            "durationMs": 10,
+        }
+        assert error == {"code": "TRANSIENT", "message": "temporary error", "recoverable": True}
+        assert done == {
+            "status": "max_turns",
+            "result": "summary",
+            "resumeToken": "gemini-session-1",
+            "usage": {
+                "inputTokens": 12,
+                "outputTokens": 34,
+                "toolUses": 1,
+                "totalCostUsd": 0.02,
+            },
+            "durationMs": 222,
+        }
+
+    async def test_the_tools_that_the_stream_names(self, replay):
+        """S0-11: fixture 02, without the allowlist that comes later."""
+        init, done = await replay("02-empty-allowlist-broader-stream-tools")
+        assert init.payload.tools == ["replace", "run_shell_command"]
+        assert done.payload.usage.tool_uses == 0
+
+    async def test_tools_are_counted_without_a_result(self, replay):
+        """S0-31: fixture 03, whose exit 0 without a result is no success."""
+        events = await replay("03-no-result-tool-use-counted")
+        assert types(events) == ["init", "tool_use", "error", "done"]
+        assert events[-1].payload.usage.tool_uses == 1
+        assert (events[-1].payload.status, events[-2].payload.code) == ("error", "MISSING_RESULT")
+        assert events[-1].metadata["usageReported"] is False
+
+    @pytest.mark.parametrize(
+        ("name", "tool", "id", "arguments", "output"),
+        [
+            (
+                "04-snake-case-tool-fields",
+                "Read",
+                "read-42",
+                {"file_path": "/repo/file.txt"},
+                "file contents",
+            ),
+            (
+                "05-nested-functionCall-functionResponse",
+                "Read",
+                "call-99",
+                {"path": "/a"},
+                "file contents here",
+            ),
+            (
+                "06-value-wrapped-function-parts",
+                "Bash",
+                "bash-1",
+                {"command": "ls"},
+                "file1.txt\nfile2.txt",
+            ),
+        ],
+    )
+    async def test_tool_frames_of_any_dialect(self, replay, name, tool, id, arguments, output):
+        """S0-13, S0-14: fixtures 04, 05, 06."""
+        _, call, answer, done = map(payload, await replay(name))
+        assert call == {"toolName": tool, "toolUseId": id, "input": arguments}
+        assert (answer["toolName"], answer["toolUseId"]) == (tool, id)
+        assert (answer["status"], answer["output"]) == ("success", output)
+        assert (done["status"], done["usage"]["toolUses"]) == ("success", 1)
+
+    async def test_a_malformed_line_is_a_recoverable_error(self, replay):
+        """S0-17: fixture 07."""
+        events = await replay("07-malformed-line-then-continue")
+        assert types(events) == ["init", "error", "text", "done"]
+        error = events[1].payload
+        assert (error.code, error.recoverable) == ("NDJSON_PARSE_ERROR", True)
+        assert "raw: {bad json" in error.message
+        assert events[-1].payload.status == "success"
+
+    async def test_a_result_that_says_why_it_failed(self, replay):
+        """S0-16: fixture 08."""
+        events = await replay("08-result-error-with-message", 1)
+        _, error, done = map(payload, events)
+        assert types(events) == ["init", "error", "done"]
+        assert error["message"] == "API key not valid. Please pass a valid API key."
+        assert (error["recoverable"], error["code"]) == (False, "AUTH")
+        assert (done["status"], done["result"]) == ("error", error["message"])
+        assert "GEMINI_API_KEY" in events[1].metadata["hint"]
+
+    async def test_a_result_that_does_not(self, replay):
+        """S0-16: fixture 09; our own code stays in the metadata."""
+        events = await replay("09-result-error-bare", 1)
+        assert types(events) == ["init", "error", "done"]
+        error = events[1].payload
+        assert (error.code, events[1].metadata) == ("GEMINI_RESULT_ERROR", {"code": "RUN_FAILED"})
+        assert "Gemini result error" in error.message
+        assert '"status":"error"' in error.message
+
+    @pytest.mark.parametrize(("exit", "ours"), [(1, "MISSING_RESULT"), (42, "INPUT")])
+    async def test_an_exit_code_that_means_failure(self, replay, exit, ours):
+        """S0-19, S0-20: fixture 10."""
+        events = await replay("10-no-result-exit-code", exit)
+        assert types(events) == ["init", "text", "error", "done"]
+        error, done = map(payload, events[-2:])
+        assert (error["code"], events[-2].metadata["code"]) == ("GEMINI_EXIT_ERROR", ours)
+        assert (done["status"], done["result"]) == ("error", error["message"])
+        assert f"code {exit}" in error["message"]
+        assert events[-1].metadata["exitCode"] == exit
+
+    async def test_an_exit_code_that_means_the_turn_limit(self, replay):
+        """S0-21: fixture 10."""
+        events = await replay("10-no-result-exit-code", 53)
+        assert types(events) == ["init", "text", "done"]
+        assert events[-1].payload.status == "max_turns"
+
+    async def test_exit_0_without_a_result_is_no_success(self, replay):
+        """S0-18 as overridden: fixture 10."""
+        events = await replay("10-no-result-exit-code", 0)
+        assert types(events) == ["init", "text", "error", "done"]
+        assert (events[2].payload.code, events[2].payload.recoverable) == ("MISSING_RESULT", True)
+        assert events[-1].payload.status == "error"
+
+    async def test_a_stream_without_an_init_gets_one(self, replay, tmp_path):
+        """S0-29: fixture 11."""
+        options = AgentOptions(model="gemini-3-pro", cwd=tmp_path)
+        events = await replay("11-result-error-code", 1, options)
+        assert types(events) == ["init", "error", "done"]
+        assert payload(events[0]) == {
+            "model": "gemini-3-pro",
+            "cwd": str(tmp_path),
+            "tools": [],
+            "capabilities": {"toolsKnown": False, "toolsSource": "unavailable"},
+        }
+        assert events[1].payload.code == "UNSUPPORTED_THINKING_LEVEL"
+        assert len({event.session_id for event in events} - {""}) == 1
+
+    async def test_the_session_to_resume(self, replay):
+        """S0-30: fixtures 12 and 13."""
+        *_, told_id = await replay("12-resume-token-from-session")
+        *_, no_id = await replay("13-no-session-id")
+        assert payload(told_id)["resumeToken"] == "gemini-session-new"
+        assert (payload(told_id)["result"], payload(told_id)["durationMs"]) == ("done", 100)
+        assert "resumeToken" not in payload(no_id)
+
+    @pytest.mark.parametrize(
+        ("name", "tokens"),
+        [
+            ("14-usage-complete", (120, 20, 5)),
+            ("15-usage-two-models-dup", (15, 5, 7)),
+            ("16-usage-partial-api-error", (1, 2, 0)),
+            ("17-usage-partial-zero-model", (1, 2, 0)),
+        ],
+    )
+    async def test_usage_as_far_as_the_stream_tells(self, replay, name, tokens):
+        """S0-31: fixtures 14 … 17, without their telemetry."""
+        usage = (await replay(name))[-1].payload.usage
+        assert (usage.input_tokens, usage.output_tokens, usage.tool_uses) == tokens
+
+    @pytest.mark.parametrize(
+        ("code", "status"), [(0, "success"), (1, "error"), (42, "error"), (53, "max_turns")]
+    )
+    def test_the_bare_exit_code_table(self, code, status):
+        """S0-18 … S0-21."""
+        assert map_exit_code(code) == status
+
+
+class TestOwnStreams:
+    async def test_the_text_of_a_success_is_its_result(self, stand_in):
+        delta = {**HELLO, "content": "lo", "delta": True}
+        door = stand_in(INIT, {**HELLO, "role": "user", "content": "hi"}, HELLO, delta, SUCCESS)
+        events = await told(GeminiAdapter(door).run("hi"))
+        assert types(events) == [
+            *("init", "gemini:user_message", "text", "text_delta", "text", "done"),
+        ]
+        assert payload(events[-1])["result"] == "Hellolo"
+        assert all(event.timestamp > 1_600_000_000_000 for event in events)
+        assert {event.session_id for event in events} == {"s-1"}
+
+    async def test_an_init_that_comes_late_is_not_a_second_one(self, stand_in):
+        """S0-29: older CLIs print a greeting first."""
+        events = await told(GeminiAdapter(stand_in("Loaded credentials.", INIT, SUCCESS)).run("hi"))
+        assert types(events) == ["init", "error", "gemini:init", "done"]
+        assert payload(events[2])["model"] == "gemini-2.5-flash"
+        assert payload(events[-1])["resumeToken"] == "s-1"
+
+    async def test_stderr_says_why_and_the_exit_code_is_named(self, stand_in):
+        door = stand_in(exit=41, stderr="Please set an Auth method in your settings.json")
+        init, error, done = await told(GeminiAdapter(door).run("hi"))
+        assert init.type == "init"
+        assert error.payload.message == (
+            "Please set an Auth method in your settings.json (exit code 41)"
+        )
+        assert (error.payload.code, error.metadata["code"]) == ("GEMINI_EXIT_ERROR", "AUTH")
+        assert done.payload.result == error.payload.message
+
+    async def test_a_time_limit_of_ours_keeps_its_code(self, stand_in):
+        adapter = GeminiAdapter(stand_in(INIT, hang=True), Options(timeout=0.3))
+        events = await told(adapter.run("hi"))
+        assert types(events) == ["init", "error", "done"]
+        assert (events[1].payload.code, events[2].payload.status) == ("TIMEOUT", "error")
+
+    async def test_an_error_told_in_the_stream_is_the_result_of_the_failure(self, stand_in):
+        error = {"type": "error", "severity": "error", "message": "blocked for safety"}
+        door = stand_in(INIT, error, {"type": "result", "status": "error"}, exit=1)
+        events = await told(GeminiAdapter(door).run("hi"))
+        assert types(events) == ["init", "error", "done"]
+        assert events[-1].payload.result == "blocked for safety"
+
+    async def test_a_resumed_session_stays_resumable_when_the_cli_names_none(self, stand_in):
+        events = await told(GeminiAdapter(stand_in()).run("hi", AgentOptions(resume="s-0")))
+        assert {event.session_id for event in events} == {"s-0"}
+        assert payload(events[-1])["resumeToken"] == "s-0"
+
+    def test_errors_of_a_door_on_the_way_are_told_in_order(self, tmp_path):
+        """A door that complains in mid-run is not withheld once the run goes on."""
+        narrator = Narrator(AgentOptions(), tmp_path)
+        stream = [Init(), Error("one", "API"), Error("two", "API"), Text("on"), Done("success")]
+        events = [event for core in stream for event in narrator.tell(core)]
+        assert types(events) == ["init", "error", "error", "text", "done"]
+        assert [event.payload.message for event in events[1:3]] == ["one", "two"]
+
+
+class TestSetupErrors:
+    async def test_a_missing_cli_is_an_event_that_says_what_to_type(self, tmp_path):
+        """S0-34: no exception crosses the adapter's border."""
+        events = await told(GeminiAdapter(Cli(executable=tmp_path / "gemini")).run("hi"))
+        assert types(events) == ["init", "error", "done"]
+        error = events[1].payload
+        assert (error.code, error.recoverable) == ("CLI_NOT_FOUND", False)
+        assert "npm install" in error.message
+        assert events[2].payload.status == "error"
+
+    @pytest.mark.parametrize(
+        ("options", "code", "names"),
+        [
+            (AgentOptions(permissions=PermissionPolicy("allow")), "UNSUPPORTED", "policy"),
+            (AgentOptions(allowed_tools=[]), "UNSUPPORTED", "allowed_tools"),
+            (AgentOptions(disallowed_tools=["web_fetch"]), "UNSUPPORTED", "disallowed_tools"),
+            (AgentOptions(max_budget_usd=1.5), "UNSUPPORTED", "max_budget_usd"),
+            (AgentOptions(max_turns=0), "INVALID_OPTIONS", "max_turns"),
+            (AgentOptions(cwd="/no/such/folder"), "INVALID_OPTIONS", "/no/such/folder"),
+        ],
+    )
+    async def test_what_cannot_be_honoured_is_refused_before_the_start(
+        self, stand_in, options, code, names
+    ):
+        """S0-33: the tool controls of S0-22 … S0-24 come later."""
+        events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
+        assert types(events) == ["init", "error", "done"]
+        assert events[1].payload.code == code
+        assert names in events[1].payload.message
+        with pytest.raises(FileNotFoundError):
+            _ = stand_in.call
+
+    async def test_configured_tools_are_known_before_the_start(self, stand_in):
+        """S0-11, S0-33: what is disallowed is taken out of the whitelist."""
+        options = AgentOptions(allowed_tools=["glob", "replace"], disallowed_tools=["replace"])
+        init, *_ = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
+        assert init.payload.tools == ["glob"]
+        assert init.payload.capabilities == {"toolsKnown": True, "toolsSource": "configured"}
+
+
+# ---- abort
+
+
+class TestAbort:
+    @pytest.mark.parametrize("signal", [AbortSignal, asyncio.Event])
+    async def test_the_signal_ends_the_process_tree(self, stand_in, signal):
+        """S0-27, S0-28."""
+        abort = signal()
+        door = stand_in(INIT, hang=True, stderr="something broke", grandchildren=("tool",))
+        events = []
+        async for event in GeminiAdapter(door).run("hi", AgentOptions(abort_signal=abort)):
+            events.append(event)
+            abort.set()
+        assert types(events) == ["init", "done"]
+        done = payload(events[-1])
+        assert (done["status"], done["resumeToken"]) == ("interrupted", "s-1")
+        assert "result" not in done
+        assert events[-1].metadata["exitCode"] == -15
+
+    async def test_a_process_that_ignores_the_signal_is_killed(self, stand_in):
+        """S0-27."""
+        abort = AbortSignal()
+        door = stand_in(INIT, hang=True, ignore_term=True, grace=0.1)
+        async for event in GeminiAdapter(door).run("hi", AgentOptions(abort_signal=abort)):
+            abort.abort()
+            last = event
+        assert (last.payload.status, last.metadata["exitCode"]) == ("interrupted", -9)
+
+    async def test_the_signal_is_heard_while_nothing_is_read(self, stand_in):
+        """S0-27: the consumer waits for an event that never comes."""
+        abort = AbortSignal()
+        events = GeminiAdapter(stand_in(INIT, hang=True)).run(
+            "hi", AgentOptions(abort_signal=abort)
+        )
+        assert (await anext(events)).type == "init"
+        waiting = asyncio.ensure_future(anext(events))
+        await asyncio.sleep(0)
+        abort.abort()
+        assert (await waiting).payload.status == "interrupted"
+        assert await told(events) == []
+
+    async def test_an_abort_wins_over_a_result_that_had_arrived(self, stand_in):
+        """S0-28."""
+        abort = AbortSignal()
+        events = []
+        adapter = GeminiAdapter(stand_in(INIT, HELLO, SUCCESS))
+        async for event in adapter.run("hi", AgentOptions(abort_signal=abort)):
+            events.append(event)
+            abort.abort()
+        assert types(events) == ["init", "done"]
+        assert events[-1].payload.status == "interrupted"
+        assert events[-1].payload.result is None
+
+    def test_an_abort_wins_over_a_done_that_was_not_read(self, tmp_path):
+        """S0-28."""
+        abort = AbortSignal()
+        narrator = Narrator(AgentOptions(abort_signal=abort), tmp_path)
+        assert types(narrator.tell(Init())) == ["init"]
+        abort.abort()
+        stream = [Text("late"), Error("broken", "API"), Done("error")]
+        (done,) = [event for core in stream for event in narrator.tell(core)]
+        assert (done.payload.status, done.payload.result) == ("interrupted", None)
+
+    async def test_an_aborted_signal_starts_nothing(self, stand_in):
+        """S0-34."""
+        abort = AbortSignal()
+        abort.abort()
+        assert abort.aborted
+        adapter = GeminiAdapter(stand_in(INIT, SUCCESS))
+        (done,) = await told(adapter.run("hi", AgentOptions(abort_signal=abort)))
+        assert (done.type, done.payload.status) == ("done", "interrupted")
+        with pytest.raises(FileNotFoundError):
+            _ = stand_in.call
+
+    async def test_a_signal_that_never_fires_leaves_no_task_behind(self, stand_in):
+        options = AgentOptions(abort_signal=AbortSignal())
+        events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
+        assert events[-1].payload.status == "success"
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    async def test_leaving_the_stream_ends_the_process(self, stand_in):
+        """The watch over processes in conftest.py fails this test if one is left."""
+        adapter = GeminiAdapter(stand_in(INIT, hang=True, grandchildren=("tool",)))
+        async with aclosing(adapter.run("hi")) as events:
+            assert (await anext(events)).type == "init"
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+# ---- the engine around any adapter
+
+
+def event(kind: str, body: Any = None, agent: str = "other") -> AgentEvent:
+    return AgentEvent(type=kind, agent=agent, timestamp=1, session_id="o-1", payload=body)
+
+
+class Other:
+    """An adapter of somebody else."""
+
+    def __init__(self, *script: AgentEvent | BaseException, agent: str = "other") -> None:
+        self.agent = agent
+        self._script = script
+        self.closed = False
+
+    async def is_available(self) -> bool:
+        return True
+
+    async def run(
+        self, prompt: str, options: AgentOptions | None = None
+    ) -> AsyncIterator[AgentEvent]:
+        try:
+            for step in self._script:
+                if isinstance(step, BaseException):
+                    raise step
+                yield step
+        finally:
+            self.closed = True
+
+
+class Unrunnable(Other):
+    def run(self, prompt: str, options: AgentOptions | None = None) -> AsyncIterator[AgentEvent]:
+        raise RuntimeError("no run today")
+
+
+class TestGuard:
+    async def test_an_orderly_stream_passes_unchanged(self):
+        """S0-34."""
+        script = [event("init"), event("other:custom"), event("done")]
+        assert await told(run_agent(Other(*script), "hi")) == script
+
+    async def test_nothing_comes_after_the_done(self):
+        """S0-34."""
+        adapter = Other(event("init"), event("done"), event("text"), event("done"))
+        assert types(await told(run_agent(adapter, "hi"))) == ["init", "done"]
+        assert adapter.closed
+
+    async def test_the_adapter_is_closed_when_the_done_arrives(self):
+        adapter = Other(event("init"), event("done"), event("text"))
+        seen = {e.type: adapter.closed async for e in run_agent(adapter, "hi")}
+        assert seen == {"init": False, "done": True}
+
+    async def test_an_exception_is_an_error_and_a_done(self):
+        """S0-34."""
+        events = await told(run_agent(Other(event("init"), ValueError("boom")), "hi"))
+        assert types(events) == ["init", "error", "done"]
+        assert payload(events[1]) == {
+            "code": "ADAPTER_ERROR",
+            "message": "ValueError: boom",
+            "recoverable": False,
+        }
+        assert payload(events[2])["status"] == "error"
+        assert payload(events[2])["usage"] == {"inputTokens": 0, "outputTokens": 0, "toolUses": 0}
+        assert {(e.agent, e.session_id) for e in events} == {("other", "o-1")}
+
+    async def test_an_adapter_that_raises_at_once(self):
+        """S0-34."""
+        error, done = await told(run_agent(Unrunnable(), "hi"))
+        assert (error.payload.code, done.payload.status) == ("ADAPTER_ERROR", "error")
+        assert error.session_id == done.session_id != ""
+
+    async def test_a_stream_without_a_done_is_told_so(self):
+        """S0-34."""
+        events = await told(guarded(Other(event("init")).run("hi"), agent="other"))
+        assert types(events) == ["init", "error", "done"]
+        assert (events[1].payload.code, events[1].payload.recoverable) == ("MISSING_DONE", False)
+        assert events[2].payload.status == "error"
+
+    async def test_an_exception_after_the_done_is_swallowed(self):
+        """S0-34."""
+
+        async def stream() -> AsyncIterator[AgentEvent]:
+            try:
+                yield event("done")
+            finally:
+                raise RuntimeError("in the clearing-up")
+
+        assert types(await told(guarded(stream()))) == ["done"]
+
+    async def test_an_adapter_that_cancels_itself_does_not_cancel_us(self):
+        """S0-34."""
+        events = await told(run_agent(Other(asyncio.CancelledError()), "hi"))
+        assert types(events) == ["error", "done"]
+        assert events[0].payload.code == "ADAPTER_ERROR"
+
+    async def test_a_cancellation_of_ours_goes_through(self):
+        started = asyncio.Event()
+
+        async def stream() -> AsyncIterator[AgentEvent]:
+            started.set()
+            await asyncio.sleep(60)
+            yield event("done")
+
+        task = asyncio.create_task(told(guarded(stream())))
+        await started.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def test_an_aborted_signal_does_not_start_any_adapter(self):
+        """S0-34."""
+        abort = AbortSignal()
+        abort.abort()
+        options = AgentOptions(abort_signal=abort)
+        (done,) = await told(run_agent(Unrunnable(), "hi", options))
+        assert (done.agent, done.payload.status) == ("other", "interrupted")
+
+    async def test_an_iterator_that_cannot_be_closed_is_a_stream_too(self):
+        class Counted:
+            def __init__(self) -> None:
+                self.left = [event("done"), event("init")]
+
+            def __aiter__(self) -> "Counted":
+                return self
+
+            async def __anext__(self) -> AgentEvent:
+                return self.left.pop()
+
+        assert types(await told(guarded(Counted()))) == ["init", "done"]
+
+
+class TestParallel:
+    async def test_streams_are_merged_as_they_come(self, stand_in):
+        """S0-34: the quick one is done while the slow one still runs."""
+        abort = AbortSignal()
+        slow = GeminiAdapter(stand_in({**INIT, "session_id": "slow"}, hang=True))
+        quick = GeminiAdapter(stand_in({**INIT, "session_id": "quick"}, HELLO, SUCCESS))
+        tasks = [AgentTask(slow, "hi", AgentOptions(abort_signal=abort)), AgentTask(quick, "hi")]
+        endings = []
+        async for told_event in run_parallel(tasks):
+            if told_event.type == "done":
+                endings.append((told_event.session_id, told_event.payload.status))
+                abort.abort()
+        assert endings == [("quick", "success"), ("slow", "interrupted")]
+
+    async def test_each_stream_keeps_its_order(self, stand_in):
+        """S0-34."""
+        doors = [stand_in({**INIT, "session_id": f"s-{n}"}, HELLO, SUCCESS) for n in range(3)]
+        events = await told(run_parallel(AgentTask(GeminiAdapter(door), "hi") for door in doors))
+        for n in range(3):
+            mine = [e for e in events if e.session_id == f"s-{n}"]
+            assert types(mine) == ["init", "text", "done"]
+
+    async def test_a_failing_task_does_not_stop_the_others(self, stand_in):
+        """S0-34."""
+        adapters = [
+            Unrunnable(agent="a"),
+            Other(event("init", agent="b"), ValueError("boom"), agent="b"),
+            Other(event("init", agent="c"), agent="c"),
+            Other(asyncio.CancelledError(), agent="d"),
+            GeminiAdapter(stand_in(INIT, HELLO, SUCCESS)),
+        ]
+        events = await told(run_parallel(AgentTask(adapter, "hi") for adapter in adapters))
+        assert {e.agent: e.payload.status for e in events if e.type == "done"} == {
+            **dict.fromkeys("abcd", "error"),
+            "gemini": "success",
+        }
+        assert {e.agent: e.payload.code for e in events if e.type == "error"} == {
+            **dict.fromkeys("abd", "ADAPTER_ERROR"),
+            "c": "MISSING_DONE",
+        }
+
+    async def test_leaving_early_ends_all_of_them(self, stand_in):
+        """S0-34: the watch in conftest.py fails this test if a process is left."""
+        doors = [stand_in(INIT, hang=True, grandchildren=("tool",)) for _ in range(2)]
+        tasks = [AgentTask(GeminiAdapter(door), "hi") for door in doors]
+        async with aclosing(run_parallel(tasks)) as events:
+            assert [(await anext(events)).type for _ in range(2)] == ["init", "init"]
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    async def test_a_cancelled_consumer_ends_all_of_them(self, stand_in):
+        doors = [stand_in(INIT, hang=True) for _ in range(2)]
+        begun = asyncio.Semaphore(0)
+
+        async def consume() -> None:
+            async for _ in run_parallel(AgentTask(GeminiAdapter(door), "hi") for door in doors):
+                begun.release()
+
+        consumer = asyncio.create_task(consume())
+        await begun.acquire()
+        await begun.acquire()
+        consumer.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await consumer
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    async def test_an_adapter_is_not_asked_for_more_than_is_taken(self):
+        given = 0
+
+        class Eager(Other):
+            async def run(self, prompt, options=None):
+                nonlocal given
+                for given in range(1, 1000):  # noqa: B007
+                    yield event("text")
+
+        async with aclosing(run_parallel([AgentTask(Eager(), "hi")])) as events:
+            for _ in range(3):
+                await anext(events)
+            await asyncio.sleep(0)
+        assert given < 10
+
+    async def test_no_tasks_are_no_events(self):
+        assert await told(run_parallel([])) == []
+
+
+class TestRegistry:
+    def test_adapters_are_found_by_their_agents_name(self):
+        """S0-35."""
+        registry, gemini, other = AdapterRegistry(), GeminiAdapter(), Other()
+        registry.register(gemini)
+        registry.register(other)
+        assert registry.list() == ["gemini", "other"]
+        assert (registry.get("gemini"), registry.get("other")) == (gemini, other)
+        assert registry.get("nobody") is None
+
+    def test_a_name_is_taken_once(self):
+        """S0-35."""
+        registry, first = AdapterRegistry(), GeminiAdapter()
+        registry.register(first)
+        with pytest.raises(ValueError, match="'gemini' is registered already"):
+            registry.register(GeminiAdapter())
+        assert registry.get("gemini") is first
+
+    def test_unregistering_says_whether_there_was_one(self):
+        """S0-35."""
+        registry = AdapterRegistry()
+        registry.register(GeminiAdapter())
+        assert registry.unregister("gemini") is True
+        assert registry.unregister("gemini") is False
+        assert registry.list() == []
+
+
+# ---- events and options as plain data
+
+SAMPLES: list[tuple[Event, str, dict[str, Any]]] = [
+    (
+        Init("flash", "/repo"),
+        "init",
+        {
+            "model": "flash",
+            "cwd": "/repo",
+            "tools": [],
+            "capabilities": {"toolsKnown": False, "toolsSource": "unavailable"},
+        },
+    ),
+    (Text("all of it"), "text", {"content": "all of it"}),
+    (TextDelta("a bit"), "text_delta", {"delta": "a bit"}),
+    (Thinking("hm"), "thinking", {"summary": "hm"}),
+    (
+        ToolUse("glob", "g-1", {"pattern": "*"}),
+        "tool_use",
+        {"toolName": "glob", "toolUseId": "g-1", "input": {"pattern": "*"}},
+    ),
+    (
+        ToolResult(id="g-1", name="glob", status="denied", output=None, duration=0.25),
+        "tool_result",
+        {
+            "toolUseId": "g-1",
+            "toolName": "glob",
+            "status": "denied",
+            "output": None,
+            "durationMs": 250,
+        },
+    ),
+    (
+        PermissionRequest("replace", "r-1", {"file_path": "a"}, "writes a file"),
+        "permission_request",
+        {
+            "toolName": "replace",
+            "toolUseId": "r-1",
+            "input": {"file_path": "a"},
+            "reason": "writes a file",
+        },
+    ),
+    (Error("oh", recoverable=True), "error", {"message": "oh", "recoverable": True}),
+    (
+        Done("success", usage=Usage(input=5, output=2, tool_calls=1), duration=1.5, resume="s-1"),
+        "done",
+        {
+            "status": "success",
+            "resumeToken": "s-1",
+            "usage": {"inputTokens": 5, "outputTokens": 2, "toolUses": 1},
+            "durationMs": 1500,
+        },
+    ),
+    (UserMessage("hi"), "gemini:user_message", {"content": "hi"}),
+    (Unknown(kind="retry"), "gemini:unknown", {"kind": "retry", "frame": None}),
+]
+
+
+class TestEnvelope:
+    @pytest.mark.parametrize(
+        ("ours", "kind", "body"), SAMPLES, ids=[kind for _, kind, _ in SAMPLES]
+    )
+    def test_each_kind_of_event_has_its_payload(self, ours, kind, body):
+        """S0-29, S0-30, S0-31."""
+        plain = envelope(ours).to_dict()
+        plain.pop("metadata", None)
+        assert plain == {
+            "type": kind,
+            "agent": "gemini",
+            "timestamp": 0,
+            "sessionId": "",
+            "payload": body,
+        }
+
+    def test_no_kind_of_event_is_left_out(self):
+        """S0-29: nine types of the shape's; the others are namespaced."""
+        assert {type(ours) for ours, _, _ in SAMPLES} == {*get_args(Event)}
+        names = {kind for _, kind, _ in SAMPLES}
+        assert {kind for kind in names if ":" not in kind} == {*EVENT_TYPES}
+        assert len(EVENT_TYPES) == 9
+
+    def test_what_only_this_agent_knows_is_metadata(self):
+        """S0-29."""
+        stamped = {"timestamp": 7, "session_id": "s-1"}
+        assert envelope(Error("oh", "AUTH", hint="log in", **stamped)).to_dict() == {
+            "type": "error",
+            "agent": "gemini",
+            "timestamp": 7,
+            "sessionId": "s-1",
+            "payload": {"code": "AUTH", "message": "oh", "recoverable": False},
+            "metadata": {"hint": "log in"},
+        }
+        assert envelope(ToolResult(error_type="disk")).metadata == {"errorType": "disk"}
+        assert "metadata" not in envelope(Text("hi")).to_dict()
+
+    def test_events_are_plain_json(self):
+        """S0-29."""
+        for ours, _, _ in SAMPLES:
+            plain = envelope(ours).to_dict()
+            assert json.loads(json.dumps(plain)) == plain
+
+
+class TestOptions:
+    def test_plain_data_in_either_spelling(self):
+        """S0-33."""
+        signal = AbortSignal()
+        camel = {
+            "cwd": "repo",
+            "model": "flash",
+            "permissions": {"fileWrite": "allow"},
+            "maxTurns": 3,
+            "maxBudgetUsd": 1.5,
+            "resume": "s-1",
+            "abortSignal": signal,
+            "allowedTools": ["glob", "replace"],
+            "disallowedTools": ["replace"],
+        }
+        snake = {
+            "cwd": Path("repo"),
+            "model": "flash",
+            "permissions": PermissionPolicy("allow"),
+            "max_turns": 3,
+            "max_budget_usd": 1.5,
+            "resume": "s-1",
+            "abort_signal": signal,
+            "allowed_tools": ("glob", "replace"),
+            "disallowed_tools": ("replace",),
+        }
+        assert AgentOptions.from_dict(camel) == AgentOptions.from_dict(snake)
+        assert AgentOptions.from_dict(camel) == AgentOptions(**{**snake, "cwd": "repo"})
+
+    def test_what_is_none_counts_as_left_out(self):
+        """S0-33."""
+        assert AgentOptions.from_dict({"model": None, "disallowedTools": None}) == AgentOptions()
+
+    def test_an_unknown_option_warns(self):
+        """S0-33."""
+        with pytest.warns(UserWarning, match="'reasoning_effort' is ignored"):
+            assert AgentOptions.from_dict({"reasoningEffort": "high"}) == AgentOptions()
+
+    @pytest.mark.parametrize(
+        ("data", "says"),
+        [
+            ({"maxTurns": "many"}, "max_turns='many'"),
+            ({"maxTurns": -1}, "max_turns must be greater than 0"),
+            ({"allowedTools": "glob"}, "allowed_tools='glob'"),
+            ({"permissions": {"fileWrite": "maybe"}}, "maybe"),
+            ({"permissions": {"fileDelete": "deny"}}, "file_delete"),
+        ],
+    )
+    def test_a_wrong_value_is_named(self, data, says):
+        """S0-32, S0-33."""
+        with pytest.raises(InvalidOptions, match=says):
+            AgentOptions.from_dict(data)
+
+    def test_a_policy_asks_unless_told_otherwise(self):
+        """S0-32."""
+        assert PermissionPolicy() == PermissionPolicy("ask", "ask", "ask")
+        policy = PermissionPolicy.from_dict({"shellExecute": "deny", "network_access": "allow"})
+        assert policy == PermissionPolicy("ask", "deny", "allow")
+
+    def test_each_capability_stands_for_tools_of_the_cli(self):
+        """S0-32."""
+        assert TOOL_GROUPS == {
+            "file_write": ("replace", "write_file"),
+            "shell_execute": ("run_shell_command",),
+            "network_access": ("google_web_search", "web_fetch"),
+        }
+        assert {*TOOL_GROUPS} == {*PermissionPolicy.__struct_fields__}
+
+    async def test_a_policy_that_only_asks_changes_nothing(self, stand_in):
+        """S0-32: headless, what would be asked is refused by the CLI itself."""
+        options = AgentOptions(permissions=PermissionPolicy())
+        events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
+        assert events[-1].payload.status == "success"
+
+
+# ---- the real thing
+
+
+@pytest.mark.gemini_cli
+async def test_the_real_cli_behind_the_shape(real_cli_door, fake_gemini, tmp_path):
+    """S0-4, S0-5, S0-11 … S0-16, S0-25, S0-29, S0-31."""
+    (tmp_path / "note.txt").write_text("the secret word is pomegranate")
+    fake_gemini.call("read_file", file_path="note.txt").say("It is pomegranate.")
+    adapter = GeminiAdapter(real_cli_door, Options(env=fake_gemini.env))
+    options = AgentOptions(cwd=tmp_path, model="gemini-2.5-flash", max_turns=5)
+    events = await told(adapter.run("What is the secret word?", options))
+    assert types(events)[:3] == ["init", "gemini:user_message", "tool_use"]
+    assert types(events)[-2:] == ["text", "done"]
+    by_type = {told_event.type: payload(told_event) for told_event in events}
+    assert (by_type["init"]["model"], by_type["init"]["cwd"]) == ("gemini-2.5-flash", str(tmp_path))
+    assert by_type["tool_use"]["toolName"] == by_type["tool_result"]["toolName"] == "read_file"
+    assert by_type["tool_result"]["status"] == "success"
+    done = by_type["done"]
+    assert (done["status"], done["result"]) == ("success", "It is pomegranate.")
+    assert (done["usage"]["toolUses"], done["usage"]["inputTokens"] > 0) == (1, True)
+    assert done["resumeToken"] == events[0].session_id == events[-1].session_id

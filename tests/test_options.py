@@ -1,0 +1,124 @@
+"""Options say what is wrong, and what would be right, before anything starts."""
+
+from pathlib import Path
+
+import pytest
+
+from geminorum import Options
+from geminorum.errors import InvalidOptions
+from geminorum.prompt import as_text
+from geminorum.wire.argv import arguments, missing_flags
+
+FLAG = "--output-format=stream-json"
+
+
+def test_options_become_flags_of_one_token_each():
+    """S0-4, S0-25, S1-28, S3-37 … S3-40, B-2: a value that begins with a dash stays a value."""
+    options = Options(
+        model="-odd", approval="yolo", resume="abc", include_directories=("a", Path("b"))
+    )
+    assert arguments(options) == [
+        FLAG,
+        "--skip-trust",
+        "--model=-odd",
+        "--approval-mode=yolo",
+        "--resume=abc",
+        "--include-directories=a",
+        "--include-directories=b",
+    ]
+
+
+def test_without_wishes_no_flag_is_sent():
+    """B-13, B-26: never yolo by default, no model unless asked."""
+    assert arguments(Options(trust_workspace=True)) == [FLAG]
+
+
+@pytest.mark.parametrize(
+    ("version", "trust", "flags"),
+    [
+        ((0, 61, 0), None, [FLAG, "--skip-trust"]),
+        ((0, 61, 0), False, [FLAG]),
+        ((0, 29, 0), None, [FLAG]),
+        (None, None, [FLAG, "--skip-trust"]),
+    ],
+)
+def test_flags_are_those_of_the_cli_version(version, trust, flags):
+    """B-30."""
+    assert arguments(Options(trust_workspace=trust), version=version) == flags
+
+
+def test_options_that_a_version_lacks_are_named():
+    options = Options(session_id="abc")
+    assert missing_flags(options, (0, 40, 1)) == ["session_id"]
+    assert missing_flags(options, (0, 61, 0)) == []
+    assert missing_flags(Options(resume="x"), (0, 11, 3)) == ["resume"]
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"timeout": 0}, "timeout must be greater than 0"),
+        ({"max_turns": -1}, "max_turns must be greater than 0"),
+        ({"approval": "always"}, "approval must be default, auto_edit, yolo or plan"),
+        ({"resume": "../../etc"}, "letters, digits, - and _ only"),
+        ({"session_id": "a b"}, "letters, digits, - and _ only"),
+        ({"resume": "a", "session_id": "b"}, "exclude each other"),
+    ],
+)
+def test_a_wrong_value_says_what_would_be_right(values, message):
+    with pytest.raises(InvalidOptions, match=message):
+        Options(**values)
+
+
+def test_plain_data_becomes_options():
+    data = {"cwd": "/tmp", "maxTurns": 3, "includeDirectories": ["a"], "trust_workspace": True}
+    assert Options.from_dict(data) == Options(
+        cwd="/tmp", max_turns=3, include_directories=("a",), trust_workspace=True
+    )
+
+
+def test_a_path_in_plain_data_is_welcome():
+    assert Options.from_dict({"cwd": Path("/tmp")}).cwd == "/tmp"
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"timeout": "soon"}, "timeout='soon'"),
+        ({"env": {"A": 1}}, "env="),
+        ({"approval": "always"}, "approval='always'.*default, auto_edit, yolo or plan"),
+        ({"include_directories": "src"}, "include_directories='src'"),
+    ],
+)
+def test_a_wrong_value_in_plain_data_names_its_key(data, message):
+    with pytest.raises(InvalidOptions, match=message):
+        Options.from_dict(data)
+
+
+def test_an_unknown_key_warns_and_suggests_the_nearest():
+    """S4-36."""
+    with pytest.warns(UserWarning, match="'aproval' is ignored; did you mean 'approval'"):
+        assert Options.from_dict({"aproval": "yolo"}) == Options()
+
+
+def test_options_are_values():
+    options = Options(model="flash")
+    assert options.changed(model="pro").model == "pro"
+    assert options.model == "flash"
+    with pytest.raises(AttributeError):
+        options.model = "pro"
+
+
+@pytest.mark.parametrize(
+    ("prompt", "sent"),
+    [
+        ("hello", "hello"),
+        ("/init", "\n/init"),
+        ("read @notes.txt", r"read \@notes.txt"),
+        (r"already \@safe", r"already \@safe"),
+        ("a @ b", "a @ b"),
+        ("@", "@"),
+    ],
+)
+def test_commands_and_file_references_in_a_prompt_are_disarmed(prompt, sent):
+    assert as_text(prompt) == sent

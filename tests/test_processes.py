@@ -1,0 +1,187 @@
+"""The parts below a run: captured output, news of it, process trees, the overlay home, secrets."""
+
+import asyncio
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from geminorum.redaction import redacted, secrets_in
+from geminorum.transports import news as news_module
+from geminorum.transports.home import merged, overlaid, selected_auth
+from geminorum.transports.news import News
+from geminorum.transports.process import (
+    MARKER,
+    Capture,
+    own_group,
+    spawned,
+    taskkill,
+)
+
+ENV = dict(os.environ)
+
+
+async def everything(child) -> bytes:
+    pieces = []
+    while piece := await child.read():
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def test_output_is_read_to_its_true_end():
+    script = "import os; [os.write(1, b'x' * 65536) for _ in range(160)]"
+    async with spawned([sys.executable, "-c", script], env=ENV) as child:
+        assert len(await everything(child)) == 160 * 65536
+        assert child.exit_code == 0
+
+
+async def test_a_child_that_does_not_read_its_prompt_harms_nobody():
+    async with spawned([sys.executable, "-c", "pass"], env=ENV, stdin=b"x" * 10_000_000) as child:
+        assert await everything(child) == b""
+
+
+async def test_a_read_that_was_cancelled_loses_nothing():
+    script = "import time; time.sleep(0.5); print('late', flush=True)"
+    async with spawned([sys.executable, "-c", script], env=ENV) as child:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await child.read()
+        assert await everything(child) == b"late\n"
+
+
+@pytest.mark.parametrize("missing", [["_inotify"], ["_pidfd"], ["_inotify", "_pidfd"]])
+async def test_without_news_from_the_system_it_looks_for_itself(monkeypatch, missing):
+    for name in missing:
+        monkeypatch.setattr(news_module, name, lambda _: None)
+    script = "import time\nfor n in range(5): print(n, flush=True); time.sleep(0.05)"
+    async with spawned([sys.executable, "-c", script], env=ENV) as child:
+        assert await everything(child) == b"0\n1\n2\n3\n4\n"
+
+
+async def test_a_system_without_watches_to_give_is_no_trouble():
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    capture = Capture()
+    watches = []
+    try:
+        # Room for one more descriptor: the second kind of news has to do without.
+        used = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.name.isdigit())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, hard))
+        watches = [News(capture.reader, os.getpid()) for _ in range(3)]
+        await asyncio.wait_for(watches[-1].wait(), 5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for watch in watches:
+            watch.close()
+        capture.close()
+
+
+def test_a_capture_has_no_name_and_is_nobody_elses():
+    capture = Capture()
+    info = os.fstat(capture.reader)
+    assert info.st_nlink == 0
+    assert stat.S_IMODE(info.st_mode) == 0o600
+    capture.close()
+
+
+def test_a_long_capture_shows_its_beginning_and_its_end():
+    capture = Capture()
+    os.write(capture.writer, b"a" * 1000 + b"b" * 1000)
+    text = capture.head_and_tail(100)
+    capture.close()
+    assert text == "a" * 50 + "\n… 1,900 bytes left out …\n" + "b" * 50
+
+
+async def test_every_child_is_marked_and_a_run_within_a_run_keeps_both_marks():
+    show = [sys.executable, "-c", f"import os; print(os.environ[{MARKER!r}])"]
+    async with spawned(show, env={**ENV, MARKER: ",outer"}) as child:
+        mark = (await everything(child)).decode().strip()
+        assert mark == f",outer,{child.run_id}"
+
+
+def test_windows_is_told_in_its_own_words():
+    """S1-41, S1-42, B-11."""
+    assert taskkill(77) == ["taskkill", "/T", "/F", "/PID", "77"]
+    assert own_group("win32") == {"creationflags": 0x200}
+    assert own_group("linux") == {"start_new_session": True}
+
+
+@pytest.fixture
+def home(tmp_path):
+    folder = tmp_path / "base"
+    (folder / ".gemini/skills").mkdir(parents=True)
+    (folder / ".agents").mkdir()
+    (folder / ".gemini/oauth_creds.json").write_text("{}")
+    (folder / ".gemini/settings.json").write_text(
+        '{ // mine\n "ui": {"theme": "dark // not a comment"}, /* old */ "model": {"name": "pro"} }'
+    )
+    return folder
+
+
+def test_an_overlay_lays_settings_over_the_users_own(home):
+    before = (home / ".gemini/settings.json").read_bytes()
+    with overlaid(home, {"model": {"maxSessionTurns": 2}}) as over:
+        assert stat.S_IMODE(over.stat().st_mode) == 0o700
+        assert json.loads((over / ".gemini/settings.json").read_text()) == {
+            "ui": {"theme": "dark // not a comment"},
+            "model": {"name": "pro", "maxSessionTurns": 2},
+        }
+        assert (over / ".gemini/skills").resolve() == home / ".gemini/skills"
+        assert (over / ".gemini/oauth_creds.json").exists()
+        assert (over / ".agents").resolve() == home / ".agents"
+        (over / ".gemini/tmp/session.jsonl").write_text("kept")
+    assert not over.exists()
+    assert (home / ".gemini/tmp/session.jsonl").read_text() == "kept"
+    assert (home / ".gemini/settings.json").read_bytes() == before
+
+
+def test_broken_settings_are_left_for_the_cli_to_complain_about(home):
+    (home / ".gemini/settings.json").write_text("{ broken")
+    with overlaid(home, {"a": 1}) as over:
+        assert (over / ".gemini/settings.json").read_text() == "{ broken"
+
+
+def test_an_overlay_is_removed_when_its_block_fails(home):
+    seen = []
+
+    def fail() -> None:
+        with overlaid(home, {}) as over:
+            seen.append(over)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    assert not seen[0].exists()
+
+
+def test_the_chosen_login_is_read_from_the_users_settings(home):
+    assert selected_auth(home) is None
+    (home / ".gemini/settings.json").write_text(
+        '{"security": {"auth": {"selectedType": "vertex-ai"}}}'
+    )
+    assert selected_auth(home) == "vertex-ai"
+
+
+def test_settings_merge_to_any_depth():
+    assert merged({"a": {"b": {"c": 1}}, "d": [1]}, {"a": {"b": {"e": 2}}, "d": [2]}) == {
+        "a": {"b": {"c": 1, "e": 2}},
+        "d": [2],
+    }
+
+
+def test_secrets_are_known_by_name_and_by_shape():
+    env = {
+        "MY_API_KEY": "open-sesame",
+        "GITHUB_TOKEN": "ghp_12345678",
+        "AUTHOR": "Ada Lovelace",
+        "SHORT_KEY": "1",
+    }
+    secrets = secrets_in(env)
+    assert secrets == ["ghp_12345678", "open-sesame"]
+    text = "open-sesame by Ada Lovelace?key=abcdefgh12 ya29." + "z" * 30
+    shown = redacted(text, secrets)
+    assert shown == "[redacted] by Ada Lovelace?key=[redacted] [redacted]"

@@ -1,0 +1,195 @@
+"""A prompt through the real Gemini CLI, against a simulated model: everything arrives."""
+
+import asyncio
+import json
+
+import pytest
+
+from geminorum import (
+    Done,
+    Init,
+    Options,
+    Text,
+    TextDelta,
+    ToolResult,
+    UserMessage,
+    ask,
+    connect,
+    sync,
+)
+from geminorum import run as start
+from geminorum.testing import prose
+
+pytestmark = pytest.mark.gemini_cli
+MODEL = "gemini-2.5-flash"
+
+
+@pytest.fixture
+def options(fake_gemini, tmp_path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL)
+
+
+async def test_a_prompt_becomes_a_stream_of_events(fake_gemini, options, real_cli_door):
+    """S0-4, S0-25, S1-2, S1-27, S1-28."""
+    fake_gemini.say("Hello ", "world.")
+    async with start("Say hello", options, via=real_cli_door) as live:
+        events = [event async for event in live]
+    assert [event.type for event in events] == [
+        *("init", "user_message", "text_delta", "text_delta", "text", "done")
+    ]
+    assert events[1].text == "Say hello"
+    assert fake_gemini.requests[0].model == MODEL
+    assert live.result.text == "Hello world."
+    assert live.result.status == "success"
+
+
+async def test_init_names_the_session_the_model_and_the_folder(fake_gemini, options, real_cli_door):
+    """S0-11, S1-36."""
+    fake_gemini.say("Hi")
+    async with start("Hi", options, via=real_cli_door) as live:
+        first = await anext(aiter(live))
+    assert isinstance(first, Init)
+    assert (first.model, first.cwd) == (MODEL, str(options.cwd))
+    assert first.session_id == live.result.session_id
+
+
+async def test_tools_run_and_their_files_are_told(fake_gemini, options, real_cli_door):
+    """S0-13, S0-14, S4-19 … S4-23."""
+    fake_gemini.call("write_file", file_path="a.txt", content="hi")
+    fake_gemini.call("run_shell_command", command="cat a.txt")
+    fake_gemini.say("Done.")
+    result = await ask("Write it", options.changed(approval="yolo"), via=real_cli_door)
+    assert (options.cwd / "a.txt").read_text() == "hi"
+    assert [(c.path, c.tool) for c in result.files] == [(str(options.cwd / "a.txt"), "write_file")]
+    assert result.usage.tool_calls == 2
+
+
+async def test_usage_and_cost_come_with_the_result(fake_gemini, options, real_cli_door):
+    """S0-16, S1-33, S1-37: thoughts are what the total has beyond input and output."""
+    from geminorum.testing import Tokens
+
+    fake_gemini.say("Hi", tokens=Tokens(prompt=1000, cached=400, output=10, thoughts=100))
+    result = await ask("Hi", options, via=real_cli_door)
+    usage = result.usage
+    assert (usage.input, usage.cached, usage.output, usage.thoughts) == (1000, 400, 10, 100)
+    assert (usage.total, list(usage.by_model), usage.exact) == (1110, [MODEL], False)
+    # 600 · 0.30 + 400 · 0.03 + 110 · 2.50 dollars per million
+    assert float(result.cost.usd) == pytest.approx(0.000467)
+
+
+async def test_a_slow_reader_loses_nothing(fake_gemini, options, real_cli_door):
+    """D-1, D-2: 300 chunks of 2 KB, 60 ms for each event."""
+    chunks = [prose(2048, seed=number) for number in range(300)]
+    fake_gemini.say(*chunks)
+    texts = []
+    async with start("Tell me a lot", options, via=real_cli_door) as live:
+        async for event in live:
+            await asyncio.sleep(0.06)
+            if isinstance(event, TextDelta):
+                texts.append(event.text)
+    assert texts == chunks
+    assert live.result.status == "success"
+    assert live.result.text == "".join(chunks)
+
+
+@pytest.mark.parametrize("attempt", range(10))
+async def test_an_answer_of_a_megabyte_and_a_half_arrives_whole(
+    fake_gemini, options, real_cli_door, attempt
+):
+    """Facts §17: through a pipe, 4 to 9 % of it arrives."""
+    answer = prose(1_500_000, seed=attempt)
+    fake_gemini.say(answer)
+    result = await ask("Write a book", options, via=real_cli_door)
+    assert len(result.text) == 1_500_000
+    assert result.text == answer
+
+
+async def test_a_conversation_remembers(fake_gemini, options, real_cli_door):
+    """S1-49: the second turn resumes the session of the first."""
+    fake_gemini.say("Noted.").say("You said seven.")
+    async with connect(options, via=real_cli_door) as chat:
+        first = await chat.ask("Remember seven")
+        second = await chat.ask("What did I say?")
+    assert first.session_id == second.session_id
+    history = json.dumps(fake_gemini.requests[-1].contents)
+    assert "Remember seven" in history
+    assert second.text == "You said seven."
+
+
+async def test_a_session_goes_on_later_by_its_id(fake_gemini, options, real_cli_door):
+    """S1-28, S1-49: `resume`, in the user's own store."""
+    fake_gemini.say("Noted.").say("Seven.")
+    first = await ask("Remember seven", options, via=real_cli_door)
+    resumed = options.changed(resume=first.session_id)
+    second = await ask("What was it?", resumed, via=real_cli_door)
+    assert second.session_id == first.session_id
+    assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
+
+
+async def test_the_caller_may_choose_the_session_id(fake_gemini, options, real_cli_door):
+    """B-37."""
+    fake_gemini.say("Hi")
+    chosen = "3e0923c9-7033-438d-a978-a361d8031f47"
+    result = await ask("Hi", options.changed(session_id=chosen), via=real_cli_door)
+    assert result.session_id == chosen
+
+
+async def test_the_users_settings_stay_as_they_are(fake_gemini, options, real_cli_door):
+    settings = fake_gemini.home / ".gemini/settings.json"
+    before = settings.read_bytes()
+    fake_gemini.say("Hi")
+    await ask("Hi", options, via=real_cli_door)
+    assert settings.read_bytes() == before
+    assert list((fake_gemini.home / ".gemini/tmp").rglob("session-*.jsonl"))
+
+
+async def test_model_auto_is_routed_and_its_real_model_told(fake_gemini, options, real_cli_door):
+    """S1-19, B-16: `init` says auto; the stats name who answered."""
+    fake_gemini.say("Routed.")
+    result = await ask("Hi", options.changed(model="auto"), via=real_cli_door)
+    assert result.text == "Routed."
+    assert result.model not in (None, "auto")
+
+
+async def test_the_turn_limit_ends_the_run(fake_gemini, options, real_cli_door):
+    """S0-21, B-19: through settings, since there is no flag for it."""
+    for number in range(3):
+        fake_gemini.call("glob", pattern=f"*.{number}")
+    limited = options.changed(max_turns=2)
+    async with start("Go on for ever", limited, via=real_cli_door) as live:
+        events = [event async for event in live]
+    assert events[-1].status == "max_turns"
+    assert live.result.exit_code == 53
+    assert len([event for event in events if isinstance(event, ToolResult)]) == 2
+
+
+async def test_a_slash_and_an_at_sign_are_text(fake_gemini, options, real_cli_door):
+    (options.cwd / "secret.txt").write_text("the password is swordfish")
+    fake_gemini.say("I see text.").say("I see text again.")
+    await ask("/memory show", options, via=real_cli_door)
+    assert fake_gemini.requests[-1].prompt.strip() == "/memory show"
+    await ask("look at @secret.txt", options, via=real_cli_door)
+    assert "swordfish" not in json.dumps(fake_gemini.requests[-1].contents)
+
+
+def test_code_that_does_not_await_uses_the_same_verbs(fake_gemini, options, real_cli_door):
+    fake_gemini.say("One.").say("Two.").say("Three.")
+    with sync.run("Hi", options, via=real_cli_door) as live:
+        kinds = [type(event) for event in live]
+    assert kinds == [Init, UserMessage, TextDelta, Text, Done]
+    assert live.result.text == "One."
+    with sync.connect(options, via=real_cli_door) as chat:
+        assert chat.ask("Again").text == "Two."
+        with chat.turn("And again") as turn:
+            assert [event.text for event in turn if isinstance(event, Text)] == ["Three."]
+
+
+def test_the_sync_verbs_work_where_a_loop_is_running_already(fake_gemini, options, real_cli_door):
+    fake_gemini.say("In a notebook.")
+
+    async def cell():
+        return sync.ask("Hi", options, via=real_cli_door)
+
+    assert asyncio.run(cell()).text == "In a notebook."

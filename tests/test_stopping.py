@@ -1,0 +1,284 @@
+"""However a run ends, nothing of it is left: no process, no file, no task."""
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from conftest import TEST_MARK, marked_processes
+from geminorum import Options, ToolUse, ask, sync
+from geminorum import run as start
+from geminorum.errors import GeminorumError, RunTimeout
+
+INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
+HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
+RESULT = {"type": "result", "status": "success"}
+
+
+def running() -> list[psutil.Process]:
+    return marked_processes(os.environ[TEST_MARK])
+
+
+def open_descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def nothing_left() -> bool:
+    """Dead within a second after the block."""
+    deadline = time.monotonic() + 1.0
+    while running() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not running()
+
+
+async def read_until_tool(live) -> None:
+    async for event in live:
+        if isinstance(event, ToolUse):
+            # The call is announced before it runs; wait for the shell itself.
+            while not any("sleep" in " ".join(p.cmdline()) for p in running()):
+                await asyncio.sleep(0.02)
+            return
+
+
+async def stumble(live) -> None:
+    async with live:
+        await read_until_tool(live)
+        raise ZeroDivisionError
+
+
+@pytest.fixture
+def sleeping(fake_gemini, tmp_path):
+    """Options for a real run in which the model calls `sleep 300` in the shell tool."""
+    fake_gemini.call("run_shell_command", command="sleep 300")
+    fake_gemini.say("Awake.")
+    return Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash", approval="yolo")
+
+
+@pytest.mark.gemini_cli
+class TestTheRealCliInItsShellTool:
+    async def test_cancel_ends_the_whole_tree(self, sleeping, real_cli_door):
+        """S0-27, S0-28, D-3, D-4."""
+        async with start("Sleep", sleeping, via=real_cli_door) as live:
+            await read_until_tool(live)
+            await live.cancel()
+            rest = [event async for event in live]
+        assert nothing_left()
+        assert rest[-1].status == "interrupted"
+        assert live.result.session_id
+
+    async def test_a_timeout_ends_the_whole_tree(self, sleeping, real_cli_door):
+        """S1-39, S1-55, B-12: what arrived survives."""
+        with pytest.raises(RunTimeout, match="timed out after 6 s") as caught:
+            await ask("Sleep", sleeping.changed(timeout=6), via=real_cli_door)
+        assert nothing_left()
+        assert caught.value.result.session_id
+
+    async def test_an_exception_in_the_loop_ends_the_whole_tree(self, sleeping, real_cli_door):
+        live = start("Sleep", sleeping, via=real_cli_door)
+        with pytest.raises(ZeroDivisionError):
+            await stumble(live)
+        assert nothing_left()
+        assert live.result.status == "interrupted"
+
+    async def test_a_dropped_iterator_ends_the_whole_tree(self, sleeping, real_cli_door):
+        await read_until_tool(start("Sleep", sleeping, via=real_cli_door))
+        gc.collect()
+        await asyncio.sleep(0.5)
+        assert nothing_left()
+
+    async def test_a_cancelled_task_ends_the_whole_tree(self, sleeping, real_cli_door):
+        task = asyncio.create_task(ask("Sleep", sleeping, via=real_cli_door))
+        while not any("sleep" in " ".join(p.cmdline()) for p in running()):
+            await asyncio.sleep(0.05)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert nothing_left()
+
+    @pytest.mark.parametrize("verb", ["sys.exit(3)", "1 / 0", "os.kill(os.getpid(), 2)"])
+    def test_the_interpreters_exit_ends_the_whole_tree(
+        self, sleeping, real_cli_door, verb, tmp_path
+    ):
+        program = tmp_path / "program.py"
+        program.write_text(
+            textwrap.dedent(f"""
+            import os, sys, time
+            from geminorum import Cli, Options, sync, ToolUse
+            live = sync.run("Sleep", Options.from_dict({sleeping_as_data(sleeping)!r}),
+                            via=Cli(executable={str(real_cli_door.executable)!r}))
+            live.__enter__()
+            for event in live:
+                if isinstance(event, ToolUse):
+                    time.sleep(0.5)
+                    {verb}
+            """)
+        )
+        done = subprocess.run([sys.executable, program], capture_output=True, timeout=60)
+        assert done.returncode != 0
+        assert nothing_left()
+
+
+def sleeping_as_data(options: Options) -> dict:
+    return {
+        "env": dict(options.env),
+        "cwd": str(options.cwd),
+        "model": options.model,
+        "approval": options.approval,
+    }
+
+
+class TestStubbornPrograms:
+    async def test_one_that_ignores_term_is_killed_after_the_grace(self, stand_in):
+        """S1-12, S1-39, D-3."""
+        via = stand_in(INIT, HELLO, hang=True, ignore_term=True, grace=0.3)
+        async with start("Hi", via=via) as live:
+            await anext(aiter(live))
+            await live.cancel()
+            events = [event async for event in live]
+        assert nothing_left()
+        assert [event.type for event in events] == ["text_delta", "text", "done"]
+        assert (events[-1].status, events[-1].exit_code) == ("interrupted", -9)
+
+    @pytest.mark.parametrize("kind", ["tool", "stubborn"])
+    async def test_grandchildren_in_sessions_of_their_own_are_found(self, stand_in, kind):
+        """D-4."""
+        via = stand_in(INIT, hang=True, grandchildren=(kind, kind), grace=0.3)
+        async with start("Hi", via=via) as live:
+            await anext(aiter(live))
+            assert len(running()) >= 3
+        assert nothing_left()
+
+    async def test_background_jobs_do_not_outlive_a_run_that_ended_well(self, stand_in):
+        via = stand_in(INIT, HELLO, RESULT, grandchildren=("tool",))
+        result = await ask("Hi", via=via)
+        assert result.ok
+        assert nothing_left()
+
+    async def test_a_second_cancellation_cannot_skip_the_kill(self, stand_in):
+        via = stand_in(INIT, hang=True, ignore_term=True, grace=60)
+        task = asyncio.create_task(ask("Hi", via=via))
+        while not running():
+            await asyncio.sleep(0.02)
+        await asyncio.sleep(0.2)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0.2)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert nothing_left()
+
+    async def test_a_timeout_holds_while_the_consumer_is_busy(self, stand_in):
+        via = stand_in(INIT, hang=True)
+        async with start("Hi", Options(timeout=0.5), via=via) as live:
+            await anext(aiter(live))
+            while running():
+                await asyncio.sleep(0.02)
+            events = [event async for event in live]
+        assert [(e.type, getattr(e, "code", None)) for e in events] == [
+            ("error", "TIMEOUT"),
+            ("done", None),
+        ]
+
+    def test_a_timeout_holds_while_sync_code_is_busy(self, stand_in):
+        via = stand_in(INIT, hang=True)
+        with sync.run("Hi", Options(timeout=0.5), via=via) as live:
+            next(iter(live))
+            deadline = time.monotonic() + 10
+            while running() and time.monotonic() < deadline:
+                time.sleep(0.02)
+            assert not running()
+
+    async def test_a_timeout_after_the_end_changes_nothing(self, stand_in):
+        via = stand_in(INIT, HELLO, RESULT)
+        async with start("Hi", Options(timeout=1), via=via) as live:
+            await asyncio.sleep(1.5)
+            events = [event async for event in live]
+        assert events[-1].status == "success"
+
+    async def test_a_child_killed_by_a_signal_is_no_success(self, stand_in):
+        """D-16, D-20."""
+        async with start("Hi", via=stand_in(INIT, HELLO, signal=9)) as live:
+            events = [event async for event in live]
+        assert (events[-1].status, events[-1].exit_code) == ("error", -9)
+        assert "SIGKILL" in live.result.errors[-1].message
+        assert live.result.text == "Hello"
+
+
+class TestNothingLeaks:
+    async def test_fifty_runs_leave_no_process_descriptor_task_or_file(
+        self, stand_in, tmp_path, monkeypatch
+    ):
+        room = tmp_path / "room"
+        room.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(room))
+        await ask("warm up", via=stand_in(INIT, HELLO, RESULT))
+        before = open_descriptors()
+        for number in range(50):
+            via = stand_in(INIT, HELLO, RESULT, grandchildren=("tool",) if number % 10 == 0 else ())
+            async with start("Hi", via=via) as live:
+                async for _ in live:
+                    if number % 3 == 0:
+                        break
+        assert open_descriptors() == before
+        assert list(room.iterdir()) == []
+        assert len(asyncio.all_tasks()) == 1
+        assert not running()
+
+    async def test_a_failed_start_leaves_nothing_behind(self, tmp_path, monkeypatch):
+        from geminorum import Cli
+
+        room = tmp_path / "room"
+        room.mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(room))
+        broken = tmp_path / "gemini"
+        broken.write_bytes(b"\x7fELF nonsense")
+        broken.chmod(0o755)
+        before = open_descriptors()
+        with pytest.raises(GeminorumError, match="cannot start"):
+            await ask("Hi", via=Cli(executable=broken))
+        assert open_descriptors() == before
+        assert list(room.iterdir()) == []
+
+    async def test_leaving_early_keeps_what_had_arrived(self, stand_in):
+        via = stand_in(INIT, HELLO, {**HELLO, "content": " there"}, hang=True)
+        async with start("Hi", via=via) as live:
+            async for event in live:
+                if event.type == "text_delta":
+                    break
+        assert live.result.text == "Hello there"
+        assert live.result.status == "interrupted"
+
+    async def test_a_loop_that_was_left_can_be_taken_up_again(self, stand_in):
+        via = stand_in(INIT, HELLO, RESULT)
+        async with start("Hi", via=via) as live:
+            async for _ in live:
+                break
+            rest = [event.type async for event in live]
+        assert rest == ["text_delta", "text", "done"]
+
+    async def test_two_runs_do_not_end_each_other(self, stand_in):
+        slow = stand_in(INIT, HELLO, RESULT, delay=0.5, chunk=60)
+        async with start("slow", via=slow) as first:
+            await ask("quick", via=stand_in(INIT, HELLO, RESULT))
+            events = [event async for event in first]
+        assert events[-1].status == "success"
+
+
+def test_where_the_program_is_called_from_does_not_matter(stand_in):
+    """S1-26, S1-27: cwd, environment and prompt reach the program; stdin is closed."""
+    via = stand_in(INIT, HELLO, RESULT)
+    folder = Path(tempfile.mkdtemp())
+    sync.ask("Hi there", Options(cwd=folder, env={"COLOUR": "blue"}), via=via)
+    folder.rmdir()
+    assert stand_in.call["stdin"] == "Hi there"
+    assert stand_in.call["cwd"] == str(folder)
+    assert stand_in.call["env"]["COLOUR"] == "blue"
+    assert stand_in.call["argv"] == ["--output-format=stream-json", "--skip-trust"]
