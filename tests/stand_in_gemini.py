@@ -44,11 +44,14 @@ def main() -> None:
 
 
 def start_grandchild(kind: str) -> int:
-    """`tool` moves to a session of its own, as shell tools do; `stubborn` ignores TERM as well."""
+    """`tool` moves to a session of its own, as shell tools do; `stubborn` ignores TERM as well,
+    and `bare` has an empty environment."""
     command = ["sleep", str(LONGEST_LIFE)]
     if kind == "stubborn":
         command = ["sh", "-c", f"trap '' TERM; sleep {LONGEST_LIFE} & wait; wait"]
-    return subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL).pid
+    env = {} if kind == "bare" else None
+    out = subprocess.DEVNULL
+    return subprocess.Popen(command, start_new_session=True, stdout=out, env=env).pid
 
 
 def complain(plan: dict) -> None:

@@ -156,6 +156,14 @@ class TestStubbornPrograms:
             assert len(running()) >= 3
         assert nothing_left()
 
+    async def test_a_grandchild_that_cleared_its_environment_is_found_by_its_parent(self, stand_in):
+        via = stand_in(INIT, hang=True, grandchildren=("bare",))
+        async with start("Hi", via=via) as live:
+            await anext(aiter(live))
+            grandchild = psutil.Process(stand_in.call["children"][0])
+        # An orphan may stay a zombie until its new parent looks; that is no life.
+        assert not grandchild.is_running() or grandchild.status() == psutil.STATUS_ZOMBIE
+
     async def test_background_jobs_do_not_outlive_a_run_that_ended_well(self, stand_in):
         via = stand_in(INIT, HELLO, RESULT, grandchildren=("tool",))
         result = await ask("Hi", via=via)
