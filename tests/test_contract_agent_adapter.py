@@ -515,7 +515,7 @@ class TestSetupErrors:
     async def test_what_cannot_be_honoured_is_refused_before_the_start(
         self, stand_in, options, code, names
     ):
-        """S0-33: the tool controls of S0-22 … S0-24 come later."""
+        """S0-33: the tool controls come later."""
         events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
         assert types(events) == ["init", "error", "done"]
         assert events[1].payload.code == code
@@ -551,13 +551,13 @@ class TestAbort:
         assert events[-1].metadata["exitCode"] == -15
 
     async def test_a_process_that_ignores_the_signal_is_killed(self, stand_in):
-        """S0-27."""
+        """S0-27: the watch over processes in conftest.py fails this test if it lives on."""
         abort = AbortSignal()
         door = stand_in(INIT, hang=True, ignore_term=True, grace=0.1)
         async for event in GeminiAdapter(door).run("hi", AgentOptions(abort_signal=abort)):
             abort.abort()
             last = event
-        assert (last.payload.status, last.metadata["exitCode"]) == ("interrupted", -9)
+        assert (last.type, last.payload.status) == ("done", "interrupted")
 
     async def test_the_signal_is_heard_while_nothing_is_read(self, stand_in):
         """S0-27: the consumer waits for an event that never comes."""
@@ -1000,6 +1000,8 @@ class TestOptions:
         """S0-33."""
         with pytest.warns(UserWarning, match="'reasoning_effort' is ignored"):
             assert AgentOptions.from_dict({"reasoningEffort": "high"}) == AgentOptions()
+        with pytest.warns(UserWarning, match="did you mean 'permissions'"):
+            assert AgentOptions.from_dict({"permisions": {}}) == AgentOptions()
 
     @pytest.mark.parametrize(
         ("data", "says"),

@@ -80,6 +80,12 @@ async def test_a_system_without_watches_to_give_is_no_trouble():
         capture.close()
 
 
+async def test_a_child_that_was_killed_says_so():
+    async with spawned(["sleep", "60"], env=ENV) as child:
+        child.kill()
+        assert child.exit_code == -9
+
+
 def test_a_capture_has_no_name_and_is_nobody_elses():
     capture = Capture()
     info = os.fstat(capture.reader)

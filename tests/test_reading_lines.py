@@ -128,6 +128,12 @@ def test_a_malformed_line_is_reported_and_the_stream_goes_on():
     assert isinstance(events[1], TextDelta)
 
 
+@pytest.mark.parametrize("line", [b"[" * 100_000, b'{"type":' * 100_000])
+def test_a_line_nested_beyond_reason_is_reported_like_any_other(line):
+    events = replay(line + b"\n" + stream(delta("after")))
+    assert [event.type for event in events[:2]] == ["error", "text_delta"]
+
+
 def test_a_frame_from_the_future_is_kept_whole():
     """S0-29: consumers pass over what they do not know."""
     events = replay(stream({"type": "hologram", "depth": 3}))

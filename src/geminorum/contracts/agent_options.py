@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import re
 import warnings
 from collections.abc import Coroutine, Mapping, Sequence
@@ -81,7 +82,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
         """From plain data, camelCase or snake_case; what is None counts as left out."""
         given = {name: value for name, value in _snake_cased(data).items() if value is not None}
         for name in given.keys() - {*cls.__struct_fields__}:
-            warnings.warn(f"unknown option {name!r} is ignored", stacklevel=2)
+            warnings.warn(_unknown(name, cls.__struct_fields__), stacklevel=2)
         shared = {name: given[name] for name in _SHARED if name in given}
         checked = Options.from_dict(shared)
         permissions = given.get("permissions")
@@ -122,6 +123,11 @@ _SHARED = tuple(
     name for name in AgentOptions.__struct_fields__ if name not in ("permissions", "abort_signal")
 )
 _WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def _unknown(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
+    return f"unknown option {name!r} is ignored" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def _snake_cased(data: Mapping[str, Any]) -> dict[str, Any]:

@@ -297,6 +297,7 @@ def _kill_everything(popen: subprocess.Popen[bytes], run_id: str, owner: int) ->
         if sys.platform == "win32" and popen.poll() is None:
             subprocess.run(taskkill(popen.pid), capture_output=True, check=False, timeout=10)
         _signal(tree, "kill")
-        psutil.wait_procs(tree, timeout=_KILL_WAIT)
-    with suppress(subprocess.TimeoutExpired):
-        popen.wait(_KILL_WAIT)
+        # Our own child is Popen's to wait for: psutil would collect its exit code and drop it.
+        psutil.wait_procs([p for p in tree if p.pid != popen.pid], timeout=_KILL_WAIT)
+        with suppress(subprocess.TimeoutExpired):
+            popen.wait(_KILL_WAIT)

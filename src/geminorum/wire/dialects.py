@@ -37,6 +37,8 @@ def mended(line: bytes) -> tuple[Any, bytes]:
         return msgspec.json.decode(line), line
     except (msgspec.DecodeError, UnicodeDecodeError):
         data = json.loads(line.decode("utf-8", "replace"))
+    except RecursionError as error:
+        raise ValueError("JSON nested too deeply") from error
     text = json.dumps(data, ensure_ascii=False)
     clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
     return msgspec.json.decode(clean), clean

@@ -150,7 +150,7 @@ class StreamDecoder:
                 continue
             try:
                 frame = decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError):
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 self._odd_line(line, events)
                 continue
             seen += 1
