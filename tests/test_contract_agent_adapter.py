@@ -33,7 +33,7 @@ from geminorum.contracts.agent_adapter import (
     run_agent,
     run_parallel,
 )
-from geminorum.contracts.agent_narrator import Narrator
+from geminorum.contracts.agent_adapter.narrator import Narrator
 from geminorum.errors import InvalidOptions
 from geminorum.events import (
     Done,
@@ -294,15 +294,16 @@ class TestRecordings:
     async def test_the_tools_that_the_stream_names(self, replay):
         """S0-11: fixture 02, without the allowlist that comes later."""
         init, done = await replay("02-empty-allowlist-broader-stream-tools")
-        assert init.payload.tools == ["replace", "run_shell_command"]
-        assert done.payload.usage.tool_uses == 0
+        assert init.payload["tools"] == ["replace", "run_shell_command"]
+        assert done.payload["usage"]["toolUses"] == 0
 
     async def test_tools_are_counted_without_a_result(self, replay):
         """S0-31: fixture 03, whose exit 0 without a result is no success."""
         events = await replay("03-no-result-tool-use-counted")
         assert types(events) == ["init", "tool_use", "error", "done"]
-        assert events[-1].payload.usage.tool_uses == 1
-        assert (events[-1].payload.status, events[-2].payload.code) == ("error", "MISSING_RESULT")
+        error, done = map(payload, events[-2:])
+        assert done["usage"]["toolUses"] == 1
+        assert (done["status"], error["code"]) == ("error", "MISSING_RESULT")
         assert events[-1].metadata["usageReported"] is False
 
     @pytest.mark.parametrize(
@@ -344,9 +345,9 @@ class TestRecordings:
         events = await replay("07-malformed-line-then-continue")
         assert types(events) == ["init", "error", "text", "done"]
         error = events[1].payload
-        assert (error.code, error.recoverable) == ("NDJSON_PARSE_ERROR", True)
-        assert "raw: {bad json" in error.message
-        assert events[-1].payload.status == "success"
+        assert (error["code"], error["recoverable"]) == ("NDJSON_PARSE_ERROR", True)
+        assert "raw: {bad json" in error["message"]
+        assert events[-1].payload["status"] == "success"
 
     async def test_a_result_that_says_why_it_failed(self, replay):
         """S0-16: fixture 08."""
@@ -363,9 +364,10 @@ class TestRecordings:
         events = await replay("09-result-error-bare", 1)
         assert types(events) == ["init", "error", "done"]
         error = events[1].payload
-        assert (error.code, events[1].metadata) == ("GEMINI_RESULT_ERROR", {"code": "RUN_FAILED"})
-        assert "Gemini result error" in error.message
-        assert '"status":"error"' in error.message
+        assert error["code"] == "GEMINI_RESULT_ERROR"
+        assert events[1].metadata == {"code": "RUN_FAILED"}
+        assert "Gemini result error" in error["message"]
+        assert '"status":"error"' in error["message"]
 
     @pytest.mark.parametrize(("exit", "ours"), [(1, "MISSING_RESULT"), (42, "INPUT")])
     async def test_an_exit_code_that_means_failure(self, replay, exit, ours):
@@ -382,14 +384,15 @@ class TestRecordings:
         """S0-21: fixture 10."""
         events = await replay("10-no-result-exit-code", 53)
         assert types(events) == ["init", "text", "done"]
-        assert events[-1].payload.status == "max_turns"
+        assert events[-1].payload["status"] == "max_turns"
 
     async def test_exit_0_without_a_result_is_no_success(self, replay):
         """S0-18 as overridden: fixture 10."""
         events = await replay("10-no-result-exit-code", 0)
         assert types(events) == ["init", "text", "error", "done"]
-        assert (events[2].payload.code, events[2].payload.recoverable) == ("MISSING_RESULT", True)
-        assert events[-1].payload.status == "error"
+        error, done = map(payload, events[-2:])
+        assert (error["code"], error["recoverable"]) == ("MISSING_RESULT", True)
+        assert done["status"] == "error"
 
     async def test_a_stream_without_an_init_gets_one(self, replay, tmp_path):
         """S0-29: fixture 11."""
@@ -402,7 +405,7 @@ class TestRecordings:
             "tools": [],
             "capabilities": {"toolsKnown": False, "toolsSource": "unavailable"},
         }
-        assert events[1].payload.code == "UNSUPPORTED_THINKING_LEVEL"
+        assert events[1].payload["code"] == "UNSUPPORTED_THINKING_LEVEL"
         assert len({event.session_id for event in events} - {""}) == 1
 
     async def test_the_session_to_resume(self, replay):
@@ -424,8 +427,8 @@ class TestRecordings:
     )
     async def test_usage_as_far_as_the_stream_tells(self, replay, name, tokens):
         """S0-31: fixtures 14 … 17, without their telemetry."""
-        usage = (await replay(name))[-1].payload.usage
-        assert (usage.input_tokens, usage.output_tokens, usage.tool_uses) == tokens
+        usage = (await replay(name))[-1].payload["usage"]
+        assert (usage["inputTokens"], usage["outputTokens"], usage["toolUses"]) == tokens
 
     @pytest.mark.parametrize(
         ("code", "status"), [(0, "success"), (1, "error"), (42, "error"), (53, "max_turns")]
@@ -458,24 +461,24 @@ class TestOwnStreams:
         door = stand_in(exit=41, stderr="Please set an Auth method in your settings.json")
         init, error, done = await told(GeminiAdapter(door).run("hi"))
         assert init.type == "init"
-        assert error.payload.message == (
+        assert error.payload["message"] == (
             "Please set an Auth method in your settings.json (exit code 41)"
         )
-        assert (error.payload.code, error.metadata["code"]) == ("GEMINI_EXIT_ERROR", "AUTH")
-        assert done.payload.result == error.payload.message
+        assert (error.payload["code"], error.metadata["code"]) == ("GEMINI_EXIT_ERROR", "AUTH")
+        assert done.payload["result"] == error.payload["message"]
 
     async def test_a_time_limit_of_ours_keeps_its_code(self, stand_in):
         adapter = GeminiAdapter(stand_in(INIT, hang=True), Options(timeout=0.3))
         events = await told(adapter.run("hi"))
         assert types(events) == ["init", "error", "done"]
-        assert (events[1].payload.code, events[2].payload.status) == ("TIMEOUT", "error")
+        assert (events[1].payload["code"], events[2].payload["status"]) == ("TIMEOUT", "error")
 
     async def test_an_error_told_in_the_stream_is_the_result_of_the_failure(self, stand_in):
         error = {"type": "error", "severity": "error", "message": "blocked for safety"}
         door = stand_in(INIT, error, {"type": "result", "status": "error"}, exit=1)
         events = await told(GeminiAdapter(door).run("hi"))
         assert types(events) == ["init", "error", "done"]
-        assert events[-1].payload.result == "blocked for safety"
+        assert events[-1].payload["result"] == "blocked for safety"
 
     async def test_a_resumed_session_stays_resumable_when_the_cli_names_none(self, stand_in):
         events = await told(GeminiAdapter(stand_in()).run("hi", AgentOptions(resume="s-0")))
@@ -488,7 +491,7 @@ class TestOwnStreams:
         stream = [Init(), Error("one", "API"), Error("two", "API"), Text("on"), Done("success")]
         events = [event for core in stream for event in narrator.tell(core)]
         assert types(events) == ["init", "error", "error", "text", "done"]
-        assert [event.payload.message for event in events[1:3]] == ["one", "two"]
+        assert [event.payload["message"] for event in events[1:3]] == ["one", "two"]
 
 
 class TestSetupErrors:
@@ -497,9 +500,9 @@ class TestSetupErrors:
         events = await told(GeminiAdapter(Cli(executable=tmp_path / "gemini")).run("hi"))
         assert types(events) == ["init", "error", "done"]
         error = events[1].payload
-        assert (error.code, error.recoverable) == ("CLI_NOT_FOUND", False)
-        assert "npm install" in error.message
-        assert events[2].payload.status == "error"
+        assert (error["code"], error["recoverable"]) == ("CLI_NOT_FOUND", False)
+        assert "npm install" in error["message"]
+        assert events[2].payload["status"] == "error"
 
     @pytest.mark.parametrize(
         ("options", "code", "names"),
@@ -518,8 +521,8 @@ class TestSetupErrors:
         """S0-33: the tool controls come later."""
         events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
         assert types(events) == ["init", "error", "done"]
-        assert events[1].payload.code == code
-        assert names in events[1].payload.message
+        assert events[1].payload["code"] == code
+        assert names in events[1].payload["message"]
         with pytest.raises(FileNotFoundError):
             _ = stand_in.call
 
@@ -527,8 +530,8 @@ class TestSetupErrors:
         """S0-11, S0-33: what is disallowed is taken out of the whitelist."""
         options = AgentOptions(allowed_tools=["glob", "replace"], disallowed_tools=["replace"])
         init, *_ = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
-        assert init.payload.tools == ["glob"]
-        assert init.payload.capabilities == {"toolsKnown": True, "toolsSource": "configured"}
+        assert init.payload["tools"] == ["glob"]
+        assert init.payload["capabilities"] == {"toolsKnown": True, "toolsSource": "configured"}
 
 
 # ---- abort
@@ -557,7 +560,7 @@ class TestAbort:
         async for event in GeminiAdapter(door).run("hi", AgentOptions(abort_signal=abort)):
             abort.abort()
             last = event
-        assert (last.type, last.payload.status) == ("done", "interrupted")
+        assert (last.type, last.payload["status"]) == ("done", "interrupted")
 
     async def test_the_signal_is_heard_while_nothing_is_read(self, stand_in):
         """S0-27: the consumer waits for an event that never comes."""
@@ -569,7 +572,7 @@ class TestAbort:
         waiting = asyncio.ensure_future(anext(events))
         await asyncio.sleep(0)
         abort.abort()
-        assert (await waiting).payload.status == "interrupted"
+        assert (await waiting).payload["status"] == "interrupted"
         assert await told(events) == []
 
     async def test_an_abort_wins_over_a_result_that_had_arrived(self, stand_in):
@@ -581,8 +584,8 @@ class TestAbort:
             events.append(event)
             abort.abort()
         assert types(events) == ["init", "done"]
-        assert events[-1].payload.status == "interrupted"
-        assert events[-1].payload.result is None
+        assert events[-1].payload["status"] == "interrupted"
+        assert "result" not in events[-1].payload
 
     def test_an_abort_wins_over_a_done_that_was_not_read(self, tmp_path):
         """S0-28."""
@@ -592,7 +595,8 @@ class TestAbort:
         abort.abort()
         stream = [Text("late"), Error("broken", "API"), Done("error")]
         (done,) = [event for core in stream for event in narrator.tell(core)]
-        assert (done.payload.status, done.payload.result) == ("interrupted", None)
+        assert done.payload["status"] == "interrupted"
+        assert "result" not in done.payload
 
     async def test_an_aborted_signal_starts_nothing(self, stand_in):
         """S0-34."""
@@ -601,14 +605,14 @@ class TestAbort:
         assert abort.aborted
         adapter = GeminiAdapter(stand_in(INIT, SUCCESS))
         (done,) = await told(adapter.run("hi", AgentOptions(abort_signal=abort)))
-        assert (done.type, done.payload.status) == ("done", "interrupted")
+        assert (done.type, done.payload["status"]) == ("done", "interrupted")
         with pytest.raises(FileNotFoundError):
             _ = stand_in.call
 
     async def test_a_signal_that_never_fires_leaves_no_task_behind(self, stand_in):
         options = AgentOptions(abort_signal=AbortSignal())
         events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
-        assert events[-1].payload.status == "success"
+        assert events[-1].payload["status"] == "success"
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     async def test_leaving_the_stream_ends_the_process(self, stand_in):
@@ -622,8 +626,8 @@ class TestAbort:
 # ---- the engine around any adapter
 
 
-def event(kind: str, body: Any = None, agent: str = "other") -> AgentEvent:
-    return AgentEvent(type=kind, agent=agent, timestamp=1, session_id="o-1", payload=body)
+def event(kind: str, agent: str = "other") -> AgentEvent:
+    return AgentEvent(type=kind, agent=agent, timestamp=1, session_id="o-1", payload={})
 
 
 class Other:
@@ -680,22 +684,26 @@ class TestGuard:
             "message": "ValueError: boom",
             "recoverable": False,
         }
-        assert payload(events[2])["status"] == "error"
-        assert payload(events[2])["usage"] == {"inputTokens": 0, "outputTokens": 0, "toolUses": 0}
+        assert payload(events[2]) == {
+            "status": "error",
+            "usage": {"inputTokens": 0, "outputTokens": 0, "toolUses": 0},
+            "durationMs": pytest.approx(0, abs=60_000),
+        }
         assert {(e.agent, e.session_id) for e in events} == {("other", "o-1")}
 
     async def test_an_adapter_that_raises_at_once(self):
         """S0-34."""
         error, done = await told(run_agent(Unrunnable(), "hi"))
-        assert (error.payload.code, done.payload.status) == ("ADAPTER_ERROR", "error")
+        assert (error.payload["code"], done.payload["status"]) == ("ADAPTER_ERROR", "error")
         assert error.session_id == done.session_id != ""
 
     async def test_a_stream_without_a_done_is_told_so(self):
         """S0-34."""
         events = await told(guarded(Other(event("init")).run("hi"), agent="other"))
         assert types(events) == ["init", "error", "done"]
-        assert (events[1].payload.code, events[1].payload.recoverable) == ("MISSING_DONE", False)
-        assert events[2].payload.status == "error"
+        error, done = map(payload, events[1:])
+        assert (error["code"], error["recoverable"]) == ("MISSING_DONE", False)
+        assert done["status"] == "error"
 
     async def test_an_exception_after_the_done_is_swallowed(self):
         """S0-34."""
@@ -712,7 +720,7 @@ class TestGuard:
         """S0-34."""
         events = await told(run_agent(Other(asyncio.CancelledError()), "hi"))
         assert types(events) == ["error", "done"]
-        assert events[0].payload.code == "ADAPTER_ERROR"
+        assert events[0].payload["code"] == "ADAPTER_ERROR"
 
     async def test_a_cancellation_of_ours_goes_through(self):
         started = asyncio.Event()
@@ -734,7 +742,7 @@ class TestGuard:
         abort.abort()
         options = AgentOptions(abort_signal=abort)
         (done,) = await told(run_agent(Unrunnable(), "hi", options))
-        assert (done.agent, done.payload.status) == ("other", "interrupted")
+        assert (done.agent, done.payload["status"]) == ("other", "interrupted")
 
     async def test_an_iterator_that_cannot_be_closed_is_a_stream_too(self):
         class Counted:
@@ -760,7 +768,7 @@ class TestParallel:
         endings = []
         async for told_event in run_parallel(tasks):
             if told_event.type == "done":
-                endings.append((told_event.session_id, told_event.payload.status))
+                endings.append((told_event.session_id, told_event.payload["status"]))
                 abort.abort()
         assert endings == [("quick", "success"), ("slow", "interrupted")]
 
@@ -782,11 +790,11 @@ class TestParallel:
             GeminiAdapter(stand_in(INIT, HELLO, SUCCESS)),
         ]
         events = await told(run_parallel(AgentTask(adapter, "hi") for adapter in adapters))
-        assert {e.agent: e.payload.status for e in events if e.type == "done"} == {
+        assert {e.agent: e.payload["status"] for e in events if e.type == "done"} == {
             **dict.fromkeys("abcd", "error"),
             "gemini": "success",
         }
-        assert {e.agent: e.payload.code for e in events if e.type == "error"} == {
+        assert {e.agent: e.payload["code"] for e in events if e.type == "error"} == {
             **dict.fromkeys("abd", "ADAPTER_ERROR"),
             "c": "MISSING_DONE",
         }
@@ -925,6 +933,7 @@ class TestEnvelope:
     )
     def test_each_kind_of_event_has_its_payload(self, ours, kind, body):
         """S0-29, S0-30, S0-31."""
+        assert envelope(ours).payload == body
         plain = envelope(ours).to_dict()
         plain.pop("metadata", None)
         assert plain == {
@@ -1037,7 +1046,7 @@ class TestOptions:
         """S0-32: headless, what would be asked is refused by the CLI itself."""
         options = AgentOptions(permissions=PermissionPolicy())
         events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
-        assert events[-1].payload.status == "success"
+        assert events[-1].payload["status"] == "success"
 
 
 # ---- the real thing

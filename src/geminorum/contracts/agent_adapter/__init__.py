@@ -14,38 +14,23 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from geminorum import client, detect
-from geminorum.contracts.agent_engine import (
+from geminorum.contracts.agent_adapter.engine import (
     AdapterRegistry,
     AgentTask,
     guarded,
     run_agent,
     run_parallel,
 )
-from geminorum.contracts.agent_events import (
-    EVENT_TYPES,
-    AgentEvent,
-    DonePayload,
-    DoneUsage,
-    ErrorPayload,
-    InitPayload,
-    PermissionRequestPayload,
-    TextDeltaPayload,
-    TextPayload,
-    ThinkingPayload,
-    ToolResultPayload,
-    ToolUsePayload,
-    UnknownPayload,
-    envelope,
-)
-from geminorum.contracts.agent_narrator import Narrator
-from geminorum.contracts.agent_options import (
+from geminorum.contracts.agent_adapter.events import EVENT_TYPES, AgentEvent, envelope
+from geminorum.contracts.agent_adapter.narrator import Narrator
+from geminorum.contracts.agent_adapter.ndjson import Parsed, parse_ndjson
+from geminorum.contracts.agent_adapter.options import (
     TOOL_GROUPS,
     AbortSignal,
     AgentOptions,
     PermissionPolicy,
     Signal,
 )
-from geminorum.contracts.ndjson import Parsed, parse_ndjson
 from geminorum.errors import GeminorumError
 from geminorum.events import Status
 from geminorum.options import Options
@@ -61,21 +46,10 @@ __all__ = [
     "AgentEvent",
     "AgentOptions",
     "AgentTask",
-    "DonePayload",
-    "DoneUsage",
-    "ErrorPayload",
     "GeminiAdapter",
-    "InitPayload",
     "Parsed",
     "PermissionPolicy",
-    "PermissionRequestPayload",
     "Signal",
-    "TextDeltaPayload",
-    "TextPayload",
-    "ThinkingPayload",
-    "ToolResultPayload",
-    "ToolUsePayload",
-    "UnknownPayload",
     "envelope",
     "guarded",
     "legacy_flag_mapping",

@@ -6,14 +6,15 @@ from __future__ import annotations
 import time
 import uuid
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
-import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
 
-from geminorum.contracts.agent_events import AgentEvent, DonePayload, ErrorPayload, envelope
-from geminorum.contracts.agent_options import AgentOptions
+from geminorum.contracts.agent_adapter.events import AgentEvent, envelope, known
+from geminorum.contracts.agent_adapter.options import AgentOptions
 from geminorum.errors import GeminorumError, RunFailed, RunTimeout, StartTimeout
-from geminorum.events import Done, Error, Event, Init, Text, ToolUse
+from geminorum.events import Done, Error, Event, Init, Status, Text, ToolUse
 from geminorum.wire.stream_json import PARSE_ERROR
 
 # What the reader of the stream complains about on its way; any other error without a line of its
@@ -31,7 +32,7 @@ class Narrator:
         # Every event of the shape has a session; the resume token is the backend's alone.
         self._session_id = options.resume or uuid.uuid4().hex
         self._introduced = False
-        self._verdict: Error | None = None
+        self._verdict: list[Error] = []
         self._failure: str | None = None
         self._said: list[str] = []
         self._tool_uses = 0
@@ -44,11 +45,10 @@ class Narrator:
         opening = self._opening(event)
         if isinstance(event, Done):
             return [*opening, *self._closing(event)]
-        earlier = self._withheld()
-        if _is_verdict(event):
-            self._verdict = event
-            return [*opening, *earlier]
-        return [*opening, *earlier, self._completed(event)]
+        # The run goes on: what looked like its verdict was one error of several.
+        withheld, self._verdict = self._verdict, [event] if _is_verdict(event) else []
+        due = withheld if self._verdict else [*withheld, event]
+        return [*opening, *(self._told(envelope(one)) for one in due)]
 
     def tell_failure(self, error: GeminorumError) -> list[AgentEvent]:
         """The end of a run that could not begin, or broke."""
@@ -69,91 +69,70 @@ class Narrator:
         """An `init` of our own, where the stream does not begin with one."""
         if self._introduced or isinstance(event, Init):
             return []
-        return [self._completed(Init(self._options.model, str(self._cwd)))]
+        return [self._told(envelope(Init(self._options.model, str(self._cwd))))]
 
-    def _withheld(self) -> list[AgentEvent]:
-        verdict, self._verdict = self._verdict, None
-        return [] if verdict is None else [self._completed(verdict)]
-
-    def _completed(self, event: Event) -> AgentEvent:
-        told = self._stamped(envelope(event))
-        return self._introduction(told) if isinstance(event, Init) else told
-
-    def _stamped(self, event: AgentEvent) -> AgentEvent:
-        return msgspec.structs.replace(
-            event,
-            session_id=self._session_id,
-            timestamp=event.timestamp or time.time_ns() // 1_000_000,
-        )
+    def _told(self, event: AgentEvent) -> AgentEvent:
+        now = event.timestamp or time.time_ns() // 1_000_000
+        stamped = replace(event, session_id=self._session_id, timestamp=now)
+        return self._introduction(stamped) if event.type == "init" else stamped
 
     def _introduction(self, init: AgentEvent) -> AgentEvent:
         if self._introduced:
             # The CLI's own, after lines that were no events: `init` has been told by us.
-            return msgspec.structs.replace(init, type=f"{init.agent}:init")
+            return replace(init, type=f"{init.agent}:init")
         self._introduced = True
         tools = self._options.tools
         if tools is None:
             return init
         capabilities = {"toolsKnown": True, "toolsSource": "configured"}
-        payload = msgspec.structs.replace(init.payload, tools=tools, capabilities=capabilities)
-        return msgspec.structs.replace(init, payload=payload)
+        return replace(init, payload={**init.payload, "tools": tools, "capabilities": capabilities})
 
     def _closing(self, done: Done) -> list[AgentEvent]:
         if self._options.aborted:
             # An abort wins over a result that had arrived but was not read.
-            done = msgspec.structs.replace(done, status="interrupted")
-            return [self._done(done)]
-        if self._verdict is None:
-            return [self._done(done)]
-        error = self._stamped(_in_their_words(self._verdict, done))
-        self._failure = error.payload.message
-        return [error, self._done(done)]
+            return [self._done(replace(done, status="interrupted"))]
+        errors = [self._told(_in_their_words(verdict, done)) for verdict in self._verdict]
+        for error in errors:
+            self._failure = error.payload["message"]
+        return [*errors, self._done(done)]
 
     def _done(self, done: Done) -> AgentEvent:
-        told = self._completed(done)
-        payload: DonePayload = told.payload
-        tool_uses = payload.usage.tool_uses or self._tool_uses
-        payload = msgspec.structs.replace(
-            payload,
-            result=self._result(payload),
-            resume_token=payload.resume_token or self._options.resume,
-            usage=msgspec.structs.replace(payload.usage, tool_uses=tool_uses),
-        )
-        return msgspec.structs.replace(told, payload=payload)
+        told = self._told(envelope(replace(done, resume=done.resume or self._options.resume)))
+        usage = told.payload["usage"]
+        completed = {
+            **told.payload,
+            "result": self._result(done.status, told.payload.get("result")),
+            "usage": {**usage, "toolUses": usage["toolUses"] or self._tool_uses},
+        }
+        return replace(told, payload=known(**completed))
 
-    def _result(self, done: DonePayload) -> str | None:
-        match done.status:
+    def _result(self, status: Status, told: str | None) -> str | None:
+        match status:
             case "interrupted":
                 return None
             case "success":
-                return done.result or "".join(self._said) or None
+                return told or "".join(self._said) or None
             case "error":
-                return done.result or self._failure
+                return told or self._failure
             case _:
-                return done.result
+                return told
 
 
 def _is_verdict(event: Event) -> TypeGuard[Error]:
-    if not isinstance(event, Error) or event.frame is not msgspec.UNSET:
-        return False
-    return event.code not in _ON_THE_WAY
+    return isinstance(event, Error) and event.frame is UNSET and event.code not in _ON_THE_WAY
 
 
 def _in_their_words(verdict: Error, done: Done) -> AgentEvent:
     """Why the run failed, under the code that the shape's consumers know; ours is in metadata."""
-    told = envelope(verdict)
-    code = _their_code(verdict, done)
+    told, code = envelope(verdict), _their_code(verdict, done)
     if code == verdict.code:
         return told
-    payload = ErrorPayload(
-        code=code, message=_with_exit_code(verdict, done), recoverable=verdict.recoverable
-    )
-    metadata: dict[str, Any] = {**(told.metadata or {}), "code": verdict.code}
-    return msgspec.structs.replace(told, payload=payload, metadata=metadata)
+    payload = {**told.payload, "code": code, "message": _with_exit_code(verdict, done)}
+    return replace(told, payload=payload, metadata={**(told.metadata or {}), "code": verdict.code})
 
 
 def _their_code(verdict: Error, done: Done) -> str | None:
-    if done.frame is not msgspec.UNSET:
+    if done.frame is not UNSET:
         return "GEMINI_RESULT_ERROR" if verdict.code == RunFailed.code else verdict.code
     if done.exit_code and verdict.code not in _OUR_TIME_LIMITS:
         return "GEMINI_EXIT_ERROR"
@@ -162,6 +141,6 @@ def _their_code(verdict: Error, done: Done) -> str | None:
 
 def _with_exit_code(verdict: Error, done: Done) -> str:
     named = f"code {done.exit_code}"
-    if done.frame is not msgspec.UNSET or named in verdict.message:
+    if done.frame is not UNSET or named in verdict.message:
         return verdict.message
     return f"{verdict.message} (exit {named})"

@@ -7,23 +7,17 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from geminorum.contracts.agent_events import (
-    AgentEvent,
-    DonePayload,
-    DoneUsage,
-    ErrorPayload,
-    Payload,
-)
+from geminorum.contracts.agent_adapter.events import AgentEvent
 from geminorum.errors import InvalidOptions
 from geminorum.events import Status
 
 if TYPE_CHECKING:
     from geminorum.contracts.agent_adapter import AgentAdapter
-    from geminorum.contracts.agent_options import AgentOptions, Signal
+    from geminorum.contracts.agent_adapter.options import AgentOptions, Signal
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,11 +75,17 @@ async def run_parallel(tasks: Iterable[AgentTask]) -> AsyncGenerator[AgentEvent,
     # One place: an adapter is not asked for more than the consumer takes.
     arrived: asyncio.Queue[AgentEvent] = asyncio.Queue(maxsize=1)
     running = len(streams)
-    async with _pumped(streams, arrived):
+    # Each stream is read to its end in one task of its own, or closed there.
+    pumps = [asyncio.create_task(_pump(stream, arrived)) for stream in streams]
+    try:
         while running:
             event = await arrived.get()
             running -= event.type == "done"
             yield event
+    finally:
+        for pump in pumps:
+            pump.cancel()
+        await asyncio.gather(*pumps, return_exceptions=True)
 
 
 class AdapterRegistry:
@@ -122,9 +122,7 @@ class _Watch:
         self._began = time.monotonic()
         self._session_id = uuid.uuid4().hex
         self._done: AgentEvent | None = None
-        self._failure = ErrorPayload(
-            code="MISSING_DONE", message="the adapter ended without a done event", recoverable=False
-        )
+        self._failure = ("MISSING_DONE", "the adapter ended without a done event")
 
     def see(self, event: AgentEvent) -> None:
         self._session_id = event.session_id or self._session_id
@@ -132,21 +130,22 @@ class _Watch:
             self._done = event
 
     def failed(self, code: str, message: str) -> None:
-        self._failure = ErrorPayload(code=code, message=message, recoverable=False)
+        self._failure = (code, message)
 
     def ending(self) -> Iterator[AgentEvent]:
         if self._done is not None:
             yield self._done
         else:
-            yield self._event("error", self._failure)
+            code, message = self._failure
+            yield self._event("error", code=code, message=message, recoverable=False)
             yield self.done("error")
 
     def done(self, status: Status) -> AgentEvent:
-        usage = DoneUsage(input_tokens=0, output_tokens=0, tool_uses=0)
+        usage = {"inputTokens": 0, "outputTokens": 0, "toolUses": 0}
         duration_ms = round((time.monotonic() - self._began) * 1000)
-        return self._event("done", DonePayload(status=status, usage=usage, duration_ms=duration_ms))
+        return self._event("done", status=status, usage=usage, durationMs=duration_ms)
 
-    def _event(self, kind: str, payload: Payload) -> AgentEvent:
+    def _event(self, kind: str, **payload: Any) -> AgentEvent:
         return AgentEvent(
             type=kind,
             agent=self._agent,
@@ -181,20 +180,6 @@ async def _closed(events: AsyncIterator[AgentEvent]) -> None:
     if close is not None:
         with suppress(Exception):
             await close()
-
-
-@asynccontextmanager
-async def _pumped(
-    streams: Iterable[AsyncGenerator[AgentEvent, None]], arrived: asyncio.Queue[AgentEvent]
-) -> AsyncIterator[None]:
-    """Each stream is read to its end in one task of its own, or closed there."""
-    pumps = [asyncio.create_task(_pump(stream, arrived)) for stream in streams]
-    try:
-        yield
-    finally:
-        for pump in pumps:
-            pump.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
 
 
 async def _pump(
