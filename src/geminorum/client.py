@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from types import TracebackType
 
@@ -48,7 +47,7 @@ class Run:
         self._turn: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expiry: asyncio.Task[None] | None = None
-        self._waiting: deque[Event] = deque()
+        self._batch: Iterator[Event] = iter(())
         self._fold = ResultFold()
         self._stderr = ""
 
@@ -92,23 +91,22 @@ class Run:
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events() if self._turn is not None else self._whole()
 
-    async def next_events(self) -> deque[Event]:
-        """All that is there to read, waiting for the first; empty at the end. Take from its left.
-
-        What is not taken is handed out again: the queue lives here, so that a loop which was left,
-        or a wait which was cancelled, can be taken up again.
-        """
-        waiting = self._waiting
-        if not waiting and self._turn is not None:
-            events = await self._turn.read()
-            self._fold.add(events)
-            waiting.extend(events)
-        return waiting
+    async def read(self) -> list[Event]:
+        """The next events, all that are there, at least one; an empty list at the end."""
+        assert self._turn is not None
+        events = await self._turn.read()
+        self._fold.add(events)
+        return events
 
     async def _events(self) -> AsyncIterator[Event]:
-        while waiting := await self.next_events():
-            while waiting:
-                yield waiting.popleft()
+        while True:
+            # The iterator lives in the object: a loop that was left can be taken up again.
+            for event in self._batch:
+                yield event
+            events = await self.read()
+            if not events:
+                return
+            self._batch = iter(events)
 
     async def _whole(self) -> AsyncIterator[Event]:
         """For `async for event in run(…)`: the block is the loop."""
@@ -122,8 +120,8 @@ class Run:
         try:
             if self._fold.done is None:
                 await self._turn.stop("cancel")
-            while events := await self._turn.read():
-                self._fold.add(events)
+            while await self.read():
+                pass
         finally:
             self._stderr = self._turn.stderr
 

@@ -48,6 +48,7 @@ class Run:
         self._loop = loop or _Loop()
         self._own_loop = loop is None
         self._entered = False
+        self._batch: Iterator[Event] = iter(())
 
     @property
     def result(self) -> Result:
@@ -88,10 +89,13 @@ class Run:
         return self._events() if self._entered else self._whole()
 
     def _events(self) -> Iterator[Event]:
-        # A batch per crossing: threads that hand over every single event are mostly handing over.
-        while events := self._loop.call(self._live.next_events()):
-            while events:
-                yield events.popleft()
+        while True:
+            yield from self._batch
+            # A batch per crossing: threads that pass over single events do little else.
+            events = self._loop.call(self._live.read())
+            if not events:
+                return
+            self._batch = iter(events)
 
     def _whole(self) -> Iterator[Event]:
         with self:

@@ -11,12 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from geminorum import cost
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import InvalidOptions, Unsupported
-from geminorum.events import Event, Init
+from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import encoded
 from geminorum.redaction import redacted, secrets_in
@@ -110,8 +108,7 @@ class CliTurn:
 
     def __init__(self, child: Child, door: Cli, cwd: Path, secrets: list[str]) -> None:
         self._child, self._grace, self._secrets = child, door.grace, secrets
-        self._decoder = StreamDecoder()
-        self._cwd = str(cwd)
+        self._decoder = StreamDecoder(cwd=str(cwd))
         self._began = time.monotonic()
         self._stop: Stop | None = None
         self._limit: float | None = None
@@ -134,7 +131,7 @@ class CliTurn:
             if events:
                 # A consumer that never waits would otherwise keep every other task waiting.
                 await asyncio.sleep(0)
-                return [self._placed(e) if type(e) is Init else e for e in events]
+                return events
         return []
 
     async def stop(self, reason: Stop, limit: float | None = None) -> None:
@@ -170,9 +167,6 @@ class CliTurn:
             duration=time.monotonic() - self._began,
             price=cost.cost_of,
         )
-
-    def _placed(self, event: Init) -> Init:
-        return event if event.cwd else msgspec.structs.replace(event, cwd=self._cwd)
 
 
 def _later(seconds: float | None, callback: Any) -> asyncio.TimerHandle | None:

@@ -29,7 +29,8 @@ MARKER = "GEMINI_CLI_GEMINORUM_RUN"
 """A variable that every descendant inherits, wherever it moves. The CLI's own redaction of
 environments lets names with this beginning through."""
 
-CHUNK = 256 * 1024
+CHUNK = 64 * 1024
+"""Small enough for a chunk's events to be in the processor's cache when they are handed out."""
 STDERR_KEPT = 64 * 1024
 _KILL_ROUNDS = 10
 _KILL_WAIT = 0.5
@@ -299,5 +300,5 @@ def _kill_everything(popen: subprocess.Popen[bytes], run_id: str, owner: int) ->
         _signal(tree, "kill")
         # Our own child is Popen's to wait for: psutil would collect its exit code and drop it.
         psutil.wait_procs([p for p in tree if p.pid != popen.pid], timeout=_KILL_WAIT)
-        with suppress(subprocess.TimeoutExpired):
-            popen.wait(_KILL_WAIT)
+    with suppress(subprocess.TimeoutExpired):
+        popen.wait(_KILL_WAIT)

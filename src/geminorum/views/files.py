@@ -30,19 +30,23 @@ class FileFold:
         self.changes: list[FileChange] = []
 
     def add(self, event: Event) -> None:
-        match event:
-            case Init(cwd=str(cwd)):
-                self._cwd = cwd
-            case ToolUse(id=str(id), name=name) if name in WRITING_TOOLS:
-                if path := _path(event.input):
-                    self._pending[id] = FileChange(str(Path(self._cwd or "", path)), name)
-            case ToolResult(id=str(id), status=status):
-                change = self._pending.pop(id, None)
-                # A call that was cancelled reports success too, but never without an error type.
-                if change and status == "success" and event.error_type is None:
-                    self.changes.append(change)
-            case _:
-                pass
+        if isinstance(event, ToolUse):
+            self._called(event)
+        elif isinstance(event, ToolResult):
+            self._answered(event)
+        elif isinstance(event, Init) and event.cwd:
+            self._cwd = event.cwd
+
+    def _called(self, call: ToolUse) -> None:
+        path = _path(call.input) if call.name in WRITING_TOOLS else None
+        if path and call.id:
+            self._pending[call.id] = FileChange(str(Path(self._cwd or "", path)), call.name)
+
+    def _answered(self, answer: ToolResult) -> None:
+        change = self._pending.pop(answer.id or "", None)
+        # A call that was cancelled reports success too, but never without an error type.
+        if change and answer.status == "success" and answer.error_type is None:
+            self.changes.append(change)
 
 
 def files(events: Iterable[Event], cwd: str | None = None) -> list[FileChange]:

@@ -99,16 +99,16 @@ class ResultFold:
 
     def _add(self, event: Event) -> None:
         self._session = event.session_id or self._session
-        match event:
-            case Text():
-                self._texts.append(event.text)
-            case Init():
+        if isinstance(event, Text):
+            self._texts.append(event.text)
+        elif isinstance(event, Error):
+            self._errors.append(event)
+        elif isinstance(event, Done):
+            self.done = event
+        else:
+            if isinstance(event, Init):
                 self._model = event.model
-            case Error():
-                self._errors.append(event)
-            case Done():
-                self.done = event
-        self._files.add(event)
+            self._files.add(event)
 
     def result(self, stderr: str = "") -> Result:
         """The result so far."""

@@ -44,11 +44,14 @@ def mended(line: bytes) -> tuple[Any, bytes]:
     return msgspec.json.decode(clean), clean
 
 
-def in_todays_words(data: Data) -> list[Data]:
-    """The frames that today's CLI would have printed; none where nobody knows such a frame."""
+def in_todays_words(data: Data) -> Data | None:
+    """The frame that today's CLI would have printed; None where nobody knows such a frame."""
     kind = data.get("type")
     translate = _TRANSLATIONS.get(kind) if isinstance(kind, str) else None
-    return [] if translate is None else [translate(data)]
+    if translate is None:
+        return None
+    stamp = data.get("timestamp")
+    return {**translate(data), "timestamp": stamp if isinstance(stamp, str) else ""}
 
 
 def _renamed(data: Data) -> Data:

@@ -22,23 +22,32 @@ class Lines:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, without their line ends."""
-        head, newline, rest = chunk.partition(b"\n")
-        if not newline:
+        return lines_of(self.block(chunk))
+
+    def block(self, chunk: bytes) -> bytes:
+        """The same lines in one piece, line ends included; empty where there is none."""
+        end = chunk.rfind(b"\n") + 1
+        if not end:
             self._hold(chunk)
-            return []
-        first = self._completed(head)
-        lines = rest.split(b"\n")
-        self._hold(lines.pop())
-        if first is not None:
-            lines.insert(0, first)
-        if b"\r" in chunk or (first is not None and first.endswith(b"\r")):
-            lines = [line.removesuffix(b"\r") for line in lines]
-        return lines
+            return b""
+        start = self._end_of_skipped(chunk)
+        block = b"".join((*self._pieces, chunk[start:end]))
+        self._pieces.clear()
+        self._held = 0
+        self._hold(chunk[end:])
+        return block
 
     def rest(self) -> bytes:
         """What came after the last line end: a torn last line, or one that nobody ended."""
-        last = self._completed(b"")
-        return b"" if last is None else last.removesuffix(b"\r")
+        last = self.block(b"\n")
+        return last.removesuffix(b"\n").removesuffix(b"\r")
+
+    def _end_of_skipped(self, chunk: bytes) -> int:
+        if not self._skipping:
+            return 0
+        self._skipping = False
+        self.overlong += 1
+        return chunk.find(b"\n") + 1
 
     def _hold(self, piece: bytes) -> None:
         if not piece or self._skipping:
@@ -49,10 +58,11 @@ class Lines:
             self._pieces.clear()
             self._skipping = True
 
-    def _completed(self, end: bytes) -> bytes | None:
-        self._hold(end)
-        line = None if self._skipping else b"".join(self._pieces)
-        self.overlong += self._skipping
-        self._pieces.clear()
-        self._held, self._skipping = 0, False
-        return line
+
+def lines_of(block: bytes) -> list[bytes]:
+    """The lines of a block of whole lines."""
+    lines = block.split(b"\n")
+    lines.pop()
+    if b"\r" in block:
+        return [line.removesuffix(b"\r") for line in lines]
+    return lines

@@ -17,7 +17,8 @@ import msgspec
 from geminorum import errors
 from geminorum.events import Cost, Done, Error, Event, Status, Usage
 from geminorum.wire.dialects import told
-from geminorum.wire.stream_json import ResultFrame, StreamDecoder, told_cost, usage_of
+from geminorum.wire.frames import ResultFrame, told_cost, usage_of
+from geminorum.wire.stream_json import StreamDecoder
 
 Stop: TypeAlias = Literal["cancel", "timeout", "start_timeout"]
 

@@ -1,0 +1,35 @@
+"""ISO time stamps to milliseconds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+_FRACTIONS = {f"{number:03}Z": number for number in range(1000)}
+
+
+class Clock:
+    """Reads the stamps of one stream. Most share their second with the one before, so that is
+    kept: reading each from its beginning would take longer than decoding the whole line.
+    """
+
+    def __init__(self) -> None:
+        self._second = "none yet"
+        self._base = 0
+        self._last = 0
+
+    def milliseconds(self, stamp: str) -> int:
+        """Since 1970; the last one that was read whole, where the stamp says nothing."""
+        fraction = _FRACTIONS.get(stamp[20:]) if stamp[:20] == self._second else None
+        return self._parsed(stamp) if fraction is None else self._base + fraction
+
+    def _parsed(self, stamp: str) -> int:
+        try:
+            moment = datetime.fromisoformat(stamp)
+        except ValueError:
+            return self._last
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        self._last = round(moment.timestamp() * 1000)
+        if stamp[20:] in _FRACTIONS:
+            self._second, self._base = stamp[:20], self._last // 1000 * 1000
+        return self._last
