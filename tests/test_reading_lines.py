@@ -57,6 +57,10 @@ def test_lines_end_at_newlines_only_and_lose_nothing_but_carriage_returns(data):
 
 odd_lines = st.sampled_from(
     [
+        b'{"type":"init","session_id":"x"}{"type":"init","session_id":"y"}',
+        b'{"type":',
+        b'"init","session_id":"z"}',
+        b' {"type":"init","session_id":"x"} ',
         b"",
         b"   ",
         b"garbage",
@@ -91,6 +95,21 @@ def test_no_bytes_whatever_can_break_the_decoder(data):
     events = replay(data)
     assert [event.type for event in events].count("done") == 1
     assert events[-1].type == "done"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"type":\n"init","session_id":"x"}\n',
+        b'{"type":"init","session_id":"x"} {"type":"init","session_id":"y"}\n',
+        b'{"type":"init","session_id":"x"} {"type":\n"init","session_id":"y"}\n',
+    ],
+)
+def test_a_frame_is_one_line_and_a_line_one_frame(data):
+    at_once, cut = StreamDecoder(), StreamDecoder()
+    in_bytes = [event for byte in data for event in cut.feed(bytes([byte]))]
+    assert at_once.feed(data) == in_bytes
+    assert {event.type for event in in_bytes} == {"error"}
 
 
 def test_a_character_cut_in_two_arrives_whole():

@@ -91,9 +91,11 @@ class StreamDecoder:
             # from. Both together take less time than cutting the block into lines would.
             frames, raws = frame_decoder.decode_lines(block), raw_decoder.decode_lines(block)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            self._line_by_line(block, events)
-        else:
+            frames, raws = [], []
+        if _one_a_line(raws, block):
             self._take(frames, raws, events)
+        else:
+            self._line_by_line(block, events)
         self._settle(events)
         return events
 
@@ -258,6 +260,12 @@ _HANDLERS: dict[type[Any], Callable[[StreamDecoder, Any, Raw], Event | None]] = 
     ErrorFrame: StreamDecoder._error,
     ResultFrame: StreamDecoder._result,
 }
+
+
+def _one_a_line(raws: list[Raw], block: bytes) -> bool:
+    # msgspec takes two values in a line, and one value over several, for granted. We do not: what
+    # a stream means must not depend on where it was cut into blocks.
+    return len(raws) == block.count(b"\n") and b"\n".join((*raws, b"")) == block
 
 
 def _sample(line: bytes) -> str:
