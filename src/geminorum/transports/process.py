@@ -29,8 +29,7 @@ MARKER = "GEMINI_CLI_GEMINORUM_RUN"
 """A variable that every descendant inherits, wherever it moves. The CLI's own redaction of
 environments lets names with this beginning through."""
 
-CHUNK = 64 * 1024
-"""Small enough for a chunk's events to be in the processor's cache when they are handed out."""
+CHUNK = 256 * 1024
 STDERR_KEPT = 64 * 1024
 _KILL_ROUNDS = 10
 _KILL_WAIT = 0.5

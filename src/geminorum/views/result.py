@@ -92,10 +92,9 @@ class ResultFold:
         self.done: Done | None = None
 
     def add(self, events: Iterable[Event]) -> None:
-        for event in events:
-            # Deltas are the bulk of every stream; their whole message follows as a Text.
-            if type(event) is not TextDelta:
-                self._add(event)
+        # Deltas are the bulk of every stream; their whole message follows as a Text.
+        for event in [event for event in events if type(event) is not TextDelta]:
+            self._add(event)
 
     def _add(self, event: Event) -> None:
         self._session = event.session_id or self._session

@@ -19,7 +19,7 @@ class Clock:
 
     def milliseconds(self, stamp: str) -> int:
         """Since 1970; the last one that was read whole, where the stamp says nothing."""
-        fraction = _FRACTIONS.get(stamp[20:]) if stamp[:20] == self._second else None
+        fraction = _FRACTIONS.get(stamp[20:]) if stamp.startswith(self._second) else None
         return self._parsed(stamp) if fraction is None else self._base + fraction
 
     def _parsed(self, stamp: str) -> int:

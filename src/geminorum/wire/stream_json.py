@@ -164,7 +164,7 @@ class StreamDecoder:
 
     def _frame(self, frame: Frame, raw: Raw, events: list[Event]) -> None:
         self._at = self._clock.milliseconds(frame.timestamp)
-        if not isinstance(frame, ErrorFrame):
+        if type(frame) is not ErrorFrame:
             self._flush(events)
         event = _HANDLERS[type(frame)](self, frame, raw)
         if event is not None:
@@ -237,12 +237,13 @@ class StreamDecoder:
 
     def _flush(self, events: list[Event]) -> None:
         """End the message that the deltas were making."""
-        text = self._text.getvalue() + "".join(self._pieces)
-        if text:
+        if not self._pieces and not self._text.tell():
+            return
+        if text := self._text.getvalue() + "".join(self._pieces):
             self._spoke = True
             events.append(Text(text, timestamp=self._at, session_id=self.session_id))
-            self._text = io.StringIO()
-            self._pieces.clear()
+        self._text = io.StringIO()
+        self._pieces.clear()
 
     def _report(self, code: str, message: str, events: list[Event]) -> None:
         self.garbage += 1
