@@ -195,6 +195,15 @@ def test_a_line_beyond_the_guard_is_dropped_and_said_so():
     ]
 
 
+@given(st.lists(st.binary(max_size=30)), st.lists(st.integers(0, 200), max_size=6))
+def test_the_guard_holds_however_the_bytes_are_cut(lines, cuts):
+    data = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)
+    whole, cut = Lines(limit=10), Lines(limit=10)
+    expected = whole.feed(data)
+    assert [line for piece in in_pieces(data, cuts) for line in cut.feed(piece)] == expected
+    assert cut.overlong == whole.overlong == sum(len(line) > 10 for line in data.split(b"\n"))
+
+
 @pytest.mark.parametrize("chunk", [1, 3, 4096])
 def test_a_long_line_is_joined_from_any_chunks(chunk):
     body = "".join(random.Random(7).choices("abc \u00e9", k=20_000))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from types import TracebackType
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TypeAlias
 
 from geminorum.errors import GeminorumError
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.transports import Conversation, Transport, Turn
 from geminorum.views.result import Result, ResultFold
+
+Beginning: TypeAlias = Callable[[AsyncExitStack], Awaitable[Turn]]
+"""Begins a turn and leaves on the stack what has to be undone at its end."""
 
 
 def run(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Run:
@@ -23,7 +27,8 @@ def run(prompt: str, options: Options | None = None, *, via: Transport | None = 
 
     Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
     """
-    return Run(_OneTurn(prompt, options, via), (options or Options()).timeout)
+    options = options or Options()
+    return Run(partial(_only_turn, prompt, options, via or _default_door()), options.timeout)
 
 
 async def ask(
@@ -41,9 +46,9 @@ def connect(options: Options | None = None, *, via: Transport | None = None) -> 
 class Run:
     """A prompt in flight, and afterwards its result."""
 
-    def __init__(self, turn: AbstractAsyncContextManager[Turn], timeout: float | None) -> None:
-        self._block = turn
-        self._timeout = timeout
+    def __init__(self, begin: Beginning, timeout: float | None) -> None:
+        self._begin, self._timeout = begin, timeout
+        self._stack = AsyncExitStack()
         self._turn: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expiry: asyncio.Task[None] | None = None
@@ -68,25 +73,22 @@ class Run:
     async def __aenter__(self) -> Run:
         if self._turn is not None:
             raise GeminorumError("this run has begun already", hint="call run() once more")
-        self._turn = await self._block.__aenter__()
+        async with AsyncExitStack() as stack:
+            self._turn = await self._begin(stack)
+            self._stack = stack.pop_all()
         if self._timeout is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._timeout, self._expire, self._timeout)
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         try:
             await self._wind_up()
         finally:
             for handle in (self._timer, self._expiry):
                 if handle is not None:
                     handle.cancel()
-            await self._block.__aexit__(kind, error, trace)
+            await self._stack.aclose()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events() if self._turn is not None else self._whole()
@@ -143,48 +145,29 @@ class Chat:
         self._conversation = await self._stack.enter_async_context(self._door.open(self._options))
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+    async def __aexit__(self, *_: object) -> None:
         self._conversation = None
+        await self._stack.aclose()
 
     def turn(self, prompt: str) -> Run:
         """The next prompt, in flight."""
-        if self._conversation is None:
+        conversation = self._conversation
+        if conversation is None:
             raise GeminorumError("the chat is not open", hint="async with connect() as chat: …")
-        return Run(self._conversation.turn(prompt), self._options.timeout)
+        return Run(partial(_next_turn, prompt, conversation), self._options.timeout)
 
     async def ask(self, prompt: str) -> Result:
         """The next prompt's result, or an exception that carries it."""
         return await _finished(self.turn(prompt))
 
 
-class _OneTurn:
-    """A conversation of one turn, opened and closed with it."""
+async def _only_turn(prompt: str, options: Options, door: Transport, stack: AsyncExitStack) -> Turn:
+    conversation = await stack.enter_async_context(door.open(options))
+    return await _next_turn(prompt, conversation, stack)
 
-    def __init__(self, prompt: str, options: Options | None, via: Transport | None) -> None:
-        self._prompt, self._options = prompt, options or Options()
-        self._door = via or _default_door()
-        self._stack = AsyncExitStack()
 
-    async def __aenter__(self) -> Turn:
-        async with AsyncExitStack() as stack:
-            conversation = await stack.enter_async_context(self._door.open(self._options))
-            turn = await stack.enter_async_context(conversation.turn(self._prompt))
-            self._stack = stack.pop_all()
-        return turn
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        await self._stack.__aexit__(kind, error, trace)
+async def _next_turn(prompt: str, conversation: Conversation, stack: AsyncExitStack) -> Turn:
+    return await stack.enter_async_context(conversation.turn(prompt))
 
 
 async def _finished(live: Run) -> Result:

@@ -11,7 +11,6 @@ import asyncio
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
-from types import TracebackType
 from typing import Any, TypeVar
 
 from geminorum import client
@@ -74,14 +73,9 @@ class Run:
         self._entered = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
-            self._loop.call(self._live.__aexit__(kind, error, trace))
+            self._loop.call(self._live.__aexit__())
         finally:
             self._leave()
 
@@ -103,7 +97,7 @@ class Run:
 
     def _leave(self) -> None:
         if self._own_loop:
-            self._loop.__exit__(None, None, None)
+            self._loop.__exit__()
 
 
 class Chat:
@@ -118,20 +112,15 @@ class Chat:
         try:
             self._loop.call(self._chat.__aenter__())
         except BaseException:
-            self._loop.__exit__(None, None, None)
+            self._loop.__exit__()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
-            self._loop.call(self._chat.__aexit__(kind, error, trace))
+            self._loop.call(self._chat.__aexit__())
         finally:
-            self._loop.__exit__(None, None, None)
+            self._loop.__exit__()
 
     def turn(self, prompt: str) -> Run:
         """The next prompt, in flight."""
@@ -161,12 +150,7 @@ class _Loop:
         self._loop, self._ended = ready.result()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._loop is not None and self._ended is not None and self._thread is not None:
             self._loop.call_soon_threadsafe(self._ended.set)
             self._thread.join()

@@ -35,12 +35,18 @@ class Lines:
         self._pieces.clear()
         self._held = 0
         self._hold(chunk[end:])
-        return block
+        return block if len(block) <= self._limit else self._shortened(block)
 
     def rest(self) -> bytes:
         """What came after the last line end: a torn last line, or one that nobody ended."""
         last = self.block(b"\n")
         return last.removesuffix(b"\n").removesuffix(b"\r")
+
+    def _shortened(self, block: bytes) -> bytes:
+        lines = block.split(b"\n")
+        kept = [line for line in lines if len(line) <= self._limit]
+        self.overlong += len(lines) - len(kept)
+        return b"\n".join(kept)
 
     def _end_of_skipped(self, chunk: bytes) -> int:
         if not self._skipping:
