@@ -239,24 +239,41 @@ def marked_with(run_id: str) -> list[Process]:
     Shell tools run in sessions of their own, and lose their parent when the CLI dies; the mark is
     what they cannot lose.
     """
+    mark = run_id.encode()
+    pids = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+    if not pids:
+        # The usual end of a run; it need not load psutil, which takes longer than the search.
+        return []
     import psutil
 
     processes = []
-    for pid in psutil.pids():
-        with suppress(psutil.Error, OSError):
-            if pid != os.getpid() and run_id.encode() in _environment(pid):
-                processes.append(psutil.Process(pid))
+    for pid in pids:
+        with suppress(psutil.Error):
+            processes.append(psutil.Process(pid))
     return processes
+
+
+def _pids() -> list[int]:
+    if sys.platform == "linux":
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    import psutil
+
+    return psutil.pids()
 
 
 def _environment(pid: int) -> bytes:
     if sys.platform == "linux":
         # psutil would parse it into a dict first; there may be thousands of processes.
-        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - a Path each is slower
-            return file.read()
+        try:
+            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - a Path each is slower
+                return file.read()
+        except OSError:
+            return b""
     import psutil
 
-    return psutil.Process(pid).environ().get(MARKER, "").encode()
+    with suppress(psutil.Error, OSError):
+        return psutil.Process(pid).environ().get(MARKER, "").encode()
+    return b""
 
 
 def _alive(process: Process) -> bool:
@@ -268,9 +285,9 @@ def _alive(process: Process) -> bool:
 
 
 def _signal(processes: Iterable[Process], name: str) -> None:
-    import psutil
-
     for process in processes:
+        import psutil
+
         with suppress(psutil.Error):
             getattr(process, name)()
 
@@ -288,12 +305,12 @@ def _kill_everything(popen: subprocess.Popen[bytes], run_id: str, owner: int) ->
     """KILL until nothing of the run is left. Synchronous: it also runs while Python shuts down."""
     if os.getpid() != owner:
         return  # A fork of ours inherits this call, but not the right to make it.
-    import psutil
-
     for _ in range(_KILL_ROUNDS):
         tree = descendants(popen, run_id)
         if not tree:
             break
+        import psutil
+
         if sys.platform == "win32" and popen.poll() is None:
             subprocess.run(taskkill(popen.pid), capture_output=True, check=False, timeout=10)
         _signal(tree, "kill")

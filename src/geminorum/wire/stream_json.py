@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from typing import Any
 
@@ -49,9 +48,10 @@ class StreamDecoder:
     def __init__(self, *, cwd: str | None = None, longest_line: int = LONGEST_LINE) -> None:
         self._cwd = cwd
         self._lines = Lines(longest_line)
-        self._text = io.StringIO()
+        self._blocks: list[str] = []
+        """The message that is not finished, as far as earlier blocks went."""
         self._pieces: list[str] = []
-        """What this batch adds to `_text`, the message that is not finished."""
+        """What this block adds to it."""
         self._tool_names: dict[str, str] = {}
         self._clock = Clock()
         self._at = 0
@@ -121,7 +121,7 @@ class StreamDecoder:
     def _settle(self, events: list[Event]) -> None:
         """At the end of a block: many small pieces of text become one."""
         if self._pieces:
-            self._text.write("".join(self._pieces))
+            self._blocks.append("".join(self._pieces))
             self._pieces.clear()
         if self._lines.overlong:
             self._report("LINE_TOO_LONG", f"{self._lines.overlong} line(s) dropped", events)
@@ -237,12 +237,10 @@ class StreamDecoder:
 
     def _flush(self, events: list[Event]) -> None:
         """End the message that the deltas were making."""
-        if not self._pieces and not self._text.tell():
-            return
-        if text := self._text.getvalue() + "".join(self._pieces):
+        if text := "".join(self._blocks + self._pieces):
             self._spoke = True
             events.append(Text(text, timestamp=self._at, session_id=self.session_id))
-        self._text = io.StringIO()
+        self._blocks.clear()
         self._pieces.clear()
 
     def _report(self, code: str, message: str, events: list[Event]) -> None:
