@@ -19,7 +19,7 @@ GEMINI := $(CLI)/node_modules/.installed
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z]+:.*##/ { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(PACKAGE) $(GEMINI)  ## a tour without an account: every door against a stand-in for the API
+demo: $(PACKAGE) $(GEMINI)  ## a real prompt through the real CLI, against a simulated model: no account needed
 	@$(BIN)/python examples/demo.py
 
 test: lint types $(GEMINI)  ## lint, types and the whole test suite

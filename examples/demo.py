@@ -99,16 +99,21 @@ def tell(event: Event) -> None:
         case Thinking():
             console.print(f"[dim italic]{escape(event.text)}[/]")
         case ToolUse():
-            arguments = ", ".join(f"{key}={value!r}" for key, value in event.input.items())
-            console.print(f"\n[yellow]→ {event.name}[/]({escape(arguments[:100])})")
+            arguments = ", ".join(f"{key}={shortened(value)}" for key, value in event.input.items())
+            console.print(f"\n[yellow]→ {event.name}[/]({escape(arguments)})")
         case ToolResult():
-            console.print(f"[green]← {event.status}[/] {escape(str(event.output or ''))}")
+            console.print(f"[green]← {event.status}[/]", escape(str(event.output or "")).strip())
         case Error():
             console.print(f"[red]! {escape(event.message)}[/]")
             if event.hint:
                 console.print(f"  → {escape(event.hint)}")
         case _:
             pass
+
+
+def shortened(value: object, limit: int = 60) -> str:
+    text = repr(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def summary(result: Result) -> None:

@@ -2,10 +2,12 @@
 
 import os
 import pickle
+import re
 
 import pytest
 
-from geminorum import Cli, Options, ask, errors, sync
+import geminorum
+from geminorum import Cli, Options, ask, connect, errors, sync
 from geminorum import run as start
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
@@ -108,8 +110,8 @@ async def test_each_exit_code_is_an_error_of_its_own_kind(stand_in, code, stderr
         (144, 400, errors.ApiError, False),
         (145, 401, errors.AuthError, False),
         (173, 429, errors.QuotaError, True),
-        (244, 500, errors.ApiError, True),
-        (247, 503, errors.ApiError, True),
+        (244, 500, errors.ServerError, True),
+        (247, 503, errors.ServerError, True),
     ],
 )
 async def test_an_api_error_leaves_as_its_status_mod_256(
@@ -118,7 +120,7 @@ async def test_an_api_error_leaves_as_its_status_mod_256(
     failed = {"type": "result", "status": "error", "error": {"message": "[API Error: no]"}}
     with pytest.raises(kind) as caught:
         await ask("Hi", via=stand_in(INIT, failed, exit=exit_code))
-    assert getattr(caught.value, "status", status) == status
+    assert caught.value.status == status
     assert caught.value.retryable is retryable
 
 
@@ -186,11 +188,104 @@ async def test_an_environment_that_cannot_be_is_refused(stand_in):
         await ask("Hi", Options(env={"A": "b\0c"}), via=stand_in(INIT, RESULT))
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"via": Cli}, "is not a door"),
+        ({"via": "cli"}, "via=Cli()"),
+        ({"options": {"model": "flash"}}, "from_dict"),
+    ],
+)
+def test_a_wrong_kind_of_argument_says_what_to_pass(arguments, message):
+    with pytest.raises(errors.InvalidOptions, match=re.escape(message)):
+        start("Hi", **arguments)
+
+
+async def test_a_prompt_that_is_no_text_is_refused(stand_in):
+    with pytest.raises(errors.InvalidPrompt, match="the prompt is a NoneType"):
+        await ask(None, via=stand_in(INIT, RESULT))
+
+
+def test_extra_arguments_are_a_tuple():
+    with pytest.raises(errors.InvalidOptions, match=re.escape("('--bogus',)")):
+        Cli(extra_args="--bogus")
+
+
+async def test_a_folder_may_be_named_from_home(stand_in, private_home):
+    (private_home / "work").mkdir()
+    await ask("Hi", Options(cwd="~/work"), via=stand_in(INIT, HELLO, RESULT))
+    assert stand_in.call["cwd"] == str(private_home / "work")
+
+
+async def test_a_tenants_home_is_taken_from_its_environment(stand_in, tmp_path):
+    await ask("Hi", Options(env={"HOME": str(tmp_path)}), via=stand_in(INIT, HELLO, RESULT))
+    assert (tmp_path / ".gemini/tmp").is_dir()
+
+
+async def test_a_cache_that_cannot_be_written_is_done_without(real_cli_door, fake_gemini, tmp_path):
+    fake_gemini.say("Hi")
+    (tmp_path / "file").write_text("")
+    env = {**fake_gemini.env, "XDG_CACHE_HOME": str(tmp_path / "file")}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+        result = await ask("Hi", Options(env=env, cwd=tmp_path), via=real_cli_door)
+    assert result.text == "Hi"
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        {"cached": None, "input_tokens": 5},
+        {"total_tokens": 3.5},
+        {
+            "input_tokens": 1,
+            "cached": 9,
+            "models": {"gemini-2.5-flash": {"input_tokens": 1, "cached": 9, "total_tokens": 3}},
+        },
+        {"models": {"gemini-2.5-flash": {"total_tokens": -4}}},
+        "nonsense",
+    ],
+)
+async def test_an_odd_count_does_not_cost_the_result(stand_in, stats):
+    result = await ask("Hi", via=stand_in(INIT, HELLO, {**RESULT, "stats": stats}))
+    assert result.ok
+    assert result.cost is None
+
+
+async def test_a_tool_error_told_as_a_string_is_kept(stand_in):
+    failed = {"type": "tool_result", "tool_id": "1", "status": "error", "error": "boom"}
+    async with start("Hi", via=stand_in(INIT, failed, HELLO, RESULT)) as live:
+        results = [event async for event in live if event.type == "tool_result"]
+    assert [(r.status, r.output) for r in results] == [("error", "boom")]
+
+
+async def test_a_quota_told_by_phrase_alone_is_worth_a_retry(stand_in):
+    failed = {**RESULT, "status": "error", "error": "429 RESOURCE_EXHAUSTED: slow down"}
+    with pytest.raises(errors.QuotaError) as caught:
+        await ask("Hi", via=stand_in(INIT, failed, exit=1))
+    assert caught.value.retryable is True
+
+
+async def test_a_conversation_takes_one_turn_at_a_time(stand_in):
+    async with connect(via=stand_in(INIT, HELLO, RESULT, delay=0.2, chunk=50)) as chat:
+        async with chat.turn("one") as live:
+            with pytest.raises(errors.GeminorumError, match="still running"):
+                await chat.ask("two")
+            assert [event.type async for event in live][-1] == "done"
+        assert (await chat.ask("three")).text == "Hello"
+
+
+def test_what_is_not_built_yet_says_so():
+    with pytest.raises(AttributeError, match="not built yet"):
+        geminorum.Acp  # noqa: B018
+
+
 def test_a_run_can_be_begun_once_only(stand_in):
     with sync.run("Hi", via=stand_in(INIT, HELLO, RESULT)) as live:
         assert [event.type for event in live][-1] == "done"
     with pytest.raises(errors.GeminorumError, match="begun already"):
         live.__enter__()
+    assert list(live) == []
 
 
 async def test_the_stream_tells_and_ask_raises(stand_in):
@@ -263,7 +358,8 @@ class TestTheRealCliRefuses:
             await ask("Hi", Options(env=fake_gemini.env, cwd=tmp_path), via=real_cli_door)
 
     @pytest.mark.parametrize(
-        ("code", "kind"), [(400, errors.ApiError), (403, errors.AuthError), (404, errors.RunFailed)]
+        ("code", "kind"),
+        [(400, errors.ApiError), (403, errors.AuthError), (404, errors.ModelNotFound)],
     )
     async def test_what_the_api_refuses(self, real_cli_door, fake_gemini, tmp_path, code, kind):
         fake_gemini.fail(code, "no, thank you")

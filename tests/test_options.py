@@ -59,7 +59,13 @@ def test_options_that_a_version_lacks_are_named():
     [
         ({"timeout": 0}, "timeout must be greater than 0"),
         ({"max_turns": -1}, "max_turns must be greater than 0"),
-        ({"approval": "always"}, "approval must be default, auto_edit, yolo or plan"),
+        ({"approval": "always"}, "approval='always'.*write default, auto_edit, yolo or plan"),
+        ({"timeout": "5"}, "timeout='5': Expected `float | null`"),
+        ({"model": 5}, "model=5"),
+        ({"cwd": 5}, "cwd=5"),
+        ({"env": {"A": 1}}, "env="),
+        ({"resume": 5}, "resume=5"),
+        ({"include_directories": "src"}, "include_directories='src': Expected `array`"),
         ({"resume": "../../etc"}, "letters, digits, - and _ only"),
         ({"session_id": "a b"}, "letters, digits, - and _ only"),
         ({"resume": "a", "session_id": "b"}, "exclude each other"),
@@ -79,6 +85,8 @@ def test_plain_data_becomes_options():
 
 def test_a_path_in_plain_data_is_welcome():
     assert Options.from_dict({"cwd": Path("/tmp")}).cwd == "/tmp"
+    assert Options(cwd=Path("/tmp")).cwd == Path("/tmp")
+    assert Options(include_directories=["a", Path("b")]).include_directories == ("a", Path("b"))
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """The parts below a run: captured output, news of it, process trees, the overlay home, secrets."""
 
 import asyncio
+import gc
 import json
 import os
 import stat
@@ -9,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from geminorum.errors import ConfigError, SetupError
 from geminorum.redaction import redacted, secrets_in
 from geminorum.transports import news as news_module
-from geminorum.transports.home import merged, overlaid, selected_auth
+from geminorum.transports.home import Overlay, merged, selected_auth
 from geminorum.transports.news import News
 from geminorum.transports.process import (
     MARKER,
     Capture,
+    Child,
     own_group,
-    spawned,
     taskkill,
 )
 
@@ -33,19 +35,19 @@ async def everything(child) -> bytes:
 
 async def test_output_is_read_to_its_true_end():
     script = "import os; [os.write(1, b'x' * 65536) for _ in range(160)]"
-    async with spawned([sys.executable, "-c", script], env=ENV) as child:
+    async with Child([sys.executable, "-c", script], env=ENV) as child:
         assert len(await everything(child)) == 160 * 65536
         assert child.exit_code == 0
 
 
 async def test_a_child_that_does_not_read_its_prompt_harms_nobody():
-    async with spawned([sys.executable, "-c", "pass"], env=ENV, stdin=b"x" * 10_000_000) as child:
+    async with Child([sys.executable, "-c", "pass"], env=ENV, stdin=b"x" * 10_000_000) as child:
         assert await everything(child) == b""
 
 
 async def test_a_read_that_was_cancelled_loses_nothing():
     script = "import time; time.sleep(0.5); print('late', flush=True)"
-    async with spawned([sys.executable, "-c", script], env=ENV) as child:
+    async with Child([sys.executable, "-c", script], env=ENV) as child:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.1):
                 await child.read()
@@ -57,7 +59,7 @@ async def test_without_news_from_the_system_it_looks_for_itself(monkeypatch, mis
     for name in missing:
         monkeypatch.setattr(news_module, name, lambda _: None)
     script = "import time\nfor n in range(5): print(n, flush=True); time.sleep(0.05)"
-    async with spawned([sys.executable, "-c", script], env=ENV) as child:
+    async with Child([sys.executable, "-c", script], env=ENV) as child:
         assert await everything(child) == b"0\n1\n2\n3\n4\n"
 
 
@@ -81,9 +83,32 @@ async def test_a_system_without_watches_to_give_is_no_trouble():
 
 
 async def test_a_child_that_was_killed_says_so():
-    async with spawned(["sleep", "60"], env=ENV) as child:
+    async with Child(["sleep", "60"], env=ENV) as child:
         child.kill()
         assert child.exit_code == -9
+
+
+async def test_a_start_without_descriptors_to_give_leaks_none_and_says_why():
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = [int(fd.name) for fd in Path("/proc/self/fd").iterdir()]
+    for room in range(5):
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (max(used) + 1 + room, hard))
+            with pytest.raises(SetupError, match=r"Too many open files(.|\n)*ulimit -n"):
+                Child(["sleep", "60"], env=ENV)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        assert len(list(Path("/proc/self/fd").iterdir())) == len(used)
+
+
+def test_a_secret_on_the_cut_is_recognised():
+    capture = Capture()
+    os.write(capture.writer, b"x" * 45 + b"open-sesame" + b"y" * 5000)
+    text = capture.head_and_tail(100, lambda part: redacted(part, ["open-sesame"]))
+    capture.close()
+    assert "open" not in text
 
 
 def test_a_capture_has_no_name_and_is_nobody_elses():
@@ -104,7 +129,7 @@ def test_a_long_capture_shows_its_beginning_and_its_end():
 
 async def test_every_child_is_marked_and_a_run_within_a_run_keeps_both_marks():
     show = [sys.executable, "-c", f"import os; print(os.environ[{MARKER!r}])"]
-    async with spawned(show, env={**ENV, MARKER: ",outer"}) as child:
+    async with Child(show, env={**ENV, MARKER: ",outer"}) as child:
         mark = (await everything(child)).decode().strip()
         assert mark == f",outer,{child.run_id}"
 
@@ -130,7 +155,7 @@ def home(tmp_path):
 
 def test_an_overlay_lays_settings_over_the_users_own(home):
     before = (home / ".gemini/settings.json").read_bytes()
-    with overlaid(home, {"model": {"maxSessionTurns": 2}}) as over:
+    with Overlay(home, {"model": {"maxSessionTurns": 2}}) as over:
         assert stat.S_IMODE(over.stat().st_mode) == 0o700
         assert json.loads((over / ".gemini/settings.json").read_text()) == {
             "ui": {"theme": "dark // not a comment"},
@@ -147,7 +172,7 @@ def test_an_overlay_lays_settings_over_the_users_own(home):
 
 def test_broken_settings_are_left_for_the_cli_to_complain_about(home):
     (home / ".gemini/settings.json").write_text("{ broken")
-    with overlaid(home, {"a": 1}) as over:
+    with Overlay(home, {"a": 1}) as over:
         assert (over / ".gemini/settings.json").read_text() == "{ broken"
 
 
@@ -155,7 +180,7 @@ def test_an_overlay_is_removed_when_its_block_fails(home):
     seen = []
 
     def fail() -> None:
-        with overlaid(home, {}) as over:
+        with Overlay(home, {}) as over:
             seen.append(over)
             raise ZeroDivisionError
 
@@ -170,6 +195,18 @@ def test_the_chosen_login_is_read_from_the_users_settings(home):
         '{"security": {"auth": {"selectedType": "vertex-ai"}}}'
     )
     assert selected_auth(home) == "vertex-ai"
+
+
+def test_a_home_that_cannot_be_used_is_named(tmp_path):
+    (tmp_path / "home").write_text("a file")
+    with pytest.raises(ConfigError, match="cannot use the home"):
+        Overlay(tmp_path / "home", {})
+
+
+def test_a_forgotten_overlay_removes_itself(home):
+    path = Overlay(home, {}).path
+    gc.collect()
+    assert not path.exists()
 
 
 def test_settings_merge_to_any_depth():

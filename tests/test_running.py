@@ -18,6 +18,7 @@ from geminorum import (
     sync,
 )
 from geminorum import run as start
+from geminorum.errors import ApiError
 from geminorum.testing import prose
 
 pytestmark = pytest.mark.gemini_cli
@@ -116,6 +117,19 @@ async def test_a_conversation_remembers(fake_gemini, options, real_cli_door):
     history = json.dumps(fake_gemini.requests[-1].contents)
     assert "Remember seven" in history
     assert second.text == "You said seven."
+
+
+async def test_a_conversation_survives_a_first_turn_that_failed(
+    fake_gemini, options, real_cli_door
+):
+    """The CLI rolls a failed first prompt back: there is nothing to resume."""
+    fake_gemini.fail(400, "not now").say("Here I am.").say("Still here.")
+    async with connect(options, via=real_cli_door) as chat:
+        with pytest.raises(ApiError):
+            await chat.ask("Hello?")
+        assert (await chat.ask("Hello again?")).text == "Here I am."
+        assert (await chat.ask("And again?")).text == "Still here."
+    assert "Hello again?" in json.dumps(fake_gemini.requests[-1].contents)
 
 
 async def test_a_session_goes_on_later_by_its_id(fake_gemini, options, real_cli_door):

@@ -220,6 +220,57 @@ class TestStubbornPrograms:
         assert live.result.text == "Hello"
 
 
+class TestForgottenRuns:
+    """Runs that nobody ended: scripts that stop in the middle of everything."""
+
+    @pytest.mark.parametrize(
+        "script",
+        [
+            """
+            events = iter(sync.run("Hi", via=door))
+            print(next(events).type)
+            """,
+            """
+            live = sync.run("Hi", via=door)
+            live.__enter__()
+            print(next(iter(live)).type)
+            """,
+            """
+            async def main():
+                global events
+                events = aiter(run("Hi", via=door))
+                print((await anext(events)).type)
+            asyncio.run(main())
+            """,
+            """
+            async def main():
+                global live
+                live = run("Hi", via=door)
+                await live.__aenter__()
+                print((await anext(aiter(live))).type)
+            asyncio.run(main())
+            """,
+        ],
+        ids=["sync iterator", "sync block", "async iterator", "async block"],
+    )
+    def test_a_script_that_ends_in_mid_run_ends_everything(self, stand_in, tmp_path, script):
+        via = stand_in(INIT, hang=True, grandchildren=("tool",))
+        room = tmp_path / "room"
+        room.mkdir()
+        program = tmp_path / "program.py"
+        program.write_text(
+            "import asyncio\nfrom geminorum import Cli, run, sync\n"
+            f"door = Cli(executable={str(via.executable)!r}, grace=0.5)\n" + textwrap.dedent(script)
+        )
+        env = {**os.environ, "TMPDIR": str(room)}
+        done = subprocess.run(
+            [sys.executable, program], capture_output=True, text=True, timeout=30, env=env
+        )
+        assert nothing_left()
+        assert (done.stdout, done.stderr, done.returncode) == ("init\n", "", 0)
+        assert list(room.iterdir()) == []
+
+
 class TestNothingLeaks:
     async def test_fifty_runs_leave_no_process_descriptor_task_or_file(
         self, stand_in, tmp_path, monkeypatch

@@ -58,6 +58,7 @@ _HOMES = {
     "views.files": ("FileChange",),
     "views.result": ("Result",),
 }
+_NOT_YET = ("Acp", "Api", "Policy")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
@@ -65,6 +66,8 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
+    if name in _NOT_YET:
+        raise AttributeError(f"geminorum.{name} is not built yet; the changelog says when it is")
     if home is None:
         raise AttributeError(f"module 'geminorum' has no attribute {name!r}")
     value = (

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TypeAlias
 
-from geminorum.errors import GeminorumError
+from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.transports import Conversation, Transport, Turn
@@ -27,8 +27,8 @@ def run(prompt: str, options: Options | None = None, *, via: Transport | None = 
 
     Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
     """
-    options = options or Options()
-    return Run(partial(_only_turn, prompt, options, via or _default_door()), options.timeout)
+    options, door = _checked(options), _door(via)
+    return Run(partial(_only_turn, prompt, options, door), options.timeout)
 
 
 async def ask(
@@ -40,7 +40,7 @@ async def ask(
 
 def connect(options: Options | None = None, *, via: Transport | None = None) -> Chat:
     """A conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`."""
-    return Chat(options or Options(), via or _default_door())
+    return Chat(_checked(options), _door(via))
 
 
 class Run:
@@ -63,7 +63,7 @@ class Run:
 
     @property
     def session_id(self) -> str | None:
-        return self.result.session_id
+        return self._fold.session_id
 
     async def cancel(self) -> None:
         """Stop the agent. The events that had arrived, and the `Done`, can still be read."""
@@ -95,7 +95,8 @@ class Run:
 
     async def read(self) -> list[Event]:
         """The next events, all that are there, at least one; an empty list at the end."""
-        assert self._turn is not None
+        if self._turn is None:
+            raise GeminorumError("the run has not begun", hint="async with run(…) as live: …")
         events = await self._turn.read()
         self._fold.add(events)
         return events
@@ -177,7 +178,20 @@ async def _finished(live: Run) -> Result:
     return live.result.raise_on_failure()
 
 
-def _default_door() -> Transport:
-    from geminorum.transports.cli import Cli
+def _checked(options: Options | None) -> Options:
+    if options is None:
+        return Options()
+    if not isinstance(options, Options):
+        kind = type(options).__name__
+        raise InvalidOptions(f"options is a {kind}", hint="Options(…), or Options.from_dict(…)")
+    return options
 
-    return Cli()
+
+def _door(via: Transport | None) -> Transport:
+    if via is None:
+        from geminorum.transports.cli import Cli
+
+        return Cli()
+    if isinstance(via, type) or not hasattr(via, "open"):
+        raise InvalidOptions(f"via={via!r} is not a door", hint="via=Cli()")
+    return via

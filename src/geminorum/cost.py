@@ -37,6 +37,8 @@ def _load() -> None:
 def _share(model: str, tokens: Tokens) -> ModelCost | None:
     import genai_prices
 
+    if tokens.total < 0:
+        return None
     # Thoughts are billed as output, built-in tools' tokens as input, cached ones at their own rate.
     usage = genai_prices.Usage(
         input_tokens=tokens.input + tokens.tool,
@@ -45,8 +47,8 @@ def _share(model: str, tokens: Tokens) -> ModelCost | None:
     )
     try:
         price = genai_prices.calc_price(usage, model, provider_id="google")
-    except LookupError:
-        return None
+    except (LookupError, ValueError):
+        return None  # No such model in the list, or counts that cannot be.
     note = (
         f"{tokens.input + tokens.tool:,} in ({tokens.cached:,} cached) ${price.input_price:f}"
         f" + {tokens.output + tokens.thoughts:,} out ${price.output_price:f}"

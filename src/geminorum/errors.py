@@ -1,6 +1,6 @@
 """The exception tree. Each error says what happened, what to type next, and keeps what had arrived.
 
-GeminorumError          .code .hint .result .exit_code .stderr .session_id .retryable
+GeminorumError          .code .hint .status .result .exit_code .stderr .session_id .retryable
 ├── SetupError          fix the machine, then try again; the message says what to type
 │   ├── CliNotFound     no Gemini CLI, or no Node to run it
 │   ├── CliTooOld       older than 0.11, which has no event stream
@@ -12,8 +12,10 @@ GeminorumError          .code .hint .result .exit_code .stderr .session_id .retr
 │   └── InvalidPrompt   empty, or larger than the CLI reads
 ├── Unsupported         this door cannot honour that setting; raised before anything starts
 ├── RunFailed           the agent itself reported failure
-│   ├── ApiError        .status: what the Gemini API answered
-│   │   └── QuotaError  too many requests, or the day's quota is used up
+│   ├── ApiError        the Gemini API refused; .status says how
+│   │   ├── QuotaError  too many requests, or the day's quota is used up
+│   │   ├── ServerError Google's side failed, or is overloaded
+│   │   └── ModelNotFound
 │   ├── NetworkError    the API could not be reached
 │   ├── InvalidAnswer   the model's answer was empty, blocked or broken
 │   ├── ContextOverflow the prompt is larger than the model's window
@@ -43,12 +45,14 @@ class GeminorumError(Exception):
     code: ClassVar[str] = "ERROR"
     default_hint: ClassVar[str | None] = None
     default_retryable: ClassVar[bool] = False
+    default_status: ClassVar[int | None] = None
 
     def __init__(
         self,
         message: str = "",
         *,
         hint: str | None = None,
+        status: int | None = None,
         result: Result | None = None,
         exit_code: int | None = None,
         stderr: str = "",
@@ -58,6 +62,8 @@ class GeminorumError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint if hint is not None else self.default_hint
+        self.status = self.default_status if status is None else status
+        """The HTTP status of the API, where it was told."""
         self.result = result
         self.exit_code = exit_code
         self.stderr = stderr
@@ -85,7 +91,8 @@ class SetupError(GeminorumError):
 class CliNotFound(SetupError):
     code = "CLI_NOT_FOUND"
     default_hint = (
-        "install it with `npm install -g @google/gemini-cli`, or name it: Cli(executable=…)"
+        "install it with `python -m geminorum.install` or `npm install -g @google/gemini-cli`, "
+        "or name it: Cli(executable=…)"
     )
 
 
@@ -138,19 +145,27 @@ class RunFailed(GeminorumError):
 
 
 class ApiError(RunFailed):
-    """What the Gemini API answered; `.status` is the HTTP status, None where it was not told."""
-
     code = "API"
-
-    def __init__(self, message: str = "", *, status: int | None = None, **rest: Any) -> None:
-        super().__init__(message, **rest)
-        self.status = status
+    default_hint = "the message is the API's own: change what it names"
 
 
 class QuotaError(ApiError):
     code = "QUOTA"
     default_retryable = True
+    default_status = 429
     default_hint = "wait and try again, choose another model, or raise the quota of the key"
+
+
+class ServerError(ApiError):
+    code = "SERVER"
+    default_retryable = True
+    default_hint = "try again in a moment, or choose another model"
+
+
+class ModelNotFound(ApiError):
+    code = "MODEL_NOT_FOUND"
+    default_status = 404
+    default_hint = "check Options(model=…); `gemini-2.5-flash` is one that exists"
 
 
 class NetworkError(RunFailed):

@@ -156,7 +156,7 @@ class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request")
 
 
 class Error(_Event, frozen=True, gc=False, tag="error"):
-    """Something went wrong. The run goes on where `recoverable`, else a failed Done follows."""
+    """Something went wrong. Where it is not `recoverable`, a failed Done follows."""
 
     message: str
     code: str | None = None

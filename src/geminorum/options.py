@@ -7,7 +7,8 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
@@ -59,8 +60,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """`/` and `@` in the prompt are text. False lets the CLI run commands and read files."""
 
     def __post_init__(self) -> None:
-        for problem in _problems(self):
-            raise InvalidOptions(problem)
+        for name, kind in _kinds().items():
+            value = _converted(name, getattr(self, name), kind)
+            msgspec.structs.force_setattr(self, name, value)
+        if problems := _problems(self):
+            raise InvalidOptions(problems[0])
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Options:
@@ -72,10 +76,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 known[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
             else:
                 warnings.warn(_unknown_key(key, cls.__struct_fields__), stacklevel=2)
-        try:
-            return msgspec.convert(known, cls)
-        except msgspec.ValidationError as error:
-            raise InvalidOptions(_explained(error, known)) from error
+        return cls(**known)
 
     def changed(self, **values: Any) -> Options:
         """A copy with some values replaced."""
@@ -85,14 +86,36 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 _SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
+@cache
+def _kinds() -> dict[str, Any]:
+    return get_type_hints(Options)
+
+
+def _converted(name: str, value: Any, kind: Any) -> Any:
+    """The value as its type wants it: a list becomes a tuple, and a path stays a path."""
+    if isinstance(value, os.PathLike):
+        return value
+    plain = dict(value) if isinstance(value, Mapping) else _spelled_out(value)
+    try:
+        right = msgspec.convert(plain, kind)
+    except msgspec.ValidationError as error:
+        advice = f"; write {_APPROVALS}" if name == "approval" else ""
+        raise InvalidOptions(f"{name}={value!r}: {error}{advice}") from error
+    return tuple(value) if isinstance(value, list | tuple) else right
+
+
+def _spelled_out(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        return value
+    return [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
+
+
 def _problems(options: Options) -> list[str]:
     found = []
     for name in ("timeout", "max_turns", "max_budget_usd"):
         value = getattr(options, name)
         if value is not None and not value > 0:
             found.append(f"{name} must be greater than 0, not {value!r}; None means no limit")
-    if options.approval is not None and options.approval not in get_args(Approval):
-        found.append(f"approval must be {_APPROVALS}, not {options.approval!r}")
     for name in ("resume", "session_id"):
         value = getattr(options, name)
         if value is not None and not _SESSION.fullmatch(value):
@@ -105,10 +128,3 @@ def _problems(options: Options) -> list[str]:
 def _unknown_key(key: str, names: tuple[str, ...]) -> str:
     near = difflib.get_close_matches(key, names, n=1)
     return f"unknown option {key!r} is ignored" + (f"; did you mean {near[0]!r}?" if near else "")
-
-
-def _explained(error: msgspec.ValidationError, data: Mapping[str, Any]) -> str:
-    message, _, where = str(error).partition(" - at `$.")
-    key = re.split(r"[`.\[]", where)[0]
-    right = f"; write {_APPROVALS}" if key == "approval" else ""
-    return f"{key}={data.get(key)!r}: {message}{right}" if key else message

@@ -14,6 +14,8 @@ _REFERENCE = re.compile(r"(?<!\\)@(?=\S)")
 
 def encoded(prompt: str, *, literal: bool) -> bytes:
     """What to write to the CLI's stdin; refuses what it would cut or ignore."""
+    if not isinstance(prompt, str):
+        raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint="pass a string")
     if not prompt.strip():
         raise InvalidPrompt("the prompt is empty", hint="pass some text to run() or ask()")
     data = (as_text(prompt) if literal else prompt).encode("utf-8", "replace")

@@ -8,6 +8,7 @@ where a loop is running already, as in a notebook.
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
@@ -63,6 +64,8 @@ class Run:
         self._loop.call(self._live.cancel())
 
     def __enter__(self) -> Run:
+        if self._entered:
+            raise GeminorumError("this run has begun already", hint="call run() once more")
         if self._own_loop:
             self._loop.__enter__()
         try:
@@ -74,6 +77,8 @@ class Run:
         return self
 
     def __exit__(self, *_: object) -> None:
+        if not self._loop.is_open:
+            return  # Python shuts down; exit handlers have ended the agent already.
         try:
             self._loop.call(self._live.__aexit__())
         finally:
@@ -83,7 +88,7 @@ class Run:
         return self._events() if self._entered else self._whole()
 
     def _events(self) -> Iterator[Event]:
-        while True:
+        while self._loop.is_open:
             yield from self._batch
             # A batch per crossing: threads that pass over single events do little else.
             events = self._loop.call(self._live.read())
@@ -151,13 +156,18 @@ class _Loop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._loop is not None and self._ended is not None and self._thread is not None:
+        if self.is_open and self._loop and self._ended and self._thread:
             self._loop.call_soon_threadsafe(self._ended.set)
             self._thread.join()
         self._loop = None
 
+    @property
+    def is_open(self) -> bool:
+        # While Python shuts down, the thread stands still and would never answer.
+        return self._loop is not None and not sys.is_finalizing()
+
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None:
+        if self._loop is None or not self.is_open:
             work.close()
             raise GeminorumError("not open", hint="use it in a `with` block")
         future = asyncio.run_coroutine_threadsafe(work, self._loop)

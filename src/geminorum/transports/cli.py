@@ -5,21 +5,21 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Mapping
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from geminorum import cost
 from geminorum.detect import CliProgram, find_cli
-from geminorum.errors import InvalidOptions, Unsupported
-from geminorum.events import Event
+from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
+from geminorum.events import Done, Event, Status
 from geminorum.options import Options
 from geminorum.prompt import encoded
 from geminorum.redaction import redacted, secrets_in
-from geminorum.transports.home import merged, overlaid, selected_auth
-from geminorum.transports.process import Child, spawned
+from geminorum.transports.home import Overlay, merged, selected_auth
+from geminorum.transports.process import Child
 from geminorum.wire.argv import arguments, missing_flags
 from geminorum.wire.stream_json import StreamDecoder
 from geminorum.wire.verdict import Ending, Stop, last_events
@@ -64,57 +64,120 @@ class Cli:
     heap_mb: int | None = None
     """Memory for the CLI's heap; None: half of the machine's, as the CLI itself would take."""
 
-    @asynccontextmanager
-    async def open(self, options: Options) -> AsyncIterator[CliConversation]:
-        _refuse_unsupported(options)
-        program = await asyncio.to_thread(find_cli, self.executable, _environment(options))
-        if missing := missing_flags(options, program.version):
-            raise Unsupported(
-                f"this CLI is too old for {', '.join(missing)}",
-                hint="update it with `npm install -g @google/gemini-cli@latest`",
-            )
-        yield CliConversation(self, options, program)
+    def __post_init__(self) -> None:
+        if isinstance(self.extra_args, str):
+            raise InvalidOptions("extra_args takes a tuple", hint=f"({self.extra_args!r},)")
+
+    def open(self, options: Options) -> CliConversation:
+        return CliConversation(self, options)
 
 
 class CliConversation:
     """Turns in one session: each resumes what the one before left."""
 
-    def __init__(self, door: Cli, options: Options, program: CliProgram) -> None:
-        self._door, self._options, self._program = door, options, program
+    def __init__(self, door: Cli, options: Options) -> None:
+        self._door, self._options = door, options
+        self._program: CliProgram | None = None
+        self._turn: CliTurn | None = None
 
-    @asynccontextmanager
-    async def turn(self, prompt: str) -> AsyncIterator[CliTurn]:
-        options, door = self._options, self._door
-        stdin = encoded(prompt, literal=options.literal)
-        cwd, env = _folder(options), _environment(options)
-        base = _home(options, env)
-        settings = _settings(options, env, selected_auth(base))
-        with overlaid(base, settings) as home:
-            env |= _variables(door, options, self._program, home)
-            command = _command(door, options, self._program)
-            async with spawned(command, cwd=cwd, env=env, stdin=stdin, grace=door.grace) as child:
-                cost.warm_up()
-                turn = CliTurn(child, door, cwd, secrets_in(env))
-                try:
-                    yield turn
-                finally:
-                    turn.release()
+    async def __aenter__(self) -> CliConversation:
+        options = self._options
+        _refuse_unsupported(options)
+        # In a thread: to learn a Node's version a process may have to be started.
+        found = await asyncio.to_thread(find_cli, self._door.executable, _environment(options))
+        if missing := missing_flags(options, found.version):
+            raise Unsupported(
+                f"this CLI is too old for {', '.join(missing)}",
+                hint="update it with `npm install -g @google/gemini-cli@latest`",
+            )
+        self._program = found
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._program = None
+
+    def turn(self, prompt: str) -> CliTurn:
+        assert self._program is not None
+        return CliTurn(self, self._door, self._options, self._program, prompt)
+
+    def begun(self, turn: CliTurn) -> None:
+        if self._turn is not None:
+            raise GeminorumError(
+                "a turn of this conversation is still running",
+                hint="wait for it, or open another conversation with connect()",
+            )
+        self._turn = turn
+
+    def ended(self, turn: CliTurn) -> None:
+        """Takes over the session of a turn, once the CLI has really stored it."""
+        if self._turn is turn:
+            self._turn = None
+        if turn.status == "error" and self._options.resume != turn.session_id:
+            return  # A first prompt that failed is rolled back; there is nothing to resume.
         if turn.session_id:
-            self._options = options.changed(resume=turn.session_id, session_id=None)
+            self._options = self._options.changed(resume=turn.session_id, session_id=None)
 
 
 class CliTurn:
     """A running process and what its output says."""
 
-    def __init__(self, child: Child, door: Cli, cwd: Path, secrets: list[str]) -> None:
-        self._child, self._grace, self._secrets = child, door.grace, secrets
-        self._decoder = StreamDecoder(cwd=str(cwd))
+    def __init__(
+        self,
+        conversation: CliConversation,
+        door: Cli,
+        options: Options,
+        program: CliProgram,
+        prompt: str,
+    ) -> None:
+        self._conversation = conversation
+        self._door, self._options, self._program = door, options, program
+        self._stdin = encoded(prompt, literal=options.literal)
+        self._cwd = _folder(options)
+        self._secrets: list[str] = []
+        self._decoder = StreamDecoder(cwd=str(self._cwd))
+        self._stack = AsyncExitStack()
         self._began = time.monotonic()
         self._stop: Stop | None = None
         self._limit: float | None = None
         self._stopping: asyncio.Task[None] | None = None
-        self._ended = False
-        self._deadline = _later(door.start_timeout, self._never_spoke)
+        self._deadline: asyncio.TimerHandle | None = None
+        self.status: Status | None = None
+
+    async def __aenter__(self) -> CliTurn:
+        self._conversation.begun(self)
+        try:
+            async with AsyncExitStack() as stack:
+                self._child = await stack.enter_async_context(self._spawned(stack))
+                self._stack = stack.pop_all()
+        except BaseException:
+            self._conversation.ended(self)
+            raise
+        cost.warm_up()
+        if (limit := self._door.start_timeout) is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(limit, self._never_spoke, limit)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._stopping is not None:
+            self._stopping.cancel()
+        try:
+            await self._stack.aclose()
+        finally:
+            self._conversation.ended(self)
+
+    def _spawned(self, stack: AsyncExitStack) -> Child:
+        door, options, program = self._door, self._options, self._program
+        env = _environment(options)
+        base = _home(options, env)
+        settings = _settings(options, env, selected_auth(base))
+        home = stack.enter_context(Overlay(base, settings))
+        env |= _variables(door, options, program, home)
+        self._secrets = secrets_in(env)
+        command = _command(door, options, program)
+        return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
 
     @property
     def session_id(self) -> str | None:
@@ -122,10 +185,10 @@ class CliTurn:
 
     @property
     def stderr(self) -> str:
-        return redacted(self._child.stderr(), self._secrets)
+        return self._child.stderr(lambda text: redacted(text, self._secrets))
 
     async def read(self) -> list[Event]:
-        while not self._ended:
+        while self.status is None:
             chunk = await self._child.read()
             events = self._decoder.feed(chunk) if chunk else self._last_events()
             if events:
@@ -139,40 +202,28 @@ class CliTurn:
         if self._stopping is not None:
             await asyncio.shield(self._stopping)
 
-    def release(self) -> None:
-        """Let go of timers and tasks; the process is the block's to end."""
-        if self._deadline is not None:
-            self._deadline.cancel()
-        if self._stopping is not None:
-            self._stopping.cancel()
-
     def _begin_stop(self, reason: Stop, limit: float | None) -> None:
-        if self._stop is not None or self._ended:
-            return
-        if reason != "cancel" and self._child.exit_code is not None:
-            return  # It ended by itself before its time was up.
-        self._stop, self._limit = reason, limit
-        self._stopping = asyncio.create_task(self._child.stop(self._grace))
+        # What ended by itself was not ended by us.
+        if self._stop is None and self._child.exit_code is None:
+            self._stop, self._limit = reason, limit
+            self._stopping = asyncio.create_task(self._child.stop())
 
     def _never_spoke(self, limit: float) -> None:
         if not self._child.has_spoken:
             self._begin_stop("start_timeout", limit)
 
     def _last_events(self) -> list[Event]:
-        self._ended = True
-        return last_events(
+        events = last_events(
             self._decoder,
             Ending(self._child.exit_code, self.stderr, self._stop, self._limit),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,
             price=cost.cost_of,
         )
-
-
-def _later(seconds: float | None, callback: Any) -> asyncio.TimerHandle | None:
-    if seconds is None:
-        return None
-    return asyncio.get_running_loop().call_later(seconds, callback, seconds)
+        done = events[-1]
+        assert isinstance(done, Done)
+        self.status = done.status
+        return events
 
 
 def _refuse_unsupported(options: Options) -> None:
@@ -186,9 +237,10 @@ def _refuse_unsupported(options: Options) -> None:
 
 
 def _folder(options: Options) -> Path:
-    cwd = Path(options.cwd or ".").absolute()
+    cwd = Path(options.cwd or ".").expanduser().absolute()
     if not cwd.is_dir():
-        raise InvalidOptions(f"cwd {str(cwd)!r} is not a folder", hint=f"mkdir -p {cwd}")
+        hint = "name the folder it lies in" if cwd.exists() else f"mkdir -p {cwd}"
+        raise InvalidOptions(f"cwd {str(cwd)!r} is not a folder", hint=hint)
     for extra in options.include_directories:
         if not (cwd / extra).is_dir():
             raise InvalidOptions(f"include_directories: {str(extra)!r} is not a folder")
@@ -200,7 +252,9 @@ def _environment(options: Options) -> dict[str, str]:
 
 
 def _home(options: Options, env: Mapping[str, str]) -> Path:
-    return Path(options.home or env.get("GEMINI_CLI_HOME") or Path.home()).absolute()
+    # The environment's home before our own: one process may serve many tenants.
+    named = options.home or env.get("GEMINI_CLI_HOME") or env.get("HOME") or Path.home()
+    return Path(named).expanduser().absolute()
 
 
 def _settings(options: Options, env: Mapping[str, str], selected: str | None) -> dict[str, Any]:
@@ -228,7 +282,9 @@ def _variables(door: Cli, options: Options, program: CliProgram, home: Path) -> 
     if isinstance(door.sandbox, str):
         variables["GEMINI_SANDBOX"] = door.sandbox
     if program.node is not None and program.node.version >= (22, 0, 0):
-        variables["NODE_COMPILE_CACHE"] = str(_compile_cache())
+        # A cache only: where it cannot be written, the CLI starts a little later.
+        with suppress(OSError):
+            variables["NODE_COMPILE_CACHE"] = str(_compile_cache())
     return variables
 
 

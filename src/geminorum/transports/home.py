@@ -12,10 +12,12 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from geminorum.errors import ConfigError
 
 _SETTINGS = "settings.json"
 _OWN_STORES = ("tmp", "history")
@@ -26,16 +28,27 @@ vanish together with the overlay."""
 _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
 
 
-@contextmanager
-def overlaid(base: Path, settings: Mapping[str, Any]) -> Iterator[Path]:
+class Overlay:
     """A private folder to be GEMINI_CLI_HOME, in which `settings` win over the user's."""
-    home = Path(tempfile.mkdtemp(prefix="geminorum-home-"))
-    try:
-        _fill(home, base, settings)
-        yield home
-    finally:
-        # Links are removed, never followed.
-        shutil.rmtree(home, ignore_errors=True)
+
+    def __init__(self, base: Path, settings: Mapping[str, Any]) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="geminorum-home-"))
+        # Runs at interpreter exit too. Links are removed, never followed.
+        self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        try:
+            _fill(self.path, base, settings)
+        except OSError as error:
+            self.remove()
+            raise ConfigError(
+                f"cannot use the home {str(base)!r}: {error}",
+                hint="pass Options(home=…) with a folder that can be written to",
+            ) from error
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
 
 
 def selected_auth(base: Path) -> str | None:

@@ -8,18 +8,20 @@ is read, and nobody has to drain it.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import subprocess
 import sys
 import tempfile
+import time
 import uuid
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geminorum.errors import CliNotFound, InvalidOptions
+from geminorum.errors import CliNotFound, InvalidOptions, SetupError
 from geminorum.transports.news import News
 
 if TYPE_CHECKING:
@@ -31,54 +33,50 @@ environments lets names with this beginning through."""
 
 CHUNK = 256 * 1024
 STDERR_KEPT = 64 * 1024
-_KILL_ROUNDS = 10
+_MARGIN = 1024
+_KILL_ROUNDS, _KILL_PAUSE = 50, 0.005
 _KILL_WAIT = 0.5
 
 
-@asynccontextmanager
-async def spawned(
-    command: Sequence[str],
-    *,
-    cwd: Path | None = None,
-    env: Mapping[str, str],
-    stdin: bytes = b"",
-    grace: float = 5.0,
-) -> AsyncIterator[Child]:
-    """A running child; leaving the block ends it and everything it started."""
-    child = Child(command, cwd=cwd, env=env, stdin=stdin)
-    try:
-        yield child
-    finally:
-        try:
-            await child.stop(grace)
-        finally:
-            child.close()
-
-
 class Child:
-    """A process in a session of its own, its output in files, its descendants marked."""
+    """A process in a session of its own, its output in files, its descendants marked.
+
+    `async with Child(…) as child:` starts it; leaving the block ends it and all that it started.
+    """
 
     def __init__(
-        self, command: Sequence[str], *, cwd: Path | None, env: Mapping[str, str], stdin: bytes
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str],
+        stdin: bytes = b"",
+        grace: float = 5.0,
     ) -> None:
         self.run_id = uuid.uuid4().hex
-        self._stdout, self._stderr = Capture(), Capture()
-        try:
+        self._grace = grace
+        with ExitStack() as opened:
+            self._stdout = opened.enter_context(closing(Capture()))
+            self._stderr = opened.enter_context(closing(Capture()))
             marked = {**env, MARKER: f"{env.get(MARKER, '')},{self.run_id}"}
             self._popen = _started(command, cwd, marked, stdin, self._stdout, self._stderr)
-        except BaseException:
-            self._stdout.close()
-            self._stderr.close()
-            raise
+            opened.pop_all()
         # Runs at interpreter exit too, and when the child is forgotten without leaving its block.
         self._last_resort = weakref.finalize(
             self, _kill_everything, self._popen, self.run_id, os.getpid()
         )
         self._news = News(self._stdout.reader, self._popen.pid)
 
-    @property
-    def pid(self) -> int:
-        return self._popen.pid
+    async def __aenter__(self) -> Child:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.stop()
+        finally:
+            self._news.close()
+            self._stdout.close()
+            self._stderr.close()
 
     @property
     def exit_code(self) -> int | None:
@@ -100,40 +98,43 @@ class Child:
                 return b""
             await self._news.wait()
 
-    def stderr(self) -> str:
-        """The beginning and the end of what it complained about."""
-        return self._stderr.head_and_tail(STDERR_KEPT)
+    def stderr(self, clean: Callable[[str], str] = str) -> str:
+        """The beginning and the end of what it complained about, each passed through `clean`."""
+        return self._stderr.head_and_tail(STDERR_KEPT, clean)
 
-    async def stop(self, grace: float) -> None:
-        """TERM, then KILL after `grace` seconds, for the whole tree. Returns when it is gone."""
+    async def stop(self) -> None:
+        """TERM, then KILL after the grace, for the whole tree. Returns when it is gone."""
         # The snapshot comes first: once the parent is dead, nobody knows its children by it.
         tree = descendants(self._popen, self.run_id)
         try:
             if tree:
                 _signal(tree, "terminate")
-                await _gone(tree, grace)
+                await _gone(tree, self._grace)
         finally:
             # No await before the kill, so that a second cancellation cannot skip it.
-            self.kill(tree)
+            _signal(tree, "kill")
+            try:
+                await _gone(tree, _KILL_WAIT)
+            finally:
+                self.kill()
 
-    def kill(self, also: Iterable[Process] = ()) -> None:
+    def kill(self) -> None:
         """End the whole tree now, without waiting for manners."""
-        _signal(also, "kill")
         self._last_resort()
-
-    def close(self) -> None:
-        self._news.close()
-        self._stdout.close()
-        self._stderr.close()
 
 
 class Capture:
     """A private file that a child writes and we read; it has no name, so none can be left over."""
 
     def __init__(self) -> None:
-        self.writer, name = tempfile.mkstemp(prefix="geminorum-")
-        self.reader = os.open(name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
-        self._name: str | None = name
+        self.writer = self.reader = -1
+        self._name: str | None = None
+        try:
+            self.writer, self._name = tempfile.mkstemp(prefix="geminorum-")
+            self.reader = os.open(self._name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        except OSError as error:
+            self.close()
+            raise _cannot_start("a file for the output", error) from error
         if os.name == "posix":
             self._unlink()
 
@@ -143,13 +144,15 @@ class Capture:
     def size(self) -> int:
         return os.fstat(self.reader).st_size
 
-    def head_and_tail(self, limit: int) -> str:
+    def head_and_tail(self, limit: int, clean: Callable[[str], str] = str) -> str:
         size = self.size()
         if size <= limit:
-            return self._text(0, size)
+            return clean(self._text(0, size))
         half = limit // 2
-        left_out = f"\n… {size - 2 * half:,} bytes left out …\n"
-        return self._text(0, half) + left_out + self._text(size - half, half)
+        # Cleaned with a margin, so that no secret is cut in two before it can be recognised.
+        head = clean(self._text(0, half + _MARGIN))[:half]
+        tail = clean(self._text(size - half - _MARGIN, half + _MARGIN))[-half:]
+        return f"{head}\n… {size - 2 * half:,} bytes left out …\n{tail}"
 
     def _text(self, start: int, length: int) -> str:
         os.lseek(self.reader, start, os.SEEK_SET)
@@ -162,7 +165,7 @@ class Capture:
 
     def close(self) -> None:
         for end in (self.writer, self.reader):
-            with suppress(OSError):
+            if end >= 0:
                 os.close(end)
         self.writer = self.reader = -1
         self._unlink()
@@ -185,10 +188,10 @@ def _started(
 ) -> subprocess.Popen[bytes]:
     # A file for stdin as well: it is complete from the start, so nothing is written while the
     # child runs and a child that does not read it harms nobody.
-    with tempfile.TemporaryFile(prefix="geminorum-") as source:
-        source.write(stdin)
-        source.seek(0)
-        try:
+    try:
+        with tempfile.TemporaryFile(prefix="geminorum-") as source:
+            source.write(stdin)
+            source.seek(0)
             popen = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -198,13 +201,22 @@ def _started(
                 stderr=stderr.writer,
                 **own_group(sys.platform),
             )
-        except OSError as error:
-            raise CliNotFound(f"cannot start {command[0]}: {error.strerror or error}") from error
-        except ValueError as error:
-            raise InvalidOptions(f"cannot start {command[0]}: {error}") from error
+    except OSError as error:
+        raise _cannot_start(command[0], error) from error
+    except ValueError as error:
+        raise InvalidOptions(f"cannot start {command[0]}: {error}") from error
     stdout.written()
     stderr.written()
     return popen
+
+
+def _cannot_start(what: str, error: OSError) -> SetupError:
+    text = f"cannot start {what}: {error.strerror or error}"
+    if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR):
+        return CliNotFound(text)
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        return SetupError(text, hint="run fewer agents at once, or raise the limit: ulimit -n 4096")
+    return SetupError(text, hint="free memory, disk space or processes, and try again")
 
 
 def own_group(platform: str) -> dict[str, Any]:
@@ -255,7 +267,7 @@ def marked_with(run_id: str) -> list[Process]:
 
 def _pids() -> list[int]:
     if sys.platform == "linux":
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+        return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     import psutil
 
     return psutil.pids()
@@ -284,10 +296,12 @@ def _alive(process: Process) -> bool:
     return False
 
 
-def _signal(processes: Iterable[Process], name: str) -> None:
-    for process in processes:
-        import psutil
+def _signal(processes: Sequence[Process], name: str) -> None:
+    if not processes:
+        return
+    import psutil
 
+    for process in processes:
         with suppress(psutil.Error):
             getattr(process, name)()
 
@@ -309,12 +323,9 @@ def _kill_everything(popen: subprocess.Popen[bytes], run_id: str, owner: int) ->
         tree = descendants(popen, run_id)
         if not tree:
             break
-        import psutil
-
         if sys.platform == "win32" and popen.poll() is None:
             subprocess.run(taskkill(popen.pid), capture_output=True, check=False, timeout=10)
         _signal(tree, "kill")
-        # Our own child is Popen's to wait for: psutil would collect its exit code and drop it.
-        psutil.wait_procs([p for p in tree if p.pid != popen.pid], timeout=_KILL_WAIT)
+        time.sleep(_KILL_PAUSE)
     with suppress(subprocess.TimeoutExpired):
         popen.wait(_KILL_WAIT)

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import msgspec
 
 from geminorum.errors import (
-    ApiError,
     BudgetExceeded,
     GeminorumError,
     Interrupted,
@@ -24,7 +23,9 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     """What a run came to; after a failure or a cancel, whatever had arrived."""
 
     text: str = ""
-    """All that the agent said, its messages joined."""
+    """All that the agent said: its messages, one behind the other."""
+    texts: list[str] = []
+    """The same, message by message."""
     status: Status | Literal["running"] = "running"
     session_id: str | None = None
     model: str | None = None
@@ -47,16 +48,16 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
             return None
         cause = self._cause()
         kind = _KINDS.get(self.status) or class_for(cause.code)
+        status = http_status(cause.message, self.exit_code) if self.status == "error" else None
         details: dict[str, Any] = {
+            "status": status,
+            "retryable": worth_retrying(cause.message, status),
             "hint": cause.hint,
             "result": self,
             "exit_code": self.exit_code,
             "stderr": self.stderr,
             "session_id": self.session_id,
         }
-        if issubclass(kind, ApiError):
-            details["status"] = http_status(cause.message, self.exit_code)
-            details["retryable"] = worth_retrying(cause.message, details["status"])
         return kind(cause.message, **details)
 
     def raise_on_failure(self) -> Result:
@@ -67,12 +68,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
 
     def _cause(self) -> Error:
         if self.status != "error":
-            return Error(f"the run ended: {self.status}", self.status)
+            return Error(_ENDINGS[self.status])
         fatal = [error for error in self.errors if not error.recoverable]
         last = (fatal or self.errors)[-1:]
         return last[0] if last else Error("the run failed", "RUN_FAILED")
 
 
+_ENDINGS: dict[str, str] = {
+    "interrupted": "the run was cancelled",
+    "max_turns": "the run reached its limit of turns",
+    "max_budget": "the run reached its budget",
+}
 _KINDS: dict[str, type[GeminorumError]] = {
     "interrupted": Interrupted,
     "max_turns": TurnLimit,
@@ -88,7 +94,7 @@ class ResultFold:
         self._errors: list[Error] = []
         self._files = FileFold()
         self._model: str | None = None
-        self._session: str | None = None
+        self.session_id: str | None = None
         self.done: Done | None = None
 
     def add(self, events: Iterable[Event]) -> None:
@@ -97,7 +103,7 @@ class ResultFold:
             self._add(event)
 
     def _add(self, event: Event) -> None:
-        self._session = event.session_id or self._session
+        self.session_id = event.session_id or self.session_id
         if isinstance(event, Text):
             self._texts.append(event.text)
         elif isinstance(event, Error):
@@ -114,8 +120,9 @@ class ResultFold:
         done = self.done
         return Result(
             text="".join(self._texts),
+            texts=list(self._texts),
             status=done.status if done else "running",
-            session_id=(done.resume if done else None) or self._session,
+            session_id=(done.resume if done else None) or self.session_id,
             model=_busiest(done.usage if done else None) or self._model,
             usage=done.usage if done else None,
             cost=done.cost if done else None,

@@ -18,9 +18,10 @@ class Clock:
         self._last = 0
 
     def milliseconds(self, stamp: str) -> int:
-        """Since 1970; the last one that was read whole, where the stamp says nothing."""
+        """Since 1970; where the stamp says nothing, as late as the one before."""
         fraction = _FRACTIONS.get(stamp[20:]) if stamp.startswith(self._second) else None
-        return self._parsed(stamp) if fraction is None else self._base + fraction
+        self._last = self._parsed(stamp) if fraction is None else self._base + fraction
+        return self._last
 
     def _parsed(self, stamp: str) -> int:
         try:
@@ -29,7 +30,7 @@ class Clock:
             return self._last
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        self._last = round(moment.timestamp() * 1000)
+        milliseconds = round(moment.timestamp() * 1000)
         if stamp[20:] in _FRACTIONS:
-            self._second, self._base = stamp[:20], self._last // 1000 * 1000
-        return self._last
+            self._second, self._base = stamp[:20], milliseconds // 1000 * 1000
+        return milliseconds

@@ -19,6 +19,7 @@ _ALIASES: Mapping[str, tuple[str, ...]] = {
     "duration_ms": ("durationMs",),
     "error": ("errorMessage",),
 }
+_KINDS: Mapping[str, type] = {"tool_id": str, "session_id": str, "parameters": dict}
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "init": ("session_id",),
     "tool_use": ("tool_name", "tool_id", "parameters"),
@@ -59,7 +60,7 @@ def _renamed(data: Data) -> Data:
     for field in _FIELDS.get(str(data.get("type")), ()):
         names = (field, *_ALIASES[field])
         found = next((frame[name] for name in names if frame.get(name) is not None), None)
-        frame[field] = found
+        frame[field] = found if isinstance(found, _KINDS.get(field, object)) else None
     return frame
 
 
@@ -82,7 +83,12 @@ def _tool_use(data: Data) -> Data:
 
 
 def _tool_result(data: Data) -> Data:
-    return _renamed({**data, **_inner(data, "functionResponse")})
+    frame = _renamed({**data, **_inner(data, "functionResponse")})
+    error = data.get("error")
+    if error is not None:
+        kind = error.get("type") if isinstance(error, dict) else None
+        frame["error"] = {"type": kind if isinstance(kind, str) else None, "message": told(error)}
+    return frame
 
 
 def _inner(data: Data, key: str) -> Data:
@@ -102,7 +108,18 @@ def _result(data: Data) -> Data:
     frame["status"] = data.get("status") or data.get("subtype") or "unknown"
     if not isinstance(frame["error"], str | dict):
         frame["error"] = None
+    frame["stats"] = _counts(data.get("stats"))
     return frame
+
+
+def _counts(stats: Any) -> Data | None:
+    """The counts that can be; one odd number must not cost the result it stands in."""
+    if not isinstance(stats, dict):
+        return None
+    counts: Data = {key: int(n) for key, n in stats.items() if isinstance(n, int | float)}
+    if isinstance(models := stats.get("models"), dict):
+        counts["models"] = {str(name): _counts(share) or {} for name, share in models.items()}
+    return counts
 
 
 def told(data: Any) -> str | None:

@@ -56,7 +56,6 @@ class StreamDecoder:
         self._clock = Clock()
         self._at = 0
         self.session_id: str | None = None
-        self.model: str | None = None
         self.result: ResultFrame | None = None
         self.result_line = b""
         self.failure: Error | None = None
@@ -102,21 +101,20 @@ class StreamDecoder:
     def _take(self, frames: list[Frame], raws: list[Raw], events: list[Event]) -> None:
         self.frames += len(frames)
         append, hold, session_id = events.append, self._pieces.append, self.session_id
-        last, at = "", self._at
+        last = ""
         for frame, raw in zip(frames, raws, strict=True):
             if type(frame) is MessageFrame and frame.delta and frame.role == "assistant":
                 # Nearly every line of a long stream, so no call is made that need not be. Where
                 # speed matters there are several in a millisecond, with the same stamp.
                 text, stamp = frame.content, frame.timestamp
                 if stamp != last:
-                    at, last = self._clock.milliseconds(stamp), stamp
+                    self._at, last = self._clock.milliseconds(stamp), stamp
                 hold(text)
-                append(TextDelta(text, timestamp=at, session_id=session_id, frame=raw))
+                append(TextDelta(text, timestamp=self._at, session_id=session_id, frame=raw))
             else:
                 # A copy: a view would keep its whole block alive for as long as the event.
                 self._frame(frame, raw.copy(), events)
                 last, session_id = "", self.session_id
-        self._at = at
 
     def _settle(self, events: list[Event]) -> None:
         """At the end of a block: many small pieces of text become one."""
@@ -157,7 +155,8 @@ class StreamDecoder:
         except msgspec.ValidationError:
             frame = None
         if frame is None:
-            kind = data.get("type")
+            kind, stamp = data.get("type"), data.get("timestamp")
+            self._at = self._clock.milliseconds(stamp if isinstance(stamp, str) else "")
             events.append(Unknown(kind=str(kind) if kind else None, **self._envelope(raw)))
         else:
             self._take([frame], [raw], events)
@@ -182,7 +181,6 @@ class StreamDecoder:
 
     def _init(self, frame: InitFrame, raw: Raw) -> Event:
         self.session_id = frame.session_id or self.session_id
-        self.model = frame.model
         return Init(frame.model, frame.cwd or self._cwd, frame.tools, **self._envelope(raw))
 
     def _tool_use(self, frame: ToolUseFrame, raw: Raw) -> Event:
@@ -193,9 +191,7 @@ class StreamDecoder:
             frame.tool_name,
             frame.tool_id,
             frame.parameters or {},
-            timestamp=self._at,
-            session_id=self.session_id,
-            frame=raw,
+            **self._envelope(raw),
         )
 
     def _tool_result(self, frame: ToolResultFrame, raw: Raw) -> Event:
@@ -212,9 +208,7 @@ class StreamDecoder:
             output=output,
             error_type=error.type if error else None,
             duration=None if frame.duration_ms is None else frame.duration_ms / 1000,
-            timestamp=self._at,
-            session_id=self.session_id,
-            frame=raw,
+            **self._envelope(raw),
         )
 
     def _error(self, frame: ErrorFrame, raw: Raw) -> Event:

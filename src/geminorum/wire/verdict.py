@@ -51,6 +51,16 @@ _KINDS_OF_EXIT: dict[int, type[errors.GeminorumError]] = {
     54: errors.ToolFailed,
     55: errors.TrustError,
 }
+_KINDS_OF_STATUS: dict[int | None, type[errors.GeminorumError]] = {
+    401: errors.AuthError,
+    403: errors.AuthError,
+    404: errors.ModelNotFound,
+    429: errors.QuotaError,
+    500: errors.ServerError,
+    502: errors.ServerError,
+    503: errors.ServerError,
+    504: errors.ServerError,
+}
 _SUCCESS = frozenset({"success", "completed", "ok"})
 _TURN_LIMIT = frozenset(
     {"max_turns", "maxturns", "turn_limit", "max_turns_exhausted", "turn_limit_exhausted"}
@@ -86,6 +96,10 @@ _PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
         ),
     ),
     (
+        errors.ModelNotFound,
+        re.compile(r"\bNOT_FOUND\b|is not found for API version|Requested entity was not found"),
+    ),
+    (
         errors.QuotaError,
         re.compile(
             r"\bRESOURCE_EXHAUSTED\b|exceeded your current quota|exhausted your .{0,20}quota"
@@ -99,6 +113,8 @@ _PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
         ),
     ),
 )
+# A 404 leaves with exit 1 and the API's bare message; only the name of the exception tells it.
+_NO_SUCH_MODEL = re.compile(r"^(?!Error executing tool).*\bModelNotFoundError: ", re.M)
 _API_CODE = re.compile(r'"code":\s*(\d{3})\b')
 _DAILY = re.compile(r"daily quota|PerDay|per day", re.I)
 _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
@@ -229,16 +245,17 @@ def _reported_failure(seen: StreamDecoder, result: ResultFrame, ending: Ending) 
     code = result.error.get("code") if isinstance(result.error, dict) else None
     if isinstance(code, str):
         return Verdict("error", Error(message, code))
-    return _failed(_cause(message, ending.exit_code), message)
+    return _failed(_cause(message, ending), message)
 
 
-def _cause(message: str, exit_code: int | None) -> type[errors.GeminorumError]:
+def _cause(message: str, ending: Ending) -> type[errors.GeminorumError]:
+    exit_code = ending.exit_code
     status = http_status(message, exit_code)
-    if status == 429:
-        return errors.QuotaError
-    if status in (401, 403):
-        return errors.AuthError
+    if status in _KINDS_OF_STATUS:
+        return _KINDS_OF_STATUS[status]
     kind = _KINDS_OF_EXIT.get(exit_code or 0) or cause_of(message)
+    if kind is None and _NO_SUCH_MODEL.search(ending.stderr):
+        return errors.ModelNotFound
     if kind is None:
         return errors.ApiError if status else errors.RunFailed
     return kind
@@ -252,9 +269,11 @@ def http_status(message: str, exit_code: int | None) -> int | None:
     return exit_code + 256 if exit_code is not None and 144 <= exit_code <= 255 else None
 
 
-def worth_retrying(message: str, status: int | None) -> bool:
-    """Would the same request succeed a little later? Not before tomorrow, if it is the quota."""
-    return status in (408, 429, 500, 502, 503, 504) and not _DAILY.search(message)
+def worth_retrying(message: str, status: int | None) -> bool | None:
+    """Would the same request succeed a little later? None: that depends on the kind of error."""
+    if _DAILY.search(message):
+        return False
+    return None if status is None else status in (408, 429, 500, 502, 503, 504)
 
 
 def _by_exit(seen: StreamDecoder, ending: Ending) -> Verdict:
@@ -295,5 +314,6 @@ def _failed(
     recoverable: bool = False,
     hint: str | None = None,
 ) -> Verdict:
-    error = Error(message, kind.code, recoverable, hint or kind.default_hint)
-    return Verdict("error", error)
+    if _DAILY.search(message):
+        hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
+    return Verdict("error", Error(message, kind.code, recoverable, hint or kind.default_hint))
