@@ -31,7 +31,8 @@ MARKER = "GEMINI_CLI_GEMINORUM_RUN"
 """A variable that every descendant inherits, wherever it moves. The CLI's own redaction of
 environments lets names with this beginning through."""
 
-CHUNK = 256 * 1024
+# What is read at once, with all that is made of it, should fit into a processor's own cache.
+CHUNK = 64 * 1024
 STDERR_KEPT = 64 * 1024
 _MARGIN = 1024
 _KILL_ROUNDS, _KILL_PAUSE = 50, 0.005

@@ -24,8 +24,6 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
 
     text: str = ""
     """All that the agent said: its messages, one behind the other."""
-    texts: list[str] = []
-    """The same, message by message."""
     status: Status | Literal["running"] = "running"
     session_id: str | None = None
     model: str | None = None
@@ -86,11 +84,15 @@ _KINDS: dict[str, type[GeminorumError]] = {
 }
 
 
+_MANY = 1000
+
+
 class ResultFold:
     """Builds the result while the events pass by; keeps texts and failures, not events."""
 
     def __init__(self) -> None:
         self._texts: list[str] = []
+        self._recent: list[str] = []
         self._errors: list[Error] = []
         self._files = FileFold()
         self._model: str | None = None
@@ -105,7 +107,9 @@ class ResultFold:
     def _add(self, event: Event) -> None:
         self.session_id = event.session_id or self.session_id
         if isinstance(event, Text):
-            self._texts.append(event.text)
+            self._recent.append(event.text)
+            if len(self._recent) == _MANY:
+                self._settle()
         elif isinstance(event, Error):
             self._errors.append(event)
         elif isinstance(event, Done):
@@ -115,12 +119,16 @@ class ResultFold:
                 self._model = event.model
             self._files.add(event)
 
+    def _settle(self) -> None:
+        """Many short messages become one string: each on its own takes more room than it says."""
+        self._texts.append("".join(self._recent))
+        self._recent.clear()
+
     def result(self, stderr: str = "") -> Result:
         """The result so far."""
         done = self.done
         return Result(
-            text="".join(self._texts),
-            texts=list(self._texts),
+            text="".join(self._texts + self._recent),
             status=done.status if done else "running",
             session_id=(done.resume if done else None) or self.session_id,
             model=_busiest(done.usage if done else None) or self._model,

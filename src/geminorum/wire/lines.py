@@ -16,59 +16,41 @@ class Lines:
         self._limit = limit
         self._pieces: list[bytes] = []
         self._held = 0
-        self._skipping = False
         self.overlong = 0
         """How many lines were dropped for their length."""
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The lines that `chunk` completes, without their line ends."""
-        return lines_of(self.block(chunk))
-
-    def block(self, chunk: bytes) -> bytes:
-        """The same lines in one piece, line ends included; empty where there is none."""
-        end = chunk.rfind(b"\n") + 1
-        if not end:
-            self._hold(chunk)
-            return b""
-        start = self._end_of_skipped(chunk)
-        block = b"".join((*self._pieces, chunk[start:end]))
-        self._pieces.clear()
-        self._held = 0
-        self._hold(chunk[end:])
-        return block if len(block) <= self._limit else self._shortened(block)
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        if lines and self._held:
+            self._hold(lines[0])
+            lines[0] = b"".join(self._pieces)
+            longest, self._held = self._held, 0
+            self._pieces.clear()
+        else:
+            longest = 0
+        if rest:
+            self._hold(rest)
+        if b"\r" in chunk or longest:
+            lines = [line.removesuffix(b"\r") for line in lines]
+        return lines if max(longest, len(chunk)) <= self._limit else self._short(lines, longest)
 
     def rest(self) -> bytes:
         """What came after the last line end: a torn last line, or one that nobody ended."""
-        last = self.block(b"\n")
-        return last.removesuffix(b"\n").removesuffix(b"\r")
-
-    def _shortened(self, block: bytes) -> bytes:
-        lines = block.split(b"\n")
-        kept = [line for line in lines if len(line) <= self._limit]
-        self.overlong += len(lines) - len(kept)
-        return b"\n".join(kept)
-
-    def _end_of_skipped(self, chunk: bytes) -> int:
-        if not self._skipping:
-            return 0
-        self._skipping = False
-        self.overlong += 1
-        return chunk.find(b"\n") + 1
+        last = self.feed(b"\n")
+        return last[0] if last else b""
 
     def _hold(self, piece: bytes) -> None:
-        if not piece or self._skipping:
-            return
-        self._pieces.append(piece)
+        # Beyond the limit only the length is kept: the line will be dropped at its end.
         self._held += len(piece)
-        if self._held > self._limit:
+        if self._held <= self._limit:
+            self._pieces.append(piece)
+        else:
             self._pieces.clear()
-            self._skipping = True
 
-
-def lines_of(block: bytes) -> list[bytes]:
-    """The lines of a block of whole lines."""
-    lines = block.split(b"\n")
-    lines.pop()
-    if b"\r" in block:
-        return [line.removesuffix(b"\r") for line in lines]
-    return lines
+    def _short(self, lines: list[bytes], first: int) -> list[bytes]:
+        lengths = [max(first, len(lines[0])), *map(len, lines[1:])] if lines else []
+        kept = [line for line, size in zip(lines, lengths, strict=True) if size <= self._limit]
+        self.overlong += len(lines) - len(kept)
+        return kept

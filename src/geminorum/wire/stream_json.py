@@ -32,11 +32,10 @@ from geminorum.wire.frames import (
     frame_decoder,
     status_of,
 )
-from geminorum.wire.lines import LONGEST_LINE, Lines, lines_of
+from geminorum.wire.lines import LONGEST_LINE, Lines
 
 PARSE_ERROR = "NDJSON_PARSE_ERROR"
 _SAMPLE = 200
-raw_decoder: msgspec.json.Decoder[Raw] = msgspec.json.Decoder(Raw)
 
 
 class StreamDecoder:
@@ -75,34 +74,25 @@ class StreamDecoder:
 
     def feed(self, chunk: bytes) -> list[Event]:
         """The events that `chunk` completes."""
-        return self._events(self._lines.block(chunk))
+        return self._events(self._lines.feed(chunk))
 
     def close(self) -> list[Event]:
         """What remains: a last line without its end, and the message it belonged to."""
-        events = self._events(self._lines.rest() + b"\n")
+        events = self._events([self._lines.rest()])
         self._flush(events)
         return events
 
-    def _events(self, block: bytes) -> list[Event]:
+    def _events(self, lines: list[bytes]) -> list[Event]:
         events: list[Event] = []
-        try:
-            # A whole block at once, twice: into frames, and into views of the lines they came
-            # from. Both together take less time than cutting the block into lines would.
-            frames, raws = frame_decoder.decode_lines(block), raw_decoder.decode_lines(block)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            frames, raws = [], []
-        if _one_a_line(raws, block):
-            self._take(frames, raws, events)
-        else:
-            self._line_by_line(block, events)
-        self._settle(events)
-        return events
-
-    def _take(self, frames: list[Frame], raws: list[Raw], events: list[Event]) -> None:
-        self.frames += len(frames)
         append, hold, session_id = events.append, self._pieces.append, self.session_id
-        last = ""
-        for frame, raw in zip(frames, raws, strict=True):
+        decode, last = frame_decoder.decode, ""
+        for line in lines:
+            try:
+                frame = decode(line)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                self._odd_line(line, events)
+                last, session_id = "", self.session_id
+                continue
             if type(frame) is MessageFrame and frame.delta and frame.role == "assistant":
                 # Nearly every line of a long stream, so no call is made that need not be. Where
                 # speed matters there are several in a millisecond, with the same stamp.
@@ -110,11 +100,13 @@ class StreamDecoder:
                 if stamp != last:
                     self._at, last = self._clock.milliseconds(stamp), stamp
                 hold(text)
-                append(TextDelta(text, timestamp=self._at, session_id=session_id, frame=raw))
+                append(TextDelta(text, timestamp=self._at, session_id=session_id, frame=Raw(line)))
             else:
-                # A copy: a view would keep its whole block alive for as long as the event.
-                self._frame(frame, raw.copy(), events)
+                self._frame(frame, Raw(line), events)
                 last, session_id = "", self.session_id
+        self.frames += len(lines)
+        self._settle(events)
+        return events
 
     def _settle(self, events: list[Event]) -> None:
         """At the end of a block: many small pieces of text become one."""
@@ -125,17 +117,9 @@ class StreamDecoder:
             self._report("LINE_TOO_LONG", f"{self._lines.overlong} line(s) dropped", events)
             self._lines.overlong = 0
 
-    def _line_by_line(self, block: bytes, events: list[Event]) -> None:
-        for line in lines_of(block):
-            try:
-                frame = frame_decoder.decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-                self._odd_line(line, events)
-            else:
-                self._take([frame], [Raw(line)], events)
-
     def _odd_line(self, line: bytes, events: list[Event]) -> None:
         """A line that is no frame of today's CLI: mend it, translate it, or report it."""
+        self.frames -= 1
         if not line or line.isspace():
             return
         try:
@@ -159,18 +143,23 @@ class StreamDecoder:
             self._at = self._clock.milliseconds(stamp if isinstance(stamp, str) else "")
             events.append(Unknown(kind=str(kind) if kind else None, **self._envelope(raw)))
         else:
-            self._take([frame], [raw], events)
+            self.frames += 1
+            self._frame(frame, raw, events)
 
     def _frame(self, frame: Frame, raw: Raw, events: list[Event]) -> None:
         self._at = self._clock.milliseconds(frame.timestamp)
-        if type(frame) is not ErrorFrame:
-            self._flush(events)
         event = _HANDLERS[type(frame)](self, frame, raw)
+        if type(event) is TextDelta:
+            self._pieces.append(event.text)
+        elif not isinstance(frame, ErrorFrame):
+            self._flush(events)
         if event is not None:
             events.append(event)
 
     def _message(self, frame: MessageFrame, raw: Raw) -> Event:
         match frame.role:
+            case "assistant" if frame.delta:
+                return TextDelta(frame.content, **self._envelope(raw))
             case "assistant":
                 self._spoke = True
                 return Text(frame.content, **self._envelope(raw))
@@ -191,7 +180,9 @@ class StreamDecoder:
             frame.tool_name,
             frame.tool_id,
             frame.parameters or {},
-            **self._envelope(raw),
+            timestamp=self._at,
+            session_id=self.session_id,
+            frame=raw,
         )
 
     def _tool_result(self, frame: ToolResultFrame, raw: Raw) -> Event:
@@ -208,7 +199,9 @@ class StreamDecoder:
             output=output,
             error_type=error.type if error else None,
             duration=None if frame.duration_ms is None else frame.duration_ms / 1000,
-            **self._envelope(raw),
+            timestamp=self._at,
+            session_id=self.session_id,
+            frame=raw,
         )
 
     def _error(self, frame: ErrorFrame, raw: Raw) -> Event:
@@ -253,12 +246,6 @@ _HANDLERS: dict[type[Any], Callable[[StreamDecoder, Any, Raw], Event | None]] = 
     ErrorFrame: StreamDecoder._error,
     ResultFrame: StreamDecoder._result,
 }
-
-
-def _one_a_line(raws: list[Raw], block: bytes) -> bool:
-    # msgspec takes two values in a line, and one value over several, for granted. We do not: what
-    # a stream means must not depend on where it was cut into blocks.
-    return len(raws) == block.count(b"\n") and b"\n".join((*raws, b"")) == block
 
 
 def _sample(line: bytes) -> str:

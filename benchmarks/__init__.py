@@ -1,0 +1,1 @@
+"""What geminorum costs: start, stream, memory, import. `python -m benchmarks` prints the table."""

@@ -1,0 +1,67 @@
+"""Events per second through the whole of a run, beside bare decoding of the same bytes.
+
+By the CPU time of the thread: everything is written before the clock starts, so nothing is waited
+for, and what other programs take meanwhile is not ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.figures import Figure
+from benchmarks.recording import answers
+from benchmarks.stand_in import StandIn, saying
+from geminorum.wire.frames import Frame
+
+EVENTS = 200_000
+ROUNDS = 7
+
+
+def measure() -> list[Figure]:
+    typed, untyped = msgspec.json.Decoder(Frame).decode, msgspec.json.decode
+    with saying(answers(EVENTS)) as stand_in:
+        asyncio.run(_consumed(stand_in))  # The first run also loads the price list.
+        # Side by side in every round, so that a busy machine slows all three alike.
+        rounds = [
+            (
+                asyncio.run(_consumed(stand_in)),
+                _bare(typed, stand_in.recording),
+                _bare(untyped, stand_in.recording),
+            )
+            for _ in range(ROUNDS)
+        ]
+    ours, bare_typed, bare_untyped = (min(column) for column in zip(*rounds, strict=True))
+    return [
+        Figure("a run: tail, cut, decode, judge, hand out", EVENTS / ours, "events/s"),
+        Figure("bare msgspec, typed: read, cut, decode", EVENTS / bare_typed, "events/s"),
+        Figure("bare msgspec, untyped", EVENTS / bare_untyped, "events/s"),
+        Figure("a run, of bare typed", bare_typed / ours, at_least=0.5),
+        Figure("a run, of bare untyped", bare_untyped / ours, at_least=0.5),
+    ]
+
+
+async def _consumed(stand_in: StandIn) -> float:
+    """Seconds to take in everything, once everything is written."""
+    async with stand_in.run_with_all_said() as live:
+        began = time.thread_time()
+        count = 0
+        async for _ in live:
+            count += 1
+        seconds = time.thread_time() - began
+    if not live.result.ok or count < EVENTS:
+        raise RuntimeError(f"only {count} events: {live.result.errors}")
+    return seconds
+
+
+def _bare(decode: Callable[[bytes], object], recording: Path) -> float:
+    """The least that a program without us would do."""
+    began = time.thread_time()
+    with recording.open("rb") as file:
+        for line in file:
+            decode(line)
+    return time.thread_time() - began
