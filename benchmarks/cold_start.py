@@ -8,17 +8,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from benchmarks.figures import Figure
 from geminorum import Cli, Options, ask
-from geminorum.detect import find_cli
 from geminorum.testing import FakeGemini
-from geminorum.transports.compile_cache import teach
 
 ROUNDS = 7
 MODEL = "gemini-2.5-flash"
@@ -32,19 +29,15 @@ PLACES = (
 def measure() -> list[Figure]:
     with FakeGemini(default="Hello") as fake, tempfile.TemporaryDirectory() as folder:
         start = _Start(_cli(), Path(folder), fake.env)
-        with start.cache("taught"):
-            teach(find_cli(start.cli))
         # One of each to warm up, then side by side: what slows one slows its neighbours.
         rounds = [start.round() for _ in range(ROUNDS + 1)][1:]
-    plain, ours, fresh, taught = (median(column) for column in zip(*rounds, strict=True))
+    plain, ours, fresh = (median(column) for column in zip(*rounds, strict=True))
     return [
         Figure("plain `gemini`", plain, "s"),
         Figure("geminorum", ours, "s"),
         Figure("geminorum, in a Python that starts with it", fresh, "s"),
-        Figure("geminorum, the compile cache taught", taught, "s"),
         Figure("geminorum, of plain", median(r[1] / r[0] for r in rounds), at_most=0.55),
         Figure("… in a Python that starts with it", median(r[2] / r[0] for r in rounds)),
-        Figure("… taught", median(r[3] / r[0] for r in rounds), at_most=0.55),
     ]
 
 
@@ -54,12 +47,8 @@ class _Start:
     folder: Path
     env: Mapping[str, str]
 
-    def round(self) -> tuple[float, float, float, float]:
-        plain = self.plain()
-        with self.cache("untaught"):
-            ours, fresh = self.ours(), self.fresh()
-        with self.cache("taught"):
-            return plain, ours, fresh, self.ours()
+    def round(self) -> tuple[float, float, float]:
+        return self.plain(), self.ours(), self.fresh()
 
     def plain(self) -> float:
         """As one would by hand: the npm shim, the PATH's node, the CLI's own defaults."""
@@ -94,18 +83,6 @@ class _Start:
             check=True,
         )
         return time.perf_counter() - began
-
-    @contextmanager
-    def cache(self, name: str) -> Iterator[None]:
-        """What Node compiles goes to a folder of this name, not to that of earlier runs."""
-        before = os.environ.get("XDG_CACHE_HOME")
-        os.environ["XDG_CACHE_HOME"] = str(self.folder / name)
-        try:
-            yield
-        finally:
-            del os.environ["XDG_CACHE_HOME"]
-            if before is not None:
-                os.environ["XDG_CACHE_HOME"] = before
 
 
 async def asked(cli: Path, folder: Path, env: Mapping[str, str]) -> None:

@@ -61,7 +61,7 @@ async def _consumed(stand_in: StandIn) -> float:
 def _bare(decode: Callable[[bytes], object], recording: Path) -> float:
     """The least that a program without us would do."""
     began = time.thread_time()
-    with recording.open("rb") as file:
-        for line in file:
+    for line in recording.read_bytes().split(b"\n"):
+        if line:
             decode(line)
     return time.thread_time() - began

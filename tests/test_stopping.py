@@ -323,6 +323,46 @@ class TestNothingLeaks:
             rest = [event.type async for event in live]
         assert rest == ["text_delta", "text", "done"]
 
+    async def test_a_wait_that_was_cancelled_loses_no_event(self, stand_in):
+        words = [{**HELLO, "content": f"word {number} "} for number in range(2000)]
+        via = stand_in(INIT, *words, RESULT, chunk=4096, delay=0.001)
+        texts, cancelled = [], 0
+        async with start("Hi", via=via) as live:
+            while True:
+                reading = asyncio.create_task(live.read())
+                await asyncio.sleep(0)
+                # A read that was done before the cancel came keeps its result.
+                cancelled += reading.cancel()
+                try:
+                    events = await reading
+                except asyncio.CancelledError:
+                    events = await live.read()
+                texts += [event.text for event in events if event.type == "text_delta"]
+                if not events:
+                    break
+        assert cancelled
+        assert texts == [word["content"] for word in words]
+
+    async def test_other_tasks_live_while_a_long_stream_is_read(self, stand_in):
+        via = stand_in(INIT, *[HELLO] * 30_000, RESULT)
+        ticks = 0
+
+        async def tick():
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        async with start("Hi", via=via) as live:
+            await asyncio.sleep(1)  # All of it is written by now.
+            other = asyncio.create_task(tick())
+            await asyncio.sleep(0)
+            before = ticks
+            async for _ in live:
+                pass
+            other.cancel()
+        assert ticks > before
+
     async def test_two_runs_do_not_end_each_other(self, stand_in):
         slow = stand_in(INIT, HELLO, RESULT, delay=0.5, chunk=60)
         async with start("slow", via=slow) as first:

@@ -35,6 +35,9 @@ _NOT_YET = (
     "output_schema",
 )
 
+_BREATH = 512 * 1024
+"""Bytes between two looks at what else the event loop has to do: a few milliseconds of work."""
+
 _QUIET_SETTINGS: Mapping[str, Any] = {
     "general": {
         "enableAutoUpdate": False,
@@ -141,6 +144,7 @@ class CliTurn:
         self._limit: float | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._unpaused = 0
         self.status: Status | None = None
 
     async def __aenter__(self) -> CliTurn:
@@ -189,13 +193,20 @@ class CliTurn:
 
     async def read(self) -> list[Event]:
         while self.status is None:
+            await self._breathe()
             chunk = await self._child.read()
+            # No await from here on: a cancellation must not fall between reading and handing out.
+            self._unpaused += len(chunk)
             events = self._decoder.feed(chunk) if chunk else self._last_events()
             if events:
-                # A consumer that never waits would otherwise keep every other task waiting.
-                await asyncio.sleep(0)
                 return events
         return []
+
+    async def _breathe(self) -> None:
+        """A consumer that never has to wait would keep every other task waiting."""
+        if self._unpaused >= _BREATH:
+            self._unpaused = 0
+            await asyncio.sleep(0)
 
     async def stop(self, reason: Stop, limit: float | None = None) -> None:
         self._begin_stop(reason, limit)

@@ -36,6 +36,7 @@ from geminorum.wire.lines import LONGEST_LINE, Lines
 
 PARSE_ERROR = "NDJSON_PARSE_ERROR"
 _SAMPLE = 200
+_NO_FRAME = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class StreamDecoder:
@@ -84,15 +85,29 @@ class StreamDecoder:
 
     def _events(self, lines: list[bytes]) -> list[Event]:
         events: list[Event] = []
-        append, hold, session_id = events.append, self._pieces.append, self.session_id
-        decode, last = frame_decoder.decode, ""
+        try:
+            # All before the first event is made: in turns, the two would take longer.
+            frames = list(map(frame_decoder.decode, lines))
+        except _NO_FRAME:
+            self._one_by_one(lines, events)
+        else:
+            self._take(frames, lines, events)
+        self._settle(events)
+        return events
+
+    def _one_by_one(self, lines: list[bytes], events: list[Event]) -> None:
         for line in lines:
             try:
-                frame = decode(line)
-            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                frame = frame_decoder.decode(line)
+            except _NO_FRAME:
                 self._odd_line(line, events)
-                last, session_id = "", self.session_id
-                continue
+            else:
+                self._take([frame], [line], events)
+
+    def _take(self, frames: list[Frame], lines: list[bytes], events: list[Event]) -> None:
+        self.frames += len(frames)
+        append, hold, session_id, last = events.append, self._pieces.append, self.session_id, ""
+        for frame, line in zip(frames, lines, strict=True):
             if type(frame) is MessageFrame and frame.delta and frame.role == "assistant":
                 # Nearly every line of a long stream, so no call is made that need not be. Where
                 # speed matters there are several in a millisecond, with the same stamp.
@@ -104,9 +119,6 @@ class StreamDecoder:
             else:
                 self._frame(frame, Raw(line), events)
                 last, session_id = "", self.session_id
-        self.frames += len(lines)
-        self._settle(events)
-        return events
 
     def _settle(self, events: list[Event]) -> None:
         """At the end of a block: many small pieces of text become one."""
@@ -119,7 +131,6 @@ class StreamDecoder:
 
     def _odd_line(self, line: bytes, events: list[Event]) -> None:
         """A line that is no frame of today's CLI: mend it, translate it, or report it."""
-        self.frames -= 1
         if not line or line.isspace():
             return
         try:
