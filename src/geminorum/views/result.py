@@ -84,7 +84,7 @@ _KINDS: dict[str, type[GeminorumError]] = {
 }
 
 
-_MANY = 1000
+_SHORT, _MANY = 1000, 1000
 
 
 class ResultFold:
@@ -92,7 +92,8 @@ class ResultFold:
 
     def __init__(self) -> None:
         self._texts: list[str] = []
-        self._recent: list[str] = []
+        self._short: list[str] = []
+        """The last messages, as long as they are short."""
         self._errors: list[Error] = []
         self._files = FileFold()
         self._model: str | None = None
@@ -107,9 +108,7 @@ class ResultFold:
     def _add(self, event: Event) -> None:
         self.session_id = event.session_id or self.session_id
         if isinstance(event, Text):
-            self._recent.append(event.text)
-            if len(self._recent) == _MANY:
-                self._settle()
+            self._keep(event.text)
         elif isinstance(event, Error):
             self._errors.append(event)
         elif isinstance(event, Done):
@@ -119,16 +118,20 @@ class ResultFold:
                 self._model = event.model
             self._files.add(event)
 
-    def _settle(self) -> None:
-        """Many short messages become one string: each on its own takes more room than it says."""
-        self._texts.append("".join(self._recent))
-        self._recent.clear()
+    def _keep(self, text: str) -> None:
+        self._short.append(text)
+        # Many short messages become one string: each on its own takes more room than it says.
+        # Long ones are not copied.
+        if len(text) > _SHORT or len(self._short) == _MANY:
+            *short, last = self._short
+            self._texts += ["".join(short), last]
+            self._short.clear()
 
     def result(self, stderr: str = "") -> Result:
         """The result so far."""
         done = self.done
         return Result(
-            text="".join(self._texts + self._recent),
+            text="".join(self._texts + self._short),
             status=done.status if done else "running",
             session_id=(done.resume if done else None) or self.session_id,
             model=_busiest(done.usage if done else None) or self._model,

@@ -32,7 +32,7 @@ class Lines:
             longest = 0
         if rest:
             self._hold(rest)
-        if b"\r" in chunk or longest:
+        if b"\r" in chunk or (longest and lines[0].endswith(b"\r")):
             lines = [line.removesuffix(b"\r") for line in lines]
         return lines if max(longest, len(chunk)) <= self._limit else self._short(lines, longest)
 
