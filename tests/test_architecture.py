@@ -16,11 +16,12 @@ MAY_IMPORT = {
     "events": set(),
     "errors": {"views"},  # a type in an annotation only
     "redaction": set(),
-    "options": {"errors"},
+    "permissions": {"errors"},
+    "options": {"errors", "permissions"},
     "prompt": {"errors"},
     "detect": {"errors", "install"},
     "install": {"errors", "detect"},
-    "wire": {"events", "errors", "options", "wire"},
+    "wire": {"events", "errors", "options", "permissions", "wire"},
     "cost": {"events"},
     "views": {"events", "errors", "wire", "views"},
     "transports": {
@@ -32,7 +33,7 @@ MAY_IMPORT = {
     "testing": {"testing"},
     "contracts": {
         *("client", "detect", "errors", "events", "options", "transports", "views", "wire"),
-        "contracts",
+        *("contracts", "permissions"),
     },
     "_version": set(),
 }
@@ -92,7 +93,19 @@ def test_importing_the_package_loads_no_library():
 def test_the_public_names_are_these():
     assert sorted(geminorum.__all__) == sorted(
         [
-            *("run", "ask", "connect", "sync", "Options", "Cli", "Run", "Chat", "Result"),
+            *(
+                "run",
+                "ask",
+                "connect",
+                "sync",
+                "Options",
+                "Policy",
+                "Rule",
+                "Cli",
+                "Run",
+                "Chat",
+                "Result",
+            ),
             *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult"),
             *("PermissionRequest", "Error", "Done", "UserMessage", "Unknown", "Event"),
             *("Tokens", "Usage", "Cost", "FileChange"),

@@ -507,9 +507,7 @@ class TestSetupErrors:
     @pytest.mark.parametrize(
         ("options", "code", "names"),
         [
-            (AgentOptions(permissions=PermissionPolicy("allow")), "UNSUPPORTED", "policy"),
-            (AgentOptions(allowed_tools=[]), "UNSUPPORTED", "allowed_tools"),
-            (AgentOptions(disallowed_tools=["web_fetch"]), "UNSUPPORTED", "disallowed_tools"),
+            (AgentOptions(allowed_tools=["no tool"]), "INVALID_OPTIONS", "no tool"),
             (AgentOptions(max_budget_usd=1.5), "UNSUPPORTED", "max_budget_usd"),
             (AgentOptions(max_turns=0), "INVALID_OPTIONS", "max_turns"),
             (AgentOptions(cwd="/no/such/folder"), "INVALID_OPTIONS", "/no/such/folder"),
@@ -518,13 +516,22 @@ class TestSetupErrors:
     async def test_what_cannot_be_honoured_is_refused_before_the_start(
         self, stand_in, options, code, names
     ):
-        """S0-33: the tool controls come later."""
+        """S0-33."""
         events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
         assert types(events) == ["init", "error", "done"]
         assert events[1].payload["code"] == code
         assert names in events[1].payload["message"]
         with pytest.raises(FileNotFoundError):
             _ = stand_in.call
+
+    async def test_permissions_and_tools_reach_the_cli_as_a_policy(self, stand_in):
+        """S0-22, S0-23, S0-24."""
+        options = AgentOptions(
+            permissions=PermissionPolicy("allow", "deny"), disallowed_tools=["web_fetch"]
+        )
+        events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
+        assert events[-1].payload["status"] == "success"
+        assert [a for a in stand_in.call["argv"] if a.startswith("--policy=")]
 
     async def test_configured_tools_are_known_before_the_start(self, stand_in):
         """S0-11, S0-33: what is disallowed is taken out of the whitelist."""
@@ -1040,7 +1047,7 @@ class TestOptions:
             "shell_execute": ("run_shell_command",),
             "network_access": ("google_web_search", "web_fetch"),
         }
-        assert {*TOOL_GROUPS} == {*PermissionPolicy.__struct_fields__}
+        assert {*TOOL_GROUPS, "rules"} == {*PermissionPolicy.__struct_fields__}
 
     async def test_a_policy_that_only_asks_changes_nothing(self, stand_in):
         """S0-32: headless, what would be asked is refused by the CLI itself."""

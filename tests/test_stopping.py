@@ -380,4 +380,6 @@ def test_where_the_program_is_called_from_does_not_matter(stand_in):
     assert stand_in.call["stdin"] == "Hi there"
     assert stand_in.call["cwd"] == str(folder)
     assert stand_in.call["env"]["COLOUR"] == "blue"
-    assert stand_in.call["argv"] == ["--output-format=stream-json", "--skip-trust"]
+    *flags, policy = stand_in.call["argv"]
+    assert flags == ["--output-format=stream-json", "--skip-trust"]
+    assert policy.startswith("--policy=")

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from geminorum.events import Usage as Usage
     from geminorum.events import UserMessage as UserMessage
     from geminorum.options import Options as Options
+    from geminorum.permissions import Policy as Policy
+    from geminorum.permissions import Rule as Rule
     from geminorum.transports.cli import Cli as Cli
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
@@ -54,11 +56,12 @@ _HOMES = {
         *("Error", "Done", "UserMessage", "Unknown", "Event", "Tokens", "Usage", "Cost"),
     ),
     "options": ("Options",),
+    "permissions": ("Policy", "Rule"),
     "transports.cli": ("Cli",),
     "views.files": ("FileChange",),
     "views.result": ("Result",),
 }
-_NOT_YET = ("Acp", "Api", "Policy")
+_NOT_YET = ("Acp", "Api")
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
 import msgspec
 
 from geminorum.errors import InvalidOptions
+from geminorum.permissions import Policy, rule_of
 
 if TYPE_CHECKING:
     StrPath: TypeAlias = str | os.PathLike[str]
@@ -35,8 +36,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     approval: Approval | None = None
     """What may happen unasked. None leaves the CLI's default, which is to read only."""
     policy: Any = None
+    """A Policy: what may happen unasked, capability by capability."""
     allowed_tools: tuple[str, ...] | None = None
+    """Only these tools, and these without asking; None: all. `run_shell_command(git status)`
+    allows commands that begin so."""
     disallowed_tools: tuple[str, ...] = ()
+    """Never these."""
     max_turns: int | None = None
     max_budget_usd: float | None = None
     timeout: float | None = None
@@ -120,6 +125,12 @@ def _problems(options: Options) -> list[str]:
         value = getattr(options, name)
         if value is not None and not _SESSION.fullmatch(value):
             found.append(f"{name} may hold letters, digits, - and _ only, not {value!r}")
+    if options.policy is not None and not isinstance(options.policy, Policy):
+        found.append(f"policy is a {type(options.policy).__name__}; write Policy(…)")
+    elif options.approval == "yolo" and options.policy is not None:
+        found.append("approval='yolo' allows everything, policy does not; leave one of them out")
+    for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
+        rule_of(spec)
     if options.resume and options.session_id:
         found.append("resume and session_id exclude each other: a resumed session keeps its id")
     return found

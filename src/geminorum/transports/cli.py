@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,14 +21,12 @@ from geminorum.prompt import encoded
 from geminorum.redaction import redacted, secrets_in
 from geminorum.transports.home import Overlay, merged, selected_auth
 from geminorum.transports.process import Child
-from geminorum.wire.argv import arguments, missing_flags
+from geminorum.wire.argv import POLICY, arguments, missing_flags
+from geminorum.wire.policy_toml import is_refused, policy_toml
 from geminorum.wire.stream_json import StreamDecoder
-from geminorum.wire.verdict import Ending, Stop, last_events
+from geminorum.wire.verdict import POLICY_ERROR, Ending, Stop, last_events
 
 _NOT_YET = (
-    "policy",
-    "allowed_tools",
-    "disallowed_tools",
     "max_budget_usd",
     "system_prompt",
     "replace_system_prompt",
@@ -66,6 +65,15 @@ class Cli:
     """Let the CLI start itself a second time, as it does by hand: half a second slower."""
     heap_mb: int | None = None
     """Memory for the CLI's heap; None: half of the machine's, as the CLI itself would take."""
+    plan_tools: bool = False
+    """Offer the tools by which a model in plan mode approves its own plan and goes on in yolo."""
+    dotenv: bool = False
+    """Read the `.env` of the folder, which may send the API key somewhere else."""
+    secrets_in_tools: bool = False
+    """Let shell tools see keys and tokens of the environment."""
+    shared_tmp: bool = False
+    """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
+    otherwise the run has one of its own, which ends with it."""
 
     def __post_init__(self) -> None:
         if isinstance(self.extra_args, str):
@@ -137,7 +145,9 @@ class CliTurn:
         self._stdin = encoded(prompt, literal=options.literal)
         self._cwd = _folder(options)
         self._secrets: list[str] = []
-        self._decoder = StreamDecoder(cwd=str(self._cwd))
+        self._decoder = StreamDecoder(
+            cwd=str(self._cwd), is_refused=partial(is_refused, self._options)
+        )
         self._stack = AsyncExitStack()
         self._began = time.monotonic()
         self._stop: Stop | None = None
@@ -145,6 +155,7 @@ class CliTurn:
         self._stopping: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._unpaused = 0
+        self._policy_checked = False
         self.status: Status | None = None
 
     async def __aenter__(self) -> CliTurn:
@@ -176,11 +187,11 @@ class CliTurn:
         door, options, program = self._door, self._options, self._program
         env = _environment(options)
         base = _home(options, env)
-        settings = _settings(options, env, selected_auth(base))
+        settings = merged(_settings(options, env, selected_auth(base)), _safety(door, options))
         home = stack.enter_context(Overlay(base, settings))
         env |= _variables(door, options, program, home)
         self._secrets = secrets_in(env)
-        command = _command(door, options, program)
+        command = _command(door, options, program, _policies(door, options, program, home))
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
 
     @property
@@ -197,10 +208,18 @@ class CliTurn:
             chunk = await self._child.read()
             # No await from here on: a cancellation must not fall between reading and handing out.
             self._unpaused += len(chunk)
+            self._check_policy()
             events = self._decoder.feed(chunk) if chunk else self._last_events()
             if events:
                 return events
         return []
+
+    def _check_policy(self) -> None:
+        """The CLI reads its policies before it first speaks, and runs on without a broken one."""
+        if not self._policy_checked:
+            self._policy_checked = True
+            if POLICY_ERROR in self._child.stderr():
+                self._begin_stop("bad_policy", None)
 
     async def _breathe(self) -> None:
         """A consumer that never has to wait would keep every other task waiting."""
@@ -278,6 +297,25 @@ def _settings(options: Options, env: Mapping[str, str], selected: str | None) ->
     return settings
 
 
+def _safety(door: Cli, options: Options) -> dict[str, Any]:
+    """Each hole that the CLI leaves open, closed; each has a name on the door to open it by."""
+    return {
+        "general": {"plan": {"enabled": door.plan_tools or options.approval == "plan"}},
+        "advanced": {"ignoreLocalEnv": not door.dotenv},
+        "security": {"environmentVariableRedaction": {"enabled": not door.secrets_in_tools}},
+    }
+
+
+def _policies(door: Cli, options: Options, program: CliProgram, home: Path) -> list[str]:
+    if program.version is not None and program.version < POLICY:
+        return []
+    ours = home / "policy.toml"
+    ours.write_text(policy_toml(options, plan_tools=door.plan_tools), encoding="utf-8")
+    # The flag replaces the user's own policies; naming their folder brings them back.
+    theirs = home / ".gemini" / "policies"
+    return [str(ours), *([str(theirs)] if theirs.is_dir() else [])]
+
+
 def _means_api_key(env: Mapping[str, str]) -> bool:
     others = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
     return bool(env.get("GEMINI_API_KEY")) and not any(env.get(name) for name in others)
@@ -290,6 +328,10 @@ def _variables(door: Cli, options: Options, program: CliProgram, home: Path) -> 
         variables["GEMINI_CLI_NO_RELAUNCH"] = "true"
     if options.trust_workspace or (options.trust_workspace is None and _predates_flag(program)):
         variables["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
+    if not door.shared_tmp:
+        scratch = home / "tmp"
+        scratch.mkdir(mode=0o700)
+        variables["TMPDIR"] = str(scratch)
     if isinstance(door.sandbox, str):
         variables["GEMINI_SANDBOX"] = door.sandbox
     if program.node is not None and program.node.version >= (22, 0, 0):
@@ -312,12 +354,15 @@ def _compile_cache() -> Path:
     return folder
 
 
-def _command(door: Cli, options: Options, program: CliProgram) -> list[str]:
+def _command(
+    door: Cli, options: Options, program: CliProgram, policies: Sequence[str]
+) -> list[str]:
     command = list(program.command)
     if program.node is not None and (heap := door.heap_mb or _half_of_memory()):
         command.insert(1, f"--max-old-space-size={heap}")
     extra = ["--sandbox", *door.extra_args] if door.sandbox is True else door.extra_args
-    return [*command, *arguments(options, version=program.version, extra=extra)]
+    flags = arguments(options, version=program.version, policies=policies, extra=extra)
+    return [*command, *flags]
 
 
 def _half_of_memory() -> int | None:

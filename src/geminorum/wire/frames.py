@@ -33,6 +33,9 @@ class ToolUseFrame(_Frame, tag="tool_use", kw_only=True):
     parameters: dict[str, Any] | None = None
 
 
+ToolStatus: TypeAlias = Literal["success", "error", "denied"]
+
+
 class ToolError(msgspec.Struct):
     type: str | None = None
     message: str | None = None
@@ -80,7 +83,7 @@ Frame: TypeAlias = (
 frame_decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
 
-def status_of(frame: ToolResultFrame) -> Literal["success", "error", "denied"]:
+def status_of(frame: ToolResultFrame) -> ToolStatus:
     error = frame.error
     if error is None:
         return "error" if (frame.status or "success") in ("error", "failed") else "success"

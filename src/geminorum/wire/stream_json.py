@@ -28,6 +28,7 @@ from geminorum.wire.frames import (
     MessageFrame,
     ResultFrame,
     ToolResultFrame,
+    ToolStatus,
     ToolUseFrame,
     frame_decoder,
     status_of,
@@ -45,8 +46,15 @@ class StreamDecoder:
     Remembers what the verdict asks for afterwards: the `result`, and what came before it.
     """
 
-    def __init__(self, *, cwd: str | None = None, longest_line: int = LONGEST_LINE) -> None:
+    def __init__(
+        self,
+        *,
+        cwd: str | None = None,
+        is_refused: Callable[[str], bool] = lambda tool: False,
+        longest_line: int = LONGEST_LINE,
+    ) -> None:
         self._cwd = cwd
+        self._is_refused = is_refused
         self._lines = Lines(longest_line)
         self._blocks: list[str] = []
         """The message that is not finished, as far as earlier blocks went."""
@@ -206,7 +214,7 @@ class StreamDecoder:
         return ToolResult(
             id=frame.tool_id,
             name=name,
-            status=status_of(frame),
+            status=self._status(frame, name),
             output=output,
             error_type=error.type if error else None,
             duration=None if frame.duration_ms is None else frame.duration_ms / 1000,
@@ -214,6 +222,12 @@ class StreamDecoder:
             session_id=self.session_id,
             frame=raw,
         )
+
+    def _status(self, frame: ToolResultFrame, name: str | None) -> ToolStatus:
+        # A tool that is refused altogether is not even offered; a model that calls it all the
+        # same is told that there is no such tool.
+        hidden = frame.error is not None and frame.error.type == "tool_not_registered"
+        return "denied" if hidden and self._is_refused(name or "") else status_of(frame)
 
     def _error(self, frame: ErrorFrame, raw: Raw) -> Event:
         warning = frame.severity == "warning"

@@ -25,7 +25,6 @@ from geminorum.contracts.agent_adapter.events import EVENT_TYPES, AgentEvent, en
 from geminorum.contracts.agent_adapter.narrator import Narrator
 from geminorum.contracts.agent_adapter.ndjson import Parsed, parse_ndjson
 from geminorum.contracts.agent_adapter.options import (
-    TOOL_GROUPS,
     AbortSignal,
     AgentOptions,
     PermissionPolicy,
@@ -34,6 +33,7 @@ from geminorum.contracts.agent_adapter.options import (
 from geminorum.errors import GeminorumError
 from geminorum.events import Status
 from geminorum.options import Options
+from geminorum.permissions import TOOL_GROUPS
 from geminorum.transports import Transport
 from geminorum.wire.verdict import status_of_exit
 

@@ -8,21 +8,14 @@ import difflib
 import re
 import warnings
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
-from geminorum.errors import InvalidOptions
 from geminorum.options import Options, StrPath
+from geminorum.permissions import Policy
 
-Level: TypeAlias = Literal["allow", "ask", "deny"]
-
-TOOL_GROUPS: Mapping[str, tuple[str, ...]] = {
-    "file_write": ("replace", "write_file"),
-    "shell_execute": ("run_shell_command",),
-    "network_access": ("google_web_search", "web_fetch"),
-}
-"""The CLI's tools behind each capability of a PermissionPolicy."""
+PermissionPolicy: TypeAlias = Policy
 
 
 class Signal(Protocol):
@@ -42,22 +35,6 @@ class AbortSignal(asyncio.Event):
 
     def abort(self) -> None:
         self.set()
-
-
-class PermissionPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the agent may do unasked."""
-
-    file_write: Level = "ask"
-    shell_execute: Level = "ask"
-    network_access: Level = "ask"
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> PermissionPolicy:
-        """From plain data, camelCase or snake_case."""
-        try:
-            return msgspec.convert(_snake_cased(data), cls)
-        except msgspec.ValidationError as error:
-            raise InvalidOptions(f"permissions={dict(data)!r}: {error}") from error
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):

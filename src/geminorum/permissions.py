@@ -1,0 +1,103 @@
+"""What an agent may do unasked: capabilities, single tools, commands, MCP servers."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import warnings
+from collections.abc import Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from geminorum.errors import InvalidOptions
+
+Level: TypeAlias = Literal["allow", "ask", "deny"]
+
+TOOL_GROUPS: Mapping[str, tuple[str, ...]] = {
+    "file_write": ("replace", "write_file"),
+    "shell_execute": ("run_shell_command",),
+    "network_access": ("google_web_search", "web_fetch"),
+}
+"""The CLI's tools behind each capability of a Policy."""
+
+KNOWN_TOOLS = frozenset(
+    {
+        *("read_file", "list_directory", "glob", "grep_search", "search_file_content"),
+        *("replace", "write_file", "run_shell_command", "web_fetch", "google_web_search"),
+        *("list_background_processes", "read_background_output", "write_todos", "update_topic"),
+        *("invoke_agent", "activate_skill", "read_many_files", "save_memory", "ask_user"),
+        *("enter_plan_mode", "exit_plan_mode", "complete_task", "get_internal_docs"),
+        *("read_mcp_resource", "list_mcp_resources", "codebase_investigator", "cli_help"),
+    }
+)
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\*?|\*")
+_OWN_FAMILIES = ("mcp_", "discovered_tool_", "tracker_")
+
+
+class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A word on one tool; it goes before what the capabilities say."""
+
+    tool: str
+    """A name; `mcp_server_*` is every tool of an MCP server."""
+    decision: Level
+    command: str | None = None
+    """For the shell: only commands that begin with this, word by word."""
+
+    def __post_init__(self) -> None:
+        check_tool(self.tool)
+        if self.decision not in ("allow", "ask", "deny"):
+            raise InvalidOptions(f"decision must be allow, ask or deny, not {self.decision!r}")
+        if self.command is not None and self.tool != "run_shell_command":
+            raise InvalidOptions(f"command goes with run_shell_command, not with {self.tool!r}")
+        if self.command is not None and not self.command.strip():
+            raise InvalidOptions("command is empty", hint="leave it out to mean every command")
+
+
+class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What may happen unasked. "ask" means refused where there is nobody to be asked."""
+
+    file_write: Level = "ask"
+    shell_execute: Level = "ask"
+    network_access: Level = "ask"
+    rules: tuple[Rule, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in TOOL_GROUPS:
+            if getattr(self, name) not in ("allow", "ask", "deny"):
+                value = getattr(self, name)
+                raise InvalidOptions(f"{name} must be allow, ask or deny, not {value!r}")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Policy:
+        """From plain data, camelCase or snake_case."""
+        plain = {_WORD_END.sub("_", key).lower(): value for key, value in data.items()}
+        try:
+            return msgspec.convert(plain, cls)
+        except msgspec.ValidationError as error:
+            raise InvalidOptions(f"policy={dict(data)!r}: {error}") from error
+
+
+_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+
+def check_tool(name: str) -> None:
+    """Refuses what cannot be a tool's name; warns of one that the CLI does not know."""
+    if not _NAME.fullmatch(name):
+        raise InvalidOptions(f"{name!r} is not the name of a tool", hint="for example 'read_file'")
+    if name == "*" or name in KNOWN_TOOLS or name.startswith(_OWN_FAMILIES):
+        return
+    near = difflib.get_close_matches(name, KNOWN_TOOLS, n=1)
+    advice = f"; did you mean {near[0]!r}?" if near else ""
+    warnings.warn(f"the CLI has no tool {name!r} of its own{advice}", stacklevel=4)
+
+
+def rule_of(spec: str) -> tuple[str, str | None]:
+    """A tool and, for the shell, a command: `run_shell_command(git status)` names both."""
+    match = re.fullmatch(r"(\w+)\((.+)\)", spec, re.S)
+    tool, command = (match[1], match[2]) if match else (spec, None)
+    if command is not None:
+        Rule(tool, "allow", command)
+    else:
+        check_tool(tool)
+    return tool, command

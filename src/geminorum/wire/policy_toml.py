@@ -1,0 +1,79 @@
+"""Permissions to a policy file of the CLI, and to the tools that nobody can use then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from geminorum.permissions import TOOL_GROUPS, Policy, rule_of
+
+if TYPE_CHECKING:
+    from geminorum.options import Options
+
+# Highest first; within the CLI's own order of files, ours is the user's tier, which beats even
+# its yolo mode. A capability that is denied stays denied whatever else is allowed.
+_PLAN_TOOLS, _DISALLOWED, _CAPABILITY_DENIED = 999, 998, 997
+_RULES, _ALLOWED, _NOTHING_ELSE, _CAPABILITY = 990, 980, 970, 500
+
+_DECISIONS = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
+
+
+def policy_toml(options: Options, *, plan_tools: bool = False) -> str:
+    """The policy file; empty where there is nothing to say."""
+    import tomli_w
+
+    rules = [*_rules(options)]
+    if not plan_tools:
+        rules.append(_plan_rule(options))
+    return tomli_w.dumps({"rule": rules}) if rules else ""
+
+
+def is_refused(options: Options, tool: str) -> bool:
+    """Is the tool refused whatever its arguments? The CLI hides such a one from the model."""
+    if options.allowed_tools is not None:
+        return tool not in {rule_of(spec)[0] for spec in options.allowed_tools}
+    policy = options.policy or Policy()
+    groups = [TOOL_GROUPS[name] for name in TOOL_GROUPS if getattr(policy, name) != "allow"]
+    rules = [rule.tool for rule in policy.rules if rule.decision != "allow"]
+    return tool in {*rules, *options.disallowed_tools} or any(tool in group for group in groups)
+
+
+def _plan_rule(options: Options) -> dict[str, Any]:
+    # Headless, these two let a model approve its own plan, and go on in yolo mode.
+    entering = [] if options.approval == "plan" else ["enter_plan_mode"]
+    return _rule([*entering, "exit_plan_mode"], "deny", _PLAN_TOOLS)
+
+
+def _rules(options: Options) -> Iterable[dict[str, Any]]:
+    policy = options.policy
+    for spec in options.disallowed_tools:
+        yield _from_spec(spec, "deny", _DISALLOWED)
+    if policy is not None:
+        yield from _capabilities(policy)
+        for rule in policy.rules:
+            yield _rule(rule.tool, _DECISIONS[rule.decision], _RULES, rule.command)
+    if options.allowed_tools is not None:
+        for spec in options.allowed_tools:
+            yield _from_spec(spec, "allow", _ALLOWED)
+        yield _rule("*", "deny", _NOTHING_ELSE)
+
+
+def _capabilities(policy: Policy) -> Iterable[dict[str, Any]]:
+    for name, tools in TOOL_GROUPS.items():
+        level = getattr(policy, name)
+        priority = _CAPABILITY_DENIED if level == "deny" else _CAPABILITY
+        yield _rule(list(tools), _DECISIONS[level], priority)
+
+
+def _from_spec(spec: str, decision: str, priority: int) -> dict[str, Any]:
+    tool, command = rule_of(spec)
+    return _rule(tool, decision, priority, command)
+
+
+def _rule(
+    tool: str | Sequence[str], decision: str, priority: int, command: str | None = None
+) -> dict[str, Any]:
+    rule: dict[str, Any] = {"toolName": tool, "decision": decision, "priority": priority}
+    if command is not None:
+        rule["commandPrefix"] = command
+    return rule
