@@ -292,9 +292,17 @@ class TestRecordings:
         }
 
     async def test_the_tools_that_the_stream_names(self, replay):
-        """S0-11: fixture 02, without the allowlist that comes later."""
+        """S0-11: fixture 02, without an allowlist."""
         init, done = await replay("02-empty-allowlist-broader-stream-tools")
         assert init.payload["tools"] == ["replace", "run_shell_command"]
+        assert done.payload["usage"]["toolUses"] == 0
+
+    async def test_an_empty_allowlist_leaves_no_tool_whatever_the_stream_names(self, replay):
+        """S0-24, S0-36: fixture 02."""
+        options = AgentOptions(allowed_tools=[])
+        init, done = await replay("02-empty-allowlist-broader-stream-tools", options=options)
+        assert init.payload["tools"] == []
+        assert init.payload["capabilities"] == {"toolsKnown": True, "toolsSource": "configured"}
         assert done.payload["usage"]["toolUses"] == 0
 
     async def test_tools_are_counted_without_a_result(self, replay):
