@@ -780,10 +780,13 @@ class TestParallel:
         slow = GeminiAdapter(stand_in({**INIT, "session_id": "slow"}, hang=True))
         quick = GeminiAdapter(stand_in({**INIT, "session_id": "quick"}, HELLO, SUCCESS))
         tasks = [AgentTask(slow, "hi", AgentOptions(abort_signal=abort)), AgentTask(quick, "hi")]
-        endings = []
+        begun, endings = set(), []
         async for told_event in run_parallel(tasks):
+            begun.add(told_event.session_id)
             if told_event.type == "done":
                 endings.append((told_event.session_id, told_event.payload["status"]))
+            # The slow one is ended only when it has said who it is and the quick one is done.
+            if "slow" in begun and endings:
                 abort.abort()
         assert endings == [("quick", "success"), ("slow", "interrupted")]
 
