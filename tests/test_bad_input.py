@@ -176,7 +176,7 @@ async def test_secrets_are_blacked_out_of_what_a_program_complains(stand_in):
 
 @pytest.mark.parametrize(
     "chosen",
-    [{"max_budget_usd": 1.0}, {"system_prompt": "x"}, {"effort": "low"}, {"output_schema": {}}],
+    [{"max_budget_usd": 1.0}, {"output_schema": {"type": "object"}}],
 )
 async def test_what_a_door_cannot_honour_is_refused_before_it_starts(stand_in, chosen):
     with pytest.raises(errors.Unsupported, match=next(iter(chosen))):

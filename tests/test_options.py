@@ -8,6 +8,7 @@ from geminorum import Options
 from geminorum.errors import InvalidOptions
 from geminorum.prompt import as_text
 from geminorum.wire.argv import arguments, missing_flags
+from geminorum.wire.effort import overrides, thinking
 
 FLAG = "--output-format=stream-json"
 
@@ -60,6 +61,8 @@ def test_options_that_a_version_lacks_are_named():
         ({"timeout": 0}, "timeout must be greater than 0"),
         ({"max_turns": -1}, "max_turns must be greater than 0"),
         ({"approval": "always"}, "approval='always'.*write default, auto_edit, yolo or plan"),
+        ({"effort": "huge"}, "effort='huge'.*write minimal, low"),
+        ({"replace_system_prompt": True}, "needs a system_prompt"),
         ({"timeout": "5"}, "timeout='5': Expected `float | null`"),
         ({"model": 5}, "model=5"),
         ({"cwd": 5}, "cwd=5"),
@@ -107,6 +110,29 @@ def test_an_unknown_key_warns_and_suggests_the_nearest():
     """S4-36."""
     with pytest.warns(UserWarning, match="'aproval' is ignored; did you mean 'approval'"):
         assert Options.from_dict({"aproval": "yolo"}) == Options()
+
+
+@pytest.mark.parametrize(
+    ("effort", "model", "config"),
+    [
+        ("low", "gemini-2.5-flash", {"thinkingBudget": 4096}),
+        ("max", "gemini-2.5-flash", {"thinkingBudget": 24576}),
+        ("max", "gemini-2.5-pro", {"thinkingBudget": 32768}),
+        ("minimal", "gemini-3.8-flash", {"thinkingLevel": "MINIMAL"}),
+        ("xhigh", "gemini-3.1-pro-preview", {"thinkingLevel": "HIGH"}),
+    ],
+)
+def test_effort_is_told_in_the_words_of_the_models_family(effort, model, config):
+    assert thinking(effort, model) == config
+    found = {o["match"]["model"]: o["modelConfig"] for o in overrides(effort, model)}
+    assert found[model] == {"generateContentConfig": {"thinkingConfig": config}}
+
+
+def test_effort_reaches_whatever_an_alias_may_become():
+    models = [override["match"]["model"] for override in overrides("low", "flash")]
+    assert "gemini-3.8-flash" in models
+    assert "flash" not in models
+    assert len(models) == len(set(models))
 
 
 def test_options_are_values():

@@ -188,6 +188,41 @@ async def test_a_slash_and_an_at_sign_are_text(fake_gemini, options, real_cli_do
     assert "swordfish" not in json.dumps(fake_gemini.requests[-1].contents)
 
 
+async def test_a_system_prompt_stands_behind_the_agents_own(fake_gemini, options, real_cli_door):
+    """B-18: and behind what the user tells every agent."""
+    theirs = fake_gemini.home / ".gemini/GEMINI.md"
+    theirs.write_text("Always be kind.")
+    fake_gemini.say("Hi")
+    await ask("Hi", options.changed(system_prompt="Answer in Latin."), via=real_cli_door)
+    system = json.dumps(fake_gemini.requests[-1].system)
+    assert system.index("Always be kind.") < system.index("Answer in Latin.")
+    assert "Gemini CLI" in system
+    assert theirs.read_text() == "Always be kind."
+
+
+async def test_a_system_prompt_replaces_the_agents_own_on_request(
+    fake_gemini, options, real_cli_door
+):
+    fake_gemini.say("Hi")
+    replaced = options.changed(system_prompt="You are a parrot.", replace_system_prompt=True)
+    await ask("Hi", replaced, via=real_cli_door)
+    system = json.dumps(fake_gemini.requests[-1].system)
+    assert "You are a parrot." in system
+    assert "Gemini CLI" not in system
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [("gemini-2.5-flash", ("thinkingBudget", 4096)), ("flash", ("thinkingLevel", "LOW"))],
+)
+async def test_effort_reaches_the_model(fake_gemini, options, real_cli_door, model, config):
+    """D-8: through settings, since there is no flag for it."""
+    fake_gemini.say("Hi")
+    await ask("Hi", options.changed(model=model, effort="low"), via=real_cli_door)
+    key, value = config
+    assert fake_gemini.requests[-1].config["thinkingConfig"][key] == value
+
+
 def test_code_that_does_not_await_uses_the_same_verbs(fake_gemini, options, real_cli_door):
     fake_gemini.say("One.").say("Two.").say("Three.")
     with sync.run("Hi", options, via=real_cli_door) as live:

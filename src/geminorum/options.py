@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
@@ -22,6 +22,7 @@ else:
     StrPath = str
 
 Approval: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
+Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 _APPROVALS = "default, auto_edit, yolo or plan"
 _SESSION = re.compile(r"[A-Za-z0-9_-]+")
 
@@ -54,8 +55,11 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Variables for the agent, on top of this process's own."""
     include_directories: tuple[StrPath, ...] = ()
     system_prompt: str | None = None
+    """Instructions for the agent, behind its own."""
     replace_system_prompt: bool = False
-    effort: str | None = None
+    """Instead of its own."""
+    effort: Effort | None = None
+    """How hard the model shall think."""
     output_schema: Any = None
     trust_workspace: bool | None = None
     """None: run without the folder's own settings. True: load them. False: leave it to the CLI."""
@@ -104,7 +108,8 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
     try:
         right = msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
-        advice = f"; write {_APPROVALS}" if name == "approval" else ""
+        choices = {"approval": _APPROVALS, "effort": ", ".join(get_args(Effort))}
+        advice = f"; write {choices[name]}" if name in choices else ""
         raise InvalidOptions(f"{name}={value!r}: {error}{advice}") from error
     return tuple(value) if isinstance(value, list | tuple) else right
 
@@ -131,6 +136,8 @@ def _problems(options: Options) -> list[str]:
         found.append("approval='yolo' allows everything, policy does not; leave one of them out")
     for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
         rule_of(spec)
+    if options.replace_system_prompt and not options.system_prompt:
+        found.append("replace_system_prompt needs a system_prompt to put in its place")
     if options.resume and options.session_id:
         found.append("resume and session_id exclude each other: a resumed session keeps its id")
     return found

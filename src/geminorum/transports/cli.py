@@ -22,15 +22,13 @@ from geminorum.redaction import redacted, secrets_in
 from geminorum.transports.home import Overlay, merged, selected_auth
 from geminorum.transports.process import Child
 from geminorum.wire.argv import POLICY, arguments, missing_flags
+from geminorum.wire.effort import overrides
 from geminorum.wire.policy_toml import is_refused, policy_toml
 from geminorum.wire.stream_json import StreamDecoder
 from geminorum.wire.verdict import POLICY_ERROR, Ending, Stop, last_events
 
 _NOT_YET = (
     "max_budget_usd",
-    "system_prompt",
-    "replace_system_prompt",
-    "effort",
     "output_schema",
 )
 
@@ -188,7 +186,8 @@ class CliTurn:
         env = _environment(options)
         base = _home(options, env)
         settings = merged(_settings(options, env, selected_auth(base)), _safety(door, options))
-        home = stack.enter_context(Overlay(base, settings))
+        instructions = None if options.replace_system_prompt else options.system_prompt
+        home = stack.enter_context(Overlay(base, settings, instructions))
         env |= _variables(door, options, program, home)
         self._secrets = secrets_in(env)
         command = _command(door, options, program, _policies(door, options, program, home))
@@ -291,6 +290,9 @@ def _settings(options: Options, env: Mapping[str, str], selected: str | None) ->
     settings = dict(_QUIET_SETTINGS)
     if options.max_turns is not None:
         settings = merged(settings, {"model": {"maxSessionTurns": options.max_turns}})
+    if options.effort is not None:
+        thinking = overrides(options.effort, options.model)
+        settings = merged(settings, {"modelConfigs": {"customOverrides": thinking}})
     if selected is None and _means_api_key(env):
         # With a base URL and no choice made, the CLI would take the URL for a gateway and refuse.
         settings = merged(settings, {"security": {"auth": {"selectedType": "gemini-api-key"}}})
@@ -328,6 +330,10 @@ def _variables(door: Cli, options: Options, program: CliProgram, home: Path) -> 
         variables["GEMINI_CLI_NO_RELAUNCH"] = "true"
     if options.trust_workspace or (options.trust_workspace is None and _predates_flag(program)):
         variables["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
+    if options.replace_system_prompt and options.system_prompt:
+        instructions = home / "system.md"
+        instructions.write_text(options.system_prompt, encoding="utf-8")
+        variables["GEMINI_SYSTEM_MD"] = str(instructions)
     if not door.shared_tmp:
         scratch = home / "tmp"
         scratch.mkdir(mode=0o700)

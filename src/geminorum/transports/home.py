@@ -31,12 +31,16 @@ _STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
 class Overlay:
     """A private folder to be GEMINI_CLI_HOME, in which `settings` win over the user's."""
 
-    def __init__(self, base: Path, settings: Mapping[str, Any]) -> None:
+    def __init__(
+        self, base: Path, settings: Mapping[str, Any], instructions: str | None = None
+    ) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="geminorum-home-"))
         # Runs at interpreter exit too. Links are removed, never followed.
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         try:
             _fill(self.path, base, settings)
+            if instructions is not None:
+                _append(self.path / ".gemini", instructions)
         except OSError as error:
             self.remove()
             raise ConfigError(
@@ -86,6 +90,17 @@ def _fill(home: Path, base: Path, settings: Mapping[str, Any]) -> None:
     if (base / ".agents").is_dir():
         _link(base / ".agents", home / ".agents")
     _write_settings(theirs / _SETTINGS, ours / _SETTINGS, settings)
+
+
+def _append(ours: Path, instructions: str) -> None:
+    """Behind what the user tells every agent, in the file that the CLI reads it from."""
+    settings = _read(ours / _SETTINGS) or {}
+    names = _at(settings, "context").get("fileName", "GEMINI.md")
+    file = ours / str(names[0] if isinstance(names, list) and names else names)
+    theirs = file.read_text(encoding="utf-8") if file.exists() else ""
+    # A file in place of the link, never through it: the user's own stays as it is.
+    file.unlink(missing_ok=True)
+    file.write_text(f"{theirs}\n\n{instructions}\n" if theirs else instructions, encoding="utf-8")
 
 
 def _write_settings(theirs: Path, ours: Path, settings: Mapping[str, Any]) -> None:
