@@ -35,6 +35,7 @@ def main() -> None:
     unfinished.write_text(json.dumps(call))
     unfinished.rename(plan_path.with_suffix(".call"))
     complain(plan)
+    time.sleep(plan["sleep"])
     speak(Path(plan["stdout"]).read_bytes(), plan)
     if plan["hang"]:
         time.sleep(LONGEST_LIFE)

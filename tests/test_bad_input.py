@@ -152,6 +152,34 @@ async def test_a_child_that_spoke_in_time_has_all_the_time_it_wants(stand_in):
     assert (await ask("Hi", via=via)).text == "Hello"
 
 
+async def test_a_child_that_falls_silent_meets_the_watchdog_if_there_is_one(stand_in):
+    via = stand_in(INIT, HELLO, hang=True, stall_timeout=0.5)
+    with pytest.raises(errors.Stalled, match=r"fell silent for 0\.5 s") as caught:
+        await ask("Hi", via=via)
+    assert caught.value.result.text == "Hello"
+
+
+async def test_without_a_start_deadline_the_watchdog_waits_for_the_first_word(stand_in):
+    via = stand_in(INIT, HELLO, RESULT, sleep=0.8, start_timeout=None, stall_timeout=0.3)
+    assert (await ask("Hi", via=via)).text == "Hello"
+
+
+async def test_a_child_that_goes_on_speaking_is_not_stalled(stand_in):
+    via = stand_in(INIT, *[HELLO] * 8, RESULT, delay=0.15, chunk=90, stall_timeout=0.6)
+    assert (await ask("Hi", via=via)).text == "Hello" * 8
+
+
+async def test_settings_of_a_door_reach_the_cli(real_cli_door, fake_gemini, tmp_path):
+    """One attempt instead of ten: the second answer is never asked for."""
+    fake_gemini.fail(503, "busy").say("too late")
+    door = Cli(executable=real_cli_door.executable, settings={"general": {"maxAttempts": 1}})
+    options = Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash")
+    with pytest.raises(errors.ServerError, match="busy") as caught:
+        await ask("Hi", options, via=door)
+    assert caught.value.retryable
+    assert len(fake_gemini.requests) == 1
+
+
 async def test_a_megabyte_of_complaints_neither_blocks_nor_fills_the_memory(stand_in):
     """D-22: stderr goes to a file, too; its beginning and end are kept."""
     via = stand_in(INIT, HELLO, RESULT, stderr="first words\n", stderr_bytes=3_000_000)

@@ -26,6 +26,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 └── Incomplete          the run was cut short; what arrived is in `.result`
     ├── RunTimeout      `timeout` passed
     ├── StartTimeout    the program never said a word
+    ├── Stalled         it fell silent for too long
     ├── Interrupted     cancelled by the caller
     ├── MissingResult   the program ended without its closing `result`
     └── ProtocolError   the program printed something that is not the event stream
@@ -218,6 +219,11 @@ class RunTimeout(Incomplete):
 class StartTimeout(Incomplete):
     code = "START_TIMEOUT"
     default_hint = "see .stderr; a slow machine needs Cli(start_timeout=…), None waits for ever"
+
+
+class Stalled(Incomplete):
+    code = "STALLED"
+    default_hint = "see .stderr; a model that thinks long needs Cli(stall_timeout=…), None waits on"
 
 
 class Interrupted(Incomplete):

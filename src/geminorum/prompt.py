@@ -1,14 +1,20 @@
-"""The caller's prompt to the bytes that the CLI reads."""
+"""Templates and files to a prompt, and a prompt to the bytes that the CLI reads."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 from geminorum.errors import InvalidPrompt
 
 LARGEST_PROMPT = 8 * 1024 * 1024
 """The CLI reads this many bytes and drops the rest without a word in its event stream."""
 
+_VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _REFERENCE = re.compile(r"(?<!\\)@(?=\S)")
 
 
@@ -25,6 +31,41 @@ def encoded(prompt: str, *, literal: bool) -> bytes:
             hint="put the material into a file in cwd and ask the agent to read it",
         )
     return data
+
+
+def render(template: str, variables: Mapping[str, Any], *, strict: bool = False) -> str:
+    """The template with each `{{name}}` and `{{name.of.part}}` replaced by its value.
+
+    Values are put in as they are, never rendered again: braces in a value stay braces. What is
+    not there becomes nothing, or an InvalidPrompt where `strict`.
+    """
+    return _VARIABLE.sub(lambda found: _value(found[1], variables, strict), template)
+
+
+def instructed(prompt: str, instructions: str | os.PathLike[str] | None) -> str:
+    """The prompt behind the text of an instructions file."""
+    if instructions is None:
+        return prompt
+    try:
+        text = Path(instructions).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidPrompt(
+            f"cannot read the instructions file {os.fspath(instructions)!r}: {error}",
+            hint="check the path, or leave it out",
+        ) from error
+    return f"{text.rstrip()}\n\n{prompt}"
+
+
+def _value(name: str, variables: Mapping[str, Any], strict: bool) -> str:
+    found: Any = variables
+    for part in [name] if name in variables else name.split("."):
+        found = found.get(part) if isinstance(found, Mapping) else None
+    if found is None and strict:
+        known = ", ".join(sorted(variables)) or "none"
+        raise InvalidPrompt(f"the template asks for {name!r}", hint=f"there are: {known}")
+    if found is None or isinstance(found, str):
+        return found or ""
+    return json.dumps(found, ensure_ascii=False)
 
 
 def as_text(prompt: str) -> str:

@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,11 @@ class Cli:
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
     """Seconds until the first sign of life; None waits for ever."""
+    stall_timeout: float | None = None
+    """Seconds of silence in mid-run that end it; None: a tool may take its time."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the CLI for these runs, above the user's and ours: `{"mcpServers": {…}}`,
+    `{"general": {"maxAttempts": 1}}`."""
     relaunch: bool = False
     """Let the CLI start itself a second time, as it does by hand: half a second slower."""
     heap_mb: int | None = None
@@ -166,9 +171,7 @@ class CliTurn:
             self._conversation.ended(self)
             raise
         cost.warm_up()
-        if (limit := self._door.start_timeout) is not None:
-            loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(limit, self._never_spoke, limit)
+        self._listen(0)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -186,6 +189,7 @@ class CliTurn:
         env = _environment(options)
         base = _home(options, env)
         settings = merged(_settings(options, env, selected_auth(base)), _safety(door, options))
+        settings = merged(settings, door.settings)
         instructions = None if options.replace_system_prompt else options.system_prompt
         home = stack.enter_context(Overlay(base, settings, instructions))
         env |= _variables(door, options, program, home)
@@ -237,9 +241,20 @@ class CliTurn:
             self._stop, self._limit = reason, limit
             self._stopping = asyncio.create_task(self._child.stop())
 
-    def _never_spoke(self, limit: float) -> None:
-        if not self._child.has_spoken:
-            self._begin_stop("start_timeout", limit)
+    def _listen(self, heard: int) -> None:
+        """Look again when the time for a word has passed; `heard` bytes were there so far."""
+        first, later = self._door.start_timeout, self._door.stall_timeout
+        limit = later if heard or first is None else first
+        if limit is not None:
+            loop = asyncio.get_running_loop()
+            self._deadline = loop.call_later(limit, self._judge_silence, heard, limit)
+
+    def _judge_silence(self, heard: int, limit: float) -> None:
+        written = self._child.written
+        if written > heard or (not heard and self._door.start_timeout is None):
+            self._listen(written)
+        else:
+            self._begin_stop("stall" if heard else "start_timeout", limit)
 
     def _last_events(self) -> list[Event]:
         events = last_events(

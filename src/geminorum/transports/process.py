@@ -84,8 +84,9 @@ class Child:
         return self._popen.poll()
 
     @property
-    def has_spoken(self) -> bool:
-        return self._stdout.size() > 0
+    def written(self) -> int:
+        """How many bytes it has said, read or not."""
+        return self._stdout.size()
 
     async def read(self) -> bytes:
         """The next piece of stdout, waiting for one; empty at the true end."""

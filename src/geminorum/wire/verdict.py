@@ -20,7 +20,7 @@ from geminorum.wire.dialects import told
 from geminorum.wire.frames import ResultFrame, told_cost, usage_of
 from geminorum.wire.stream_json import StreamDecoder
 
-Stop: TypeAlias = Literal["cancel", "timeout", "start_timeout", "bad_policy"]
+Stop: TypeAlias = Literal["cancel", "timeout", "start_timeout", "stall", "bad_policy"]
 
 POLICY_ERROR = "Policy file error"
 """What the CLI says on stderr before it goes on without the policy."""
@@ -198,6 +198,9 @@ def _stopped(ending: Ending) -> Verdict:
         case "start_timeout":
             text = f"not a word from the program in {ending.limit or 0:g} s"
             return _failed(errors.StartTimeout, _with_reason(text, ending.stderr))
+        case "stall":
+            text = f"the program fell silent for {ending.limit or 0:g} s"
+            return _failed(errors.Stalled, _with_reason(text, ending.stderr))
         case "bad_policy":
             hint = "mend the policy file that the message names: the CLI would run without it"
             return _failed(errors.ConfigError, last_words(ending.stderr), hint=hint)
