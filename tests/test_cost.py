@@ -4,7 +4,7 @@ from decimal import Decimal
 
 import pytest
 
-from geminorum.cost import cost_of
+from geminorum.cost import PRICES_2026_04, Price, PriceBook, billing, calculate_cost_usd, cost_of
 from geminorum.events import Tokens, Usage
 
 
@@ -54,3 +54,171 @@ def test_a_cost_explains_its_arithmetic():
     assert "1,000 in (400 cached)" in told
     assert "110 out" in told
     assert "total: $0.000467 (estimate)" in told
+
+
+API_KEY = {"GEMINI_API_KEY": "secret"}
+ACCOUNT: dict[str, str] = {}
+STATS = {"input_tokens": 1_000_000, "output_tokens": 100_000, "cached": 200_000}
+
+
+def priced(model: str) -> Decimal | None:
+    """800,000 fresh and 200,000 cached tokens read, 100,000 written, paid with an API key."""
+    return calculate_cost_usd(model, STATS, API_KEY)
+
+
+def test_the_document_prices_2_5_pro():
+    """S1-58: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 10.00 = 1 + 0.062 + 1."""
+    assert priced("gemini-2.5-pro") == Decimal("2.062")
+
+
+def test_the_document_prices_2_5_flash():
+    """S1-59: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06."""
+    assert priced("gemini-2.5-flash") == Decimal("0.1875")
+
+
+def test_the_document_prices_2_5_flash_lite():
+    """S1-60: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04."""
+    assert priced("gemini-2.5-flash-lite") == Decimal("0.125")
+
+
+def test_the_document_prices_2_0_flash():
+    """S1-61: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04."""
+    assert priced("gemini-2.0-flash") == Decimal("0.125")
+
+
+def test_the_document_prices_1_5_pro():
+    """S1-62: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 5.00 = 1 + 0.062 + 0.5."""
+    assert priced("gemini-1.5-pro") == Decimal("1.562")
+
+
+def test_the_document_prices_1_5_flash():
+    """S1-63: 0.8 · 0.075 + 0.2 · 0.019 + 0.1 · 0.30 = 0.06 + 0.0038 + 0.03."""
+    assert priced("gemini-1.5-flash") == Decimal("0.0938")
+
+
+def test_the_document_prices_1_5_flash_8b():
+    """S1-64: 0.8 · 0.0375 + 0.2 · 0.01 + 0.1 · 0.15 = 0.03 + 0.002 + 0.015."""
+    assert priced("gemini-1.5-flash-8b") == Decimal("0.047")
+
+
+@pytest.mark.parametrize("model", ["auto-gemini-3", "gemini-9-ultra", ""])
+def test_the_document_prices_what_it_does_not_know_by_its_last_row(model):
+    """S1-65: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06."""
+    assert priced(model) == Decimal("0.1875")
+
+
+def test_the_document_has_seven_models_and_a_last_row():
+    """S1-58 … S1-65: no row more, and the last one is not a model."""
+    assert len(PRICES_2026_04) == 7
+    assert PRICES_2026_04.fallback == Price(Decimal("0.15"), Decimal("0.60"), Decimal("0.0375"))
+
+
+def test_one_token_is_priced_to_the_last_digit():
+    """S1-56: model, usage and environment go in; exact dollars come out, never a float."""
+    usd = calculate_cost_usd(
+        "gemini-1.5-flash-8b", {"input_tokens": 1, "output_tokens": 0}, API_KEY
+    )
+    assert isinstance(usd, Decimal)
+    assert str(usd) == "3.75E-8"
+
+
+@pytest.mark.parametrize(
+    ("env", "payer", "usd"),
+    [
+        (ACCOUNT, "google_account", "0.00"),
+        ({"GEMINI_API_KEY": ""}, "google_account", "0.00"),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "false"}, "google_account", "0.00"),
+        ({"GOOGLE_CLOUD_PROJECT": "mine"}, "vertex", "0.00"),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "true"}, "vertex", "0.00"),
+        (API_KEY, "api_key", "2.062"),
+        ({**API_KEY, "GOOGLE_CLOUD_PROJECT": "mine"}, "api_key", "2.062"),
+    ],
+)
+def test_who_is_billed_decides_what_it_costs(env, payer, usd):
+    """S1-57, B-17: only an API key pays per token, and it comes before a Vertex project."""
+    assert billing(env) == payer
+    assert str(calculate_cost_usd("gemini-2.5-pro", STATS, env)) == usd
+
+
+@pytest.mark.parametrize("prices", [None, PriceBook({})])
+def test_what_is_not_billed_needs_no_price(prices):
+    """S1-57: a Google account pays nothing, whatever the model."""
+    assert calculate_cost_usd("my-model", STATS, ACCOUNT, prices) == 0
+
+
+@pytest.mark.parametrize("kind", [Tokens, Usage])
+def test_our_own_usage_is_priced_like_the_cli_s(kind):
+    """S1-56: both say the same, so both cost the same."""
+    ours = kind(input=1_000_000, output=100_000, cached=200_000, total=1_100_000)
+    assert calculate_cost_usd("gemini-2.5-pro", ours, API_KEY) == priced("gemini-2.5-pro")
+
+
+def test_thoughts_are_billed_as_output_and_tools_as_input():
+    """B-16: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60, the output being thoughts alone."""
+    ours = Tokens(input=900_000, tool=100_000, cached=200_000, thoughts=100_000, total=1_100_000)
+    assert calculate_cost_usd("gemini-2.5-flash", ours, API_KEY) == Decimal("0.1875")
+
+
+def test_what_the_cli_s_total_has_beyond_its_parts_is_billed_as_thoughts():
+    """B-15, B-16: 100,000 tokens more at 0.60 a million are 0.06 on top of 0.1875."""
+    stats = {**STATS, "total_tokens": 1_200_000}
+    assert calculate_cost_usd("gemini-2.5-flash", stats, API_KEY) == Decimal("0.2475")
+
+
+@pytest.mark.parametrize(
+    "stats",
+    [
+        {},
+        {"inputTokens": 5, "outputTokens": 5},
+        {"input_tokens": 5},
+        {"input_tokens": 5, "output_tokens": 5, "cached": 6},
+        {"input_tokens": 5, "output_tokens": 5, "cached": -1},
+        {"input_tokens": 5, "output_tokens": -1},
+    ],
+)
+@pytest.mark.parametrize("prices", [None, PRICES_2026_04])
+def test_counts_that_are_missing_or_cannot_be_cost_none(stats, prices):
+    """B-16: what cannot be known must not look free."""
+    assert calculate_cost_usd("gemini-2.5-flash", stats, API_KEY, prices) is None
+
+
+@pytest.mark.parametrize("prices", [None, PriceBook({"mine": PRICES_2026_04["gemini-2.5-pro"]})])
+def test_without_a_last_row_an_unknown_model_costs_none(prices):
+    """B-16: None is not zero."""
+    assert calculate_cost_usd("my-model", STATS, API_KEY, prices) is None
+
+
+def test_without_a_book_the_list_of_today_counts():
+    """B-16: 0.8 · 0.30 + 0.2 · 0.03 + 0.1 · 2.50, where the document says 0.1875."""
+    assert calculate_cost_usd("gemini-2.5-flash", STATS, API_KEY, None) == Decimal("0.496")
+
+
+def test_a_book_can_be_extended_by_a_row_of_your_own():
+    """B-16: the table can be overridden."""
+    free = Price(Decimal(0), Decimal(0), Decimal(0))
+    book = PriceBook({**PRICES_2026_04, "mine": free})
+    assert calculate_cost_usd("mine", STATS, API_KEY, book) == 0
+    assert calculate_cost_usd("gemini-2.5-pro", STATS, API_KEY, book) == Decimal("2.062")
+
+
+def test_a_run_can_be_priced_by_a_book_model_by_model():
+    """B-16: each share at its own row: 0.1 · 1.25, and 1 · 0.15 for the model not listed."""
+    shares = {
+        "gemini-2.5-pro": Tokens(input=100_000, total=100_000),
+        "gemini-3-flash": Tokens(input=1_000_000, total=1_000_000),
+    }
+    cost = cost_of(Usage(by_model=shares), PRICES_2026_04)
+    assert cost.usd == Decimal("0.125") + Decimal("0.15")
+    assert cost_of(Usage(by_model=shares), PriceBook(PRICES_2026_04)) is None
+
+
+def test_a_book_s_cost_shows_tokens_times_price():
+    """B-16: 600 · 0.15 + 400 · 0.0375 + 110 · 0.60 dollars per million."""
+    share = Tokens(input=1000, cached=400, output=10, thoughts=100, total=1110)
+    told = cost_of(usage(gemini_2_5_flash=share), PRICES_2026_04).explain()
+    assert told.splitlines() == [
+        "gemini-2.5-flash: 600 in * $0.15/M ($0.00009)"
+        " + 400 cached * $0.0375/M ($0.000015)"
+        " + 110 out * $0.60/M ($0.000066) = $0.000171",
+        "total: $0.000171 (estimate)",
+    ]

@@ -157,6 +157,7 @@ class CliTurn:
         self._limit: float | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._deadline: asyncio.TimerHandle | None = None
+        self._heard, self._heard_at = 0, 0.0
         self._unpaused = 0
         self._policy_checked = False
         self.status: Status | None = None
@@ -171,7 +172,8 @@ class CliTurn:
             self._conversation.ended(self)
             raise
         cost.warm_up()
-        self._listen(0)
+        self._heard_at = time.monotonic()
+        self._listen()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -241,20 +243,22 @@ class CliTurn:
             self._stop, self._limit = reason, limit
             self._stopping = asyncio.create_task(self._child.stop())
 
-    def _listen(self, heard: int) -> None:
-        """Look again when the time for a word has passed; `heard` bytes were there so far."""
-        first, later = self._door.start_timeout, self._door.stall_timeout
-        limit = later if heard or first is None else first
-        if limit is not None:
+    def _listen(self) -> None:
+        """Look now and then whether it speaks; how slowly it is read does not matter."""
+        limits = [self._door.start_timeout, self._door.stall_timeout]
+        if known := [limit for limit in limits if limit is not None]:
             loop = asyncio.get_running_loop()
-            self._deadline = loop.call_later(limit, self._judge_silence, heard, limit)
+            self._deadline = loop.call_later(min(known) / 2, self._judge_silence)
 
-    def _judge_silence(self, heard: int, limit: float) -> None:
-        written = self._child.written
-        if written > heard or (not heard and self._door.start_timeout is None):
-            self._listen(written)
+    def _judge_silence(self) -> None:
+        now, written = time.monotonic(), self._child.written
+        if written > self._heard:
+            self._heard, self._heard_at = written, now
+        limit = self._door.stall_timeout if self._heard else self._door.start_timeout
+        if limit is not None and now - self._heard_at >= limit:
+            self._begin_stop("stall" if self._heard else "start_timeout", limit)
         else:
-            self._begin_stop("stall" if heard else "start_timeout", limit)
+            self._listen()
 
     def _last_events(self) -> list[Event]:
         events = last_events(
