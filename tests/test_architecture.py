@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "errors": {"views"},  # a type in an annotation only
     "redaction": set(),
     "permissions": {"errors"},
+    "skills": {"errors"},
     "options": {"errors", "permissions"},
     "prompt": {"errors"},
     "detect": {"errors", "install"},
