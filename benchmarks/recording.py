@@ -27,8 +27,8 @@ def answers(events: int) -> Iterator[bytes]:
 
 
 def tool_work(events: int) -> Iterator[bytes]:
-    """An agent that works and says nothing: what it leaves behind is not the text of its answer."""
-    return _lines(events, deltas=0, words=(1, 1))
+    """An agent that mostly works: one word between two tools, so all its text is short."""
+    return _lines(events, deltas=1, words=(1, 1))
 
 
 def _lines(events: int, *, deltas: int, words: tuple[int, int]) -> Iterator[bytes]:
