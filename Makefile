@@ -14,16 +14,22 @@ VENV := .venv/.made
 PACKAGE := .venv/.installed-$(EXTRAS)
 GEMINI := $(CLI)/node_modules/.installed
 
-.PHONY: help demo test lint types bench clean
+# Older ones, each in a folder of its own, for what is promised on them as well.
+OLDER := $(foreach version,0.29.0 0.40.1 0.51.0,$(CLI)-$(version)/node_modules/.installed)
+
+.PHONY: help demo test test-versions lint types bench clean
 
 help:  ## this list
-	@awk -F ':.*## *' '/^[a-z]+:.*##/ { printf "make %-7s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(PACKAGE) $(GEMINI)  ## a real prompt through the real CLI, against a simulated model: no account needed
 	@$(BIN)/python examples/demo.py
 
 test: lint types $(GEMINI)  ## lint, types and the whole test suite
 	$(BIN)/python -m pytest -n 2
+
+test-versions: $(PACKAGE) $(GEMINI) $(OLDER)  ## the control suite on older CLIs too; writes docs/versions.md
+	$(BIN)/python -m pytest -n 2 tests/versions/control.py
 
 lint: $(PACKAGE)  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -36,7 +42,7 @@ bench: $(PACKAGE) $(GEMINI)  ## the measurements
 	$(BIN)/python -m benchmarks
 
 clean:  ## forget everything that was fetched or built
-	rm -rf .venv $(CLI) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -55,6 +61,10 @@ $(PACKAGE): $(VENV) pyproject.toml
 
 $(GEMINI): src/geminorum/install.py | $(PACKAGE)
 	@$(BIN)/python -m geminorum.install --into $(CLI)
+	@touch $@
+
+$(CLI)-%/node_modules/.installed: src/geminorum/install.py | $(PACKAGE)
+	@$(BIN)/python -m geminorum.install --into $(CLI)-$* --version $*
 	@touch $@
 
 comma := ,

@@ -202,10 +202,7 @@ async def test_secrets_are_blacked_out_of_what_a_program_complains(stand_in):
         assert secret not in shown
 
 
-@pytest.mark.parametrize(
-    "chosen",
-    [{"max_budget_usd": 1.0}, {"output_schema": {"type": "object"}}],
-)
+@pytest.mark.parametrize("chosen", [{"output_schema": {"type": "object"}}])
 async def test_what_a_door_cannot_honour_is_refused_before_it_starts(stand_in, chosen):
     with pytest.raises(errors.Unsupported, match=next(iter(chosen))):
         await ask("Hi", Options(**chosen), via=stand_in(INIT, RESULT))
@@ -326,7 +323,9 @@ async def test_the_stream_tells_and_ask_raises(stand_in):
 
 
 def every_error() -> list[type[errors.GeminorumError]]:
-    return errors._family(errors.GeminorumError)
+    # Contracts have errors of their own, which are known once they are imported.
+    family = errors._family(errors.GeminorumError)
+    return [kind for kind in family if kind.__module__ == errors.__name__]
 
 
 @pytest.mark.parametrize("kind", every_error())

@@ -516,7 +516,7 @@ class TestSetupErrors:
         ("options", "code", "names"),
         [
             (AgentOptions(allowed_tools=["no tool"]), "INVALID_OPTIONS", "no tool"),
-            (AgentOptions(max_budget_usd=1.5), "UNSUPPORTED", "max_budget_usd"),
+            (AgentOptions(max_budget_usd=-1.5), "INVALID_OPTIONS", "max_budget_usd"),
             (AgentOptions(max_turns=0), "INVALID_OPTIONS", "max_turns"),
             (AgentOptions(cwd="/no/such/folder"), "INVALID_OPTIONS", "/no/such/folder"),
         ],

@@ -4,8 +4,17 @@ from decimal import Decimal
 
 import pytest
 
-from geminorum.cost import PRICES_2026_04, Price, PriceBook, billing, calculate_cost_usd, cost_of
-from geminorum.events import Tokens, Usage
+from geminorum.cost import (
+    PRICES_2026_04,
+    Price,
+    PriceBook,
+    billing,
+    calculate_cost_usd,
+    cost_of,
+    request_usd,
+    unknown_because,
+)
+from geminorum.events import ModelRequest, Tokens, Usage, total_of
 
 
 def usage(**by_model: Tokens) -> Usage:
@@ -48,12 +57,66 @@ def test_a_model_that_did_nothing_does_not_spoil_the_sum():
     assert cost_of(Usage(by_model=shares)).usd == Decimal("0.000003")
 
 
-def test_a_cost_explains_its_arithmetic():
+def test_a_cost_explains_its_arithmetic_line_by_line():
     share = Tokens(input=1000, cached=400, output=10, thoughts=100, total=1110)
-    told = cost_of(usage(gemini_2_5_flash=share)).explain()
-    assert "1,000 in (400 cached)" in told
-    assert "110 out" in told
-    assert "total: $0.000467 (estimate)" in told
+    assert cost_of(usage(gemini_2_5_flash=share)).explain().splitlines() == [
+        "gemini-2.5-flash",
+        "          600 input    * $0.3/M = $0.00018",
+        "          400 cached   * $0.03/M = $0.000012",
+        "           10 output   * $2.5/M = $0.000025",
+        "          100 thoughts * $2.5/M = $0.00025",
+        "total: $0.000467 (estimate)",
+    ]
+
+
+def test_a_long_request_is_dearer_and_the_short_ones_beside_it_are_not():
+    """B-16: above 200,000 tokens read, 2.5-pro asks 2.50 instead of 1.25 for each of them."""
+    requests = tuple(
+        ModelRequest(input=read, output=1000, total=read + 1000, model="gemini-2.5-pro")
+        for read in (150_000, 150_000, 200_001)
+    )
+    whole = total_of(requests)
+    each = Usage(by_model={"gemini-2.5-pro": whole}, requests=requests)
+    # 300,000 · 1.25 + 2,000 · 10 + 200,001 · 2.50 + 1,000 · 15 dollars per million
+    assert cost_of(each).usd == Decimal("0.375") + Decimal("0.02") + Decimal("0.5150025")
+    # As one lump it would all stand on the dearer step.
+    assert cost_of(Usage(by_model={"gemini-2.5-pro": whole})).usd > cost_of(each).usd
+
+
+def test_what_the_requests_leave_over_is_paid_too():
+    """The CLI's own small questions stand in the sums only."""
+    share = Tokens(input=300, total=300)
+    one = ModelRequest(input=100, total=100, model="gemini-2.5-flash")
+    bill = cost_of(Usage(by_model={"gemini-2.5-flash": share}, requests=(one,)))
+    assert bill.usd == Decimal("0.00009")
+
+
+def test_the_list_s_own_arithmetic_agrees_with_ours():
+    import genai_prices
+
+    for model in ("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"):
+        for read in (1, 199_999, 200_000, 200_001, 900_000):
+            request = ModelRequest(
+                input=read, cached=read // 3, output=7, thoughts=9, total=read + 16, model=model
+            )
+            theirs = genai_prices.calc_price(
+                genai_prices.Usage(
+                    input_tokens=read, cache_read_tokens=read // 3, output_tokens=16
+                ),
+                model,
+                provider_id="google",
+            )
+            assert request_usd(request) == theirs.total_price
+
+
+def test_why_there_is_no_cost_is_said():
+    """B-16: unknown is not free."""
+    assert unknown_because(None) == "the run reported no usage"
+    stranger = Usage(by_model={"my-model": Tokens(input=5, total=5)})
+    assert unknown_because(stranger) == "there is no price for 'my-model'"
+    odd = Usage(by_model={"gemini-2.5-flash": Tokens(input=5, cached=6, total=5)})
+    assert unknown_because(odd) == "the token counts of 'gemini-2.5-flash' cannot be"
+    assert unknown_because(usage(gemini_2_5_flash=Tokens(input=5, total=5))) is None
 
 
 API_KEY = {"GEMINI_API_KEY": "secret"}
@@ -217,8 +280,10 @@ def test_a_book_s_cost_shows_tokens_times_price():
     share = Tokens(input=1000, cached=400, output=10, thoughts=100, total=1110)
     told = cost_of(usage(gemini_2_5_flash=share), PRICES_2026_04).explain()
     assert told.splitlines() == [
-        "gemini-2.5-flash: 600 in * $0.15/M ($0.00009)"
-        " + 400 cached * $0.0375/M ($0.000015)"
-        " + 110 out * $0.60/M ($0.000066) = $0.000171",
+        "gemini-2.5-flash",
+        "          600 input    * $0.15/M = $0.00009",
+        "          400 cached   * $0.0375/M = $0.000015",
+        "           10 output   * $0.60/M = $0.000006",
+        "          100 thoughts * $0.60/M = $0.00006",
         "total: $0.000171 (estimate)",
     ]

@@ -12,10 +12,12 @@ import geminorum
 from geminorum import events as vocabulary
 from geminorum.events import (
     Cost,
+    CostLine,
     Done,
     Error,
     Init,
     ModelCost,
+    ModelRequest,
     PermissionRequest,
     Text,
     TextDelta,
@@ -49,12 +51,23 @@ frame = st.just(msgspec.UNSET) | mapping.map(lambda data: msgspec.Raw(msgspec.js
 envelope = {"agent": text, "timestamp": count, "session_id": maybe, "frame": frame}
 tokens = st.builds(Tokens, *[count] * 6)
 shares = st.dictionaries(text, tokens, max_size=2)
-usage = st.builds(Usage, *[count] * 6, by_model=shares, tool_calls=count, exact=st.booleans())
+requests = st.lists(st.builds(ModelRequest, *[count] * 6, text, count), max_size=2).map(tuple)
+usage = st.builds(
+    Usage,
+    *[count] * 6,
+    by_model=shares,
+    tool_calls=count,
+    exact=st.booleans(),
+    requests=requests,
+)
+kinds = st.sampled_from(["input", "cached", "output", "thoughts"])
+lines = st.lists(st.builds(CostLine, kinds, count, money), max_size=2).map(tuple)
 cost = st.builds(
     Cost,
     usd=money,
-    by_model=st.dictionaries(text, st.builds(ModelCost, money, tokens, text), max_size=2),
+    by_model=st.dictionaries(text, st.builds(ModelCost, money, tokens, lines), max_size=2),
     exact=st.booleans(),
+    billing=st.sampled_from([None, "api_key", "vertex", "google_account"]),
 )
 event = st.one_of(
     st.builds(Init, model=maybe, cwd=maybe, tools=st.none() | st.lists(text), **envelope),
@@ -132,8 +145,21 @@ def test_the_raw_frame_is_reachable():
 
 
 def test_a_bill_explains_itself():
-    bill = Cost(Decimal("0.3"), {"flash": ModelCost(Decimal("0.3"), Tokens(input=1), "1 in $0.3")})
-    assert bill.explain() == "flash: 1 in $0.3 = $0.3\ntotal: $0.3 (estimate)"
+    line = CostLine("input", 1_000_000, Decimal("0.30"))
+    share = ModelCost(line.usd, Tokens(input=1_000_000), (line,))
+    assert Cost(line.usd, {"flash": share}).explain().splitlines() == [
+        "flash",
+        "    1,000,000 input    * $0.30/M = $0.30",
+        "total: $0.30 (estimate)",
+    ]
+
+
+def test_a_bill_that_nobody_is_sent_says_so():
+    """S1-57: a Google account is not charged for tokens."""
+    free = Cost(Decimal("0.3"), billing="google_account")
+    assert (free.usd, free.billed_usd) == (Decimal("0.3"), Decimal("0.00"))
+    assert "not billed" in free.explain()
+    assert Cost(Decimal("0.3"), billing="api_key").billed_usd == Decimal("0.3")
 
 
 def test_a_newer_event_type_is_refused_clearly():

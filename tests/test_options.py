@@ -69,8 +69,8 @@ def test_options_that_a_version_lacks_are_named():
         ({"env": {"A": 1}}, "env="),
         ({"resume": 5}, "resume=5"),
         ({"include_directories": "src"}, "include_directories='src': Expected `array`"),
-        ({"resume": "../../etc"}, "letters, digits, - and _ only"),
-        ({"session_id": "a b"}, "letters, digits, - and _ only"),
+        ({"resume": "../../etc"}, "letters, digits, _ and"),
+        ({"session_id": "a b"}, "letters, digits, _ and"),
         ({"resume": "a", "session_id": "b"}, "exclude each other"),
     ],
 )
@@ -156,3 +156,42 @@ def test_options_are_values():
 )
 def test_commands_and_file_references_in_a_prompt_are_disarmed(prompt, sent):
     assert as_text(prompt) == sent
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({"yolo": True}, "yolo"),
+        ({"yolo": False}, None),
+        ({"yolo": True, "approval": "yolo"}, "yolo"),
+        ({"approval": "acceptEdits"}, "auto_edit"),
+        ({"approval": "bypassPermissions"}, "yolo"),
+        ({}, None),
+    ],
+)
+def test_other_words_for_the_approval_are_understood(given, mode):
+    """B-2, B-13: and without a word nothing is approved."""
+    assert Options(**given).approval == mode
+    assert Options.from_dict(given).approval == mode
+    assert not Options(**given).yolo
+
+
+@pytest.mark.parametrize("key", ["permissionMode", "approvalMode", "permission_mode", "approval"])
+def test_other_names_of_the_approval_are_understood(key):
+    assert Options.from_dict({key: "acceptEdits"}) == Options(approval="auto_edit")
+
+
+def test_a_copy_of_yolo_can_be_careful_again():
+    assert Options(yolo=True).changed(approval="default").approval == "default"
+
+
+def test_yolo_with_another_approval_is_a_contradiction():
+    with pytest.raises(InvalidOptions, match="exclude each other"):
+        Options(yolo=True, approval="plan")
+
+
+@pytest.mark.parametrize("bad", ["-x", "--help", "a;b", "a b", "$(id)", "", "../x", "ä"])
+@pytest.mark.parametrize("name", ["resume", "session_id"])
+def test_a_session_id_is_letters_and_digits(name, bad):
+    with pytest.raises(InvalidOptions, match=name):
+        Options(**{name: bad})

@@ -5,13 +5,16 @@ import gc
 import json
 import os
 import stat
+import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 from geminorum.errors import ConfigError, SetupError
 from geminorum.redaction import redacted, secrets_in
+from geminorum.transports import home as overlays
 from geminorum.transports import news as news_module
 from geminorum.transports.home import Overlay, merged, selected_auth
 from geminorum.transports.news import News
@@ -170,10 +173,44 @@ def test_an_overlay_lays_settings_over_the_users_own(home):
     assert (home / ".gemini/settings.json").read_bytes() == before
 
 
-def test_broken_settings_are_left_for_the_cli_to_complain_about(home):
-    (home / ".gemini/settings.json").write_text("{ broken")
-    with Overlay(home, {"a": 1}) as over:
-        assert (over / ".gemini/settings.json").read_text() == "{ broken"
+@pytest.mark.parametrize("text", ["{ broken", "[]", '{"a": 1} // {\n, 2'])
+def test_broken_settings_are_refused_before_anything_starts(home, text):
+    (home / ".gemini/settings.json").write_text(text)
+    with pytest.raises(ConfigError, match=r"settings\.json'.* cannot be used") as caught:
+        Overlay(home, {})
+    assert "Options(home=" in caught.value.hint
+    assert (home / ".gemini/settings.json").read_text() == text
+
+
+def test_a_broken_place_is_told_as_it_stands_in_the_file(home):
+    """Comments are allowed, and do not move the place that the error names."""
+    (home / ".gemini/settings.json").write_text('{\n// a comment\n"a": /* why */ 1,\n oops}')
+    with pytest.raises(ConfigError, match="line 4 column 2"):
+        Overlay(home, {})
+
+
+def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkeypatch):
+    """At the next start, and nobody else's."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    gone = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    stale, living, other = (
+        tmp_path / name
+        for name in (f"geminorum-home-{gone}-a", f"geminorum-home-{os.getpid()}-b", "else-1-c")
+    )
+    for folder in (stale, living, other):
+        (folder / ".gemini").mkdir(parents=True)
+    (stale / ".gemini" / "link").symlink_to(home)
+    overlays._sweep.cache_clear()
+    with Overlay(home, {}):
+        assert not stale.exists()
+        assert living.exists()
+        assert other.exists()
+    assert home.exists()
 
 
 def test_an_overlay_is_removed_when_its_block_fails(home):

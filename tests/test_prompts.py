@@ -1,11 +1,14 @@
 """Templates and instruction files become prompts; untrusted values stay values."""
 
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geminorum import Options, ask
 from geminorum.errors import InvalidPrompt
-from geminorum.prompt import instructed, render
+from geminorum.prompt import PromptFile, delivered, instructed, render
 
 CONTEXT = {
     "agentId": "a-1",
@@ -66,3 +69,28 @@ def test_an_unreadable_instructions_file_is_named(tmp_path, make):
     make(file)
     with pytest.raises(InvalidPrompt, match=r"AGENT\.md"):
         instructed("Say hello", file)
+
+
+@pytest.mark.parametrize("name", ["task.md", "-x.md", "my task.md"])
+@pytest.mark.parametrize("before", ["", "Be brief."])
+async def test_a_prompt_file_is_an_order_in_the_arguments(
+    fake_gemini, tmp_path, real_cli_door, name, before
+):
+    """S4-15, B-1: what goes before it comes by stdin, and the CLI joins the two."""
+    (tmp_path / name).write_text("Say hello.")
+    fake_gemini.say("Hello")
+    options = Options(cwd=tmp_path, env=fake_gemini.env, model="gemini-2.5-flash")
+    result = await ask(PromptFile(name, before), options, via=real_cli_door)
+    assert result.text == "Hello"
+    said = fake_gemini.requests[-1].prompt
+    assert said.strip() == f"{before}\n\nProcess the prompt in {name}".strip()
+
+
+def test_a_prompt_file_is_a_prompt_like_any_other():
+    """So that every door takes it."""
+    assert PromptFile(Path("task.md")) == "Process the prompt in task.md"
+    assert PromptFile("task.md", "Be brief.") == "Be brief.\n\nProcess the prompt in task.md"
+    assert delivered("task", literal=True) == (b"task", ())
+    assert delivered(PromptFile("a@b"), literal=True)[1] == (
+        r"--prompt=Process the prompt in a\@b",
+    )

@@ -68,14 +68,14 @@ async def test_tools_run_and_their_files_are_told(fake_gemini, options, real_cli
 
 
 async def test_usage_and_cost_come_with_the_result(fake_gemini, options, real_cli_door):
-    """S0-16, S1-33, S1-37: thoughts are what the total has beyond input and output."""
+    """S0-16, S1-33, S1-37: told by the session file to the token."""
     from geminorum.testing import Tokens
 
     fake_gemini.say("Hi", tokens=Tokens(prompt=1000, cached=400, output=10, thoughts=100))
     result = await ask("Hi", options, via=real_cli_door)
     usage = result.usage
     assert (usage.input, usage.cached, usage.output, usage.thoughts) == (1000, 400, 10, 100)
-    assert (usage.total, list(usage.by_model), usage.exact) == (1110, [MODEL], False)
+    assert (usage.total, list(usage.by_model), usage.exact) == (1110, [MODEL], True)
     # 600 · 0.30 + 400 · 0.03 + 110 · 2.50 dollars per million
     assert float(result.cost.usd) == pytest.approx(0.000467)
 

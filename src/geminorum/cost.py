@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Literal, TypeAlias
+from typing import Any
 
 import msgspec
 
-from geminorum.events import Cost, ModelCost, Tokens, Usage
-
-Billing: TypeAlias = Literal["api_key", "vertex", "google_account"]
+from geminorum.events import Billing as Billing
+from geminorum.events import Cost, CostLine, ModelCost, ModelRequest, Tokens, Usage
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -66,21 +67,41 @@ PRICES_2026_04 = PriceBook(
 )
 
 
-def cost_of(usage: Usage | None, prices: PriceBook | None = None) -> Cost | None:
-    """What the tokens cost, or None when that cannot be known.
+def cost_of(
+    usage: Usage | None, prices: PriceBook | None = None, billing: Billing | None = None
+) -> Cost | None:
+    """What the tokens cost, or None when that cannot be known; `unknown_because` says why.
 
-    Without a price book, today's list prices count. None is not zero: an unknown model, or a run
-    that reported no usage, must not look free.
+    Without a price book, the list prices of the day count. None is not zero: an unknown model, or
+    a run that reported no usage, must not look free.
     """
+    if usage is None or unknown_because(usage, prices):
+        return None
+    shares = {
+        name: _share(tokens, _parts(usage, name), prices)
+        for name, tokens in usage.by_model.items()
+        if tokens.total
+    }
+    total = sum((share.usd for share in shares.values()), Decimal(0))
+    return Cost(total, shares, usage.exact, billing)
+
+
+def unknown_because(usage: Usage | None, prices: PriceBook | None = None) -> str | None:
+    """Why there is no cost; None where there is one."""
     if usage is None or not usage.by_model:
-        return None
-    used = {name: tokens for name, tokens in usage.by_model.items() if tokens.total}
-    shares = {name: _share(name, tokens, prices) for name, tokens in used.items()}
-    known = {name: share for name, share in shares.items() if share is not None}
-    if len(known) < len(shares):
-        return None
-    total = sum((share.usd for share in known.values()), Decimal(0))
-    return Cost(total, known, exact=usage.exact)
+        return "the run reported no usage"
+    for name, tokens in usage.by_model.items():
+        if tokens.total and not _possible(tokens):
+            return f"the token counts of {name!r} cannot be"
+        if tokens.total and _price(_as_request(name, tokens), prices) is None:
+            return f"there is no price for {name!r}"
+    return None
+
+
+def request_usd(request: ModelRequest, prices: PriceBook | None = None) -> Decimal | None:
+    """What one request cost; None where its price is not known."""
+    lines = _lines(request, prices)
+    return None if lines is None else sum((line.usd for line in lines), Decimal(0))
 
 
 def calculate_cost_usd(
@@ -97,8 +118,7 @@ def calculate_cost_usd(
     if billing(env) != "api_key":
         return Decimal("0.00")
     tokens = usage if isinstance(usage, Tokens) else _tokens(usage)
-    share = None if tokens is None else _share(model, tokens, prices)
-    return None if share is None else share.usd
+    return None if tokens is None else request_usd(_as_request(model, tokens), prices)
 
 
 def billing(env: Mapping[str, str]) -> Billing:
@@ -131,47 +151,81 @@ def _tokens(stats: Mapping[str, int]) -> Tokens | None:
     return Tokens(read, written, stats.get("cached", 0), thoughts, total=total)
 
 
-def _share(model: str, tokens: Tokens, prices: PriceBook | None) -> ModelCost | None:
-    # Thoughts are billed as output, built-in tools' tokens as input, cached ones at their own rate.
-    read, written = tokens.input + tokens.tool, tokens.output + tokens.thoughts
-    if min(tokens.cached, written, tokens.total) < 0 or tokens.cached > read:
-        return None  # Counts that cannot be.
-    if prices is None:
-        bill = _list_bill(model, read, tokens.cached, written)
-    else:
-        bill = _book_bill(prices.price_of(model), read, tokens.cached, written)
-    return None if bill is None else ModelCost(bill[0], tokens, bill[1])
+def _parts(usage: Usage, model: str) -> list[ModelRequest]:
+    """The model's requests, and what it used beyond those that are told one by one."""
+    told = [request for request in usage.requests if request.model == model]
+    whole = usage.by_model[model]
+    rest = {
+        name: getattr(whole, name) - sum(getattr(request, name) for request in told)
+        for name in Tokens.__struct_fields__
+    }
+    return [*told, ModelRequest(**rest, model=model)] if any(rest.values()) else told
 
 
-def _list_bill(model: str, read: int, cached: int, written: int) -> tuple[Decimal, str] | None:
+def _share(tokens: Tokens, requests: list[ModelRequest], prices: PriceBook | None) -> ModelCost:
+    """Each request at its own price: the dearer step counts for the whole of a long one."""
+    counts: Counter[tuple[Any, Decimal]] = Counter()
+    for request in requests:
+        for line in _lines(request, prices) or ():
+            counts[line.kind, line.per_million] += line.tokens
+    lines = tuple(CostLine(kind, count, price) for (kind, price), count in counts.items())
+    return ModelCost(sum((line.usd for line in lines), Decimal(0)), tokens, lines)
+
+
+def _lines(request: ModelRequest, prices: PriceBook | None) -> list[CostLine] | None:
+    price = _price(request, prices)
+    if price is None or not _possible(request):
+        return None
+    # Built-in tools' tokens are billed as input, thoughts as output, cached ones at their own rate.
+    fresh = request.input + request.tool - request.cached
+    lines = [
+        CostLine("input", fresh, price.input),
+        CostLine("cached", request.cached, price.cached),
+        CostLine("output", request.output, price.output),
+        CostLine("thoughts", request.thoughts, price.output),
+    ]
+    return [line for line in lines if line.tokens]
+
+
+def _possible(tokens: Tokens) -> bool:
+    written = tokens.output + tokens.thoughts
+    return min(tokens.cached, written, tokens.total) >= 0 and (
+        tokens.cached <= tokens.input + tokens.tool
+    )
+
+
+def _as_request(model: str, tokens: Tokens) -> ModelRequest:
+    counts = {name: getattr(tokens, name) for name in Tokens.__struct_fields__}
+    return ModelRequest(**counts, model=model)
+
+
+def _price(request: ModelRequest, prices: PriceBook | None) -> Price | None:
+    return prices.price_of(request.model) if prices is not None else _listed(request)
+
+
+def _listed(request: ModelRequest) -> Price | None:
+    """The list's price on the day of the request, at the step that its length reaches."""
     import genai_prices
 
-    usage = genai_prices.Usage(input_tokens=read, cache_read_tokens=cached, output_tokens=written)
+    read = request.input + request.tool
+    when = datetime.fromtimestamp(request.timestamp / 1000, UTC) if request.timestamp else None
     try:
-        price = genai_prices.calc_price(usage, model, provider_id="google")
+        row = genai_prices.calc_price(
+            genai_prices.Usage(input_tokens=max(0, read)),
+            request.model,
+            provider_id="google",
+            genai_request_timestamp=when,
+        ).model_price
     except (LookupError, ValueError):
-        return None  # No such model in the list, or counts it refuses.
-    # The list has steps (dearer above 200,000 tokens), so there may be no single price to show.
-    note = (
-        f"{read:,} in ({cached:,} cached) ${price.input_price:f}"
-        f" + {written:,} out ${price.output_price:f}"
-    )
-    return price.total_price, note
-
-
-def _book_bill(
-    price: Price | None, read: int, cached: int, written: int
-) -> tuple[Decimal, str] | None:
-    if price is None:
+        return None  # No such model in the list.
+    paid, written = _step(row.input_mtok, read), _step(row.output_mtok, read)
+    if paid is None or written is None:
         return None
-    products = [
-        _product("in", read - cached, price.input),
-        _product("cached", cached, price.cached),
-        _product("out", written, price.output),
-    ]
-    return sum((usd for usd, _ in products), Decimal(0)), " + ".join(note for _, note in products)
+    cached = _step(row.cache_read_mtok, read)
+    return Price(paid, written, paid if cached is None else cached)
 
 
-def _product(name: str, tokens: int, per_million: Decimal) -> tuple[Decimal, str]:
-    usd = tokens * per_million / 1_000_000
-    return usd, f"{tokens:,} {name} * ${per_million}/M (${usd:f})"
+def _step(price: Any, read: int) -> Decimal | None:
+    reached = [step.price for step in getattr(price, "tiers", ()) if read > step.start]
+    found: Decimal | None = reached[-1] if reached else getattr(price, "base", price)
+    return found

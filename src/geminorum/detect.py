@@ -61,8 +61,12 @@ def find_cli(
     Starts no process except `node --version`, once for each Node it meets.
     """
     env = os.environ if env is None else env
-    path = _first_found(env) if executable is None else _named(os.fspath(executable), env)
-    return _program(path, env)
+    return _program(cli_path(executable, env), env)
+
+
+def cli_path(executable: str | os.PathLike[str] | None, env: Mapping[str, str]) -> Path:
+    """Where the CLI lies, whatever its version, and whether or not a Node is there to run it."""
+    return _first_found(env) if executable is None else _named(os.fspath(executable), env)
 
 
 def find_node(env: Mapping[str, str] | None = None) -> Node | None:

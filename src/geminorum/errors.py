@@ -10,6 +10,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   └── SandboxError    the sandbox that was asked for is not there
 ├── InvalidOptions      also a ValueError; raised before anything starts
 │   └── InvalidPrompt   empty, or larger than the CLI reads
+├── SessionUnreadable   a file that should hold a saved session does not
 ├── Unsupported         this door cannot honour that setting; raised before anything starts
 ├── RunFailed           the agent itself reported failure
 │   ├── ApiError        the Gemini API refused; .status says how
@@ -20,6 +21,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   ├── InvalidAnswer   the model's answer was empty, blocked or broken
 │   ├── ContextOverflow the prompt is larger than the model's window
 │   ├── SessionLost     the session to resume is not there
+│   ├── SessionBusy     another run is at work in it
 │   ├── TurnLimit       `max_turns` was reached
 │   ├── BudgetExceeded  `max_budget_usd` was reached
 │   └── ToolFailed      a tool error that ended the run (disk full)
@@ -137,6 +139,11 @@ class InvalidPrompt(InvalidOptions):
     default_hint = "pass a prompt with some text in it"
 
 
+class SessionUnreadable(GeminorumError):
+    code = "SESSION_UNREADABLE"
+    default_hint = "name a file under ~/.gemini/tmp/<project>/chats"
+
+
 class Unsupported(GeminorumError):
     code = "UNSUPPORTED"
 
@@ -189,6 +196,12 @@ class ContextOverflow(RunFailed):
 class SessionLost(RunFailed):
     code = "SESSION_LOST"
     default_hint = "start afresh without `resume`; sessions belong to the folder they began in"
+
+
+class SessionBusy(RunFailed):
+    code = "SESSION_BUSY"
+    default_hint = "wait until that run has ended, or start afresh without `resume`"
+    default_retryable = True
 
 
 class TurnLimit(RunFailed):

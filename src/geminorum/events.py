@@ -6,7 +6,7 @@ over events it does not know, because newer versions may add some.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from decimal import Decimal
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -31,35 +31,84 @@ class Tokens(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     total: int = 0
 
 
+class ModelRequest(Tokens, frozen=True, repr_omit_defaults=True):
+    """What one request to a model consumed."""
+
+    model: str = ""
+    timestamp: int = 0
+    """Milliseconds since 1970."""
+
+
 class Usage(Tokens, frozen=True, repr_omit_defaults=True):
-    """What a run consumed: the sum, and each model's share."""
+    """What a run consumed: the sum, each model's share, each request."""
 
     by_model: dict[str, Tokens] = {}
     tool_calls: int = 0
     exact: bool = False
-    """False where thoughts and tool tokens were told only as one sum; they stand in `thoughts`."""
+    """False where thoughts and tool tokens were told only as one sum, which stands in `thoughts`;
+    and where the run was stopped, since what it was at was not counted."""
+    requests: tuple[ModelRequest, ...] = ()
+    """As far as the session file tells them; the CLI's own small questions (which model to take)
+    stand only in the sums."""
+
+
+class CostLine(msgspec.Struct, frozen=True):
+    """Tokens of one kind at one price."""
+
+    kind: Literal["input", "cached", "output", "thoughts"]
+    tokens: int
+    per_million: Decimal
+    """US dollars."""
+
+    @property
+    def usd(self) -> Decimal:
+        return self.tokens * self.per_million / 1_000_000
+
+    def __str__(self) -> str:
+        return f"{self.tokens:>13,} {self.kind:<8} * ${self.per_million:f}/M = ${self.usd:f}"
 
 
 class ModelCost(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """One model's share of a bill: tokens times price, in US dollars."""
+    """One model's share of a bill, in US dollars."""
 
     usd: Decimal
     tokens: Tokens
-    note: str = ""
+    lines: tuple[CostLine, ...] = ()
+
+
+Billing: TypeAlias = Literal["api_key", "vertex", "google_account"]
 
 
 class Cost(msgspec.Struct, frozen=True, repr_omit_defaults=True):
     """What a run cost. There is no Cost, rather than a Cost of zero, where it cannot be known."""
 
     usd: Decimal
+    """At the price for each token, whoever pays."""
     by_model: dict[str, ModelCost] = {}
     exact: bool = False
+    billing: Billing | None = None
+    """Who pays, where that is known."""
+
+    @property
+    def billed_usd(self) -> Decimal:
+        """What is charged for the tokens: nothing where no API key pays for each."""
+        return self.usd if self.billing in (None, "api_key") else Decimal("0.00")
 
     def explain(self) -> str:
-        """The arithmetic, one line a model, then the sum."""
-        rows = [f"{name}: {share.note} = ${share.usd}" for name, share in self.by_model.items()]
+        """The arithmetic, line by line, then the sum."""
+        rows = []
+        for name, share in self.by_model.items():
+            rows += [name, *map(str, share.lines)]
         kind = "exact" if self.exact else "estimate"
-        return "\n".join([*rows, f"total: ${self.usd} ({kind})"])
+        return "\n".join([*rows, f"total: ${self.usd:f} ({kind}){_PAYERS[self.billing]}"])
+
+
+_PAYERS: dict[Billing | None, str] = {
+    None: "",
+    "api_key": "",
+    "vertex": ", billed by Google Cloud, which has prices of its own",
+    "google_account": ", not billed: a Google account pays by subscription",
+}
 
 
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
@@ -143,6 +192,8 @@ class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
     error_type: str | None = None
     duration: float | None = None
     """Seconds, where told."""
+    content: str | None = None
+    """What the model was told: a saved session knows it, the stream does not."""
 
 
 class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request"):
@@ -186,6 +237,8 @@ class Done(_Event, frozen=True, gc=False, tag="done"):
     """None: nothing was reported."""
     cost: Cost | None = None
     """None: it cannot be known. Not the same as nothing to pay."""
+    cost_note: str | None = None
+    """Why the cost cannot be known."""
     duration: float = 0.0
     """Seconds, by our own clock."""
     resume: str | None = None
@@ -221,7 +274,7 @@ def decode(line: bytes | str) -> Event:
     return _decoder.decode(line)
 
 
-def total_of(shares: Iterable[Tokens]) -> Tokens:
+def total_of(shares: Collection[Tokens]) -> Tokens:
     """The sum over several models or requests."""
-    columns = zip(*map(msgspec.structs.astuple, shares), strict=True)
+    columns = [[getattr(share, name) for share in shares] for name in Tokens.__struct_fields__]
     return Tokens(*map(sum, columns))

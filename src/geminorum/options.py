@@ -24,7 +24,8 @@ else:
 Approval: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
 Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 _APPROVALS = "default, auto_edit, yolo or plan"
-_SESSION = re.compile(r"[A-Za-z0-9_-]+")
+_CLAUDES_WORDS = {"acceptEdits": "auto_edit", "bypassPermissions": "yolo"}
+_SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,7 +36,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     model: str | None = None
     """A name or an alias ("flash"); None: what the user's own settings say."""
     approval: Approval | None = None
-    """What may happen unasked. None leaves the CLI's default, which is to read only."""
+    """What may happen unasked. None leaves the CLI's default, which is to read only. Claude's
+    words "acceptEdits" and "bypassPermissions" are understood."""
+    yolo: bool = False
+    """Another way to write approval="yolo"; afterwards it stands there."""
     policy: Any = None
     """A Policy: what may happen unasked, capability by capability."""
     allowed_tools: tuple[str, ...] | None = None
@@ -72,6 +76,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for name, kind in _kinds().items():
             value = _converted(name, getattr(self, name), kind)
             msgspec.structs.force_setattr(self, name, value)
+        if self.yolo:
+            _fold_yolo(self)
         if problems := _problems(self):
             raise InvalidOptions(problems[0])
 
@@ -80,7 +86,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Options from plain data: strings for paths, camelCase accepted, nearest key suggested."""
         known: dict[str, Any] = {}
         for key, value in data.items():
-            name = _SNAKE.sub("_", key).lower()
+            name = _SYNONYMS.get(name := _SNAKE.sub("_", key).lower(), name)
             if name in cls.__struct_fields__:
                 known[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
             else:
@@ -92,6 +98,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return msgspec.structs.replace(self, **values)
 
 
+_SYNONYMS = {"permission_mode": "approval", "approval_mode": "approval"}
 _SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -104,6 +111,8 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
     """The value as its type wants it: a list becomes a tuple, and a path stays a path."""
     if isinstance(value, os.PathLike):
         return value
+    if name == "approval" and isinstance(value, str):
+        value = _CLAUDES_WORDS.get(value, value)
     plain = dict(value) if isinstance(value, Mapping) else _spelled_out(value)
     try:
         right = msgspec.convert(plain, kind)
@@ -112,6 +121,15 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
         advice = f"; write {choices[name]}" if name in choices else ""
         raise InvalidOptions(f"{name}={value!r}: {error}{advice}") from error
     return tuple(value) if isinstance(value, list | tuple) else right
+
+
+def _fold_yolo(options: Options) -> None:
+    if options.approval not in (None, "yolo"):
+        text = f"yolo=True and approval={options.approval!r} exclude each other"
+        raise InvalidOptions(text, hint="leave one of them out")
+    msgspec.structs.force_setattr(options, "approval", "yolo")
+    # One place for it: a copy with another approval must not find it here again.
+    msgspec.structs.force_setattr(options, "yolo", False)
 
 
 def _spelled_out(value: Any) -> Any:
@@ -129,7 +147,9 @@ def _problems(options: Options) -> list[str]:
     for name in ("resume", "session_id"):
         value = getattr(options, name)
         if value is not None and not _SESSION.fullmatch(value):
-            found.append(f"{name} may hold letters, digits, - and _ only, not {value!r}")
+            found.append(
+                f"{name} may hold letters, digits, _ and, not at its beginning, -; not {value!r}"
+            )
     if options.policy is not None and not isinstance(options.policy, Policy):
         found.append(f"policy is a {type(options.policy).__name__}; write Policy(…)")
     elif options.approval == "yolo" and options.policy is not None:

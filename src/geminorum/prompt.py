@@ -18,6 +18,35 @@ _VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _REFERENCE = re.compile(r"(?<!\\)@(?=\S)")
 
 
+class PromptFile(str):
+    """A prompt that tells the agent to do what a file says: `run(PromptFile("task.md"))`.
+
+    The file may be of any length, and its text never passes through us. The `Cli` door puts the
+    order into the CLI's arguments, and only what goes before it, if anything, to stdin.
+    """
+
+    order: str
+    before: str
+
+    __slots__ = ("before", "order")
+
+    def __new__(cls, path: str | os.PathLike[str], before: str = "") -> PromptFile:
+        order = f"Process the prompt in {os.fspath(path)}"
+        self = super().__new__(cls, f"{before}\n\n{order}" if before else order)
+        self.order, self.before = order, before
+        return self
+
+
+def delivered(prompt: str, *, literal: bool) -> tuple[bytes, tuple[str, ...]]:
+    """What goes to the CLI's stdin, and what into its arguments. The CLI joins the two."""
+    if not isinstance(prompt, PromptFile):
+        return encoded(prompt, literal=literal), ()
+    order = as_text(prompt.order) if literal else prompt.order
+    # One token: on its own, a text that begins with "-" would be read as another flag.
+    before = encoded(prompt.before, literal=literal) if prompt.before else b""
+    return before, (f"--prompt={order}",)
+
+
 def encoded(prompt: str, *, literal: bool) -> bytes:
     """What to write to the CLI's stdin; refuses what it would cut or ignore."""
     if not isinstance(prompt, str):

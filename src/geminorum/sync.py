@@ -31,7 +31,7 @@ def run(prompt: str, options: Options | None = None, *, via: Transport | None = 
 
 def ask(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Result:
     """The result of a prompt, or an exception that carries it."""
-    with _Loop() as loop:
+    with BackgroundLoop() as loop:
         return loop.call(client.ask(prompt, options, via=via))
 
 
@@ -43,9 +43,9 @@ def connect(options: Options | None = None, *, via: Transport | None = None) -> 
 class Run:
     """A prompt in flight, and afterwards its result."""
 
-    def __init__(self, live: client.Run, loop: _Loop | None = None) -> None:
+    def __init__(self, live: client.Run, loop: BackgroundLoop | None = None) -> None:
         self._live = live
-        self._loop = loop or _Loop()
+        self._loop = loop or BackgroundLoop()
         self._own_loop = loop is None
         self._entered = False
         self._batch: Iterator[Event] = iter(())
@@ -110,7 +110,7 @@ class Chat:
 
     def __init__(self, chat: client.Chat) -> None:
         self._chat = chat
-        self._loop = _Loop()
+        self._loop = BackgroundLoop()
 
     def __enter__(self) -> Chat:
         self._loop.__enter__()
@@ -136,7 +136,7 @@ class Chat:
         return self._loop.call(self._chat.ask(prompt))
 
 
-class _Loop:
+class BackgroundLoop:
     """An event loop in a thread, for as long as the block lasts."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class _Loop:
         self._ended: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
 
-    def __enter__(self) -> _Loop:
+    def __enter__(self) -> BackgroundLoop:
         ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: at interpreter exit Python would wait for any other kind, while the children
         # it waits for are ended by exit handlers that run only afterwards.

@@ -10,15 +10,20 @@ import json
 import os
 import re
 import shutil
+import stat
 import sys
 import tempfile
 import weakref
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from geminorum.errors import ConfigError
 
+_PREFIX = "geminorum-home-"
 _SETTINGS = "settings.json"
 _OWN_STORES = ("tmp", "history")
 """Where the CLI keeps sessions. Linked even before they exist, or the first run's session would
@@ -34,7 +39,8 @@ class Overlay:
     def __init__(
         self, base: Path, settings: Mapping[str, Any], instructions: str | None = None
     ) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="geminorum-home-"))
+        _sweep()
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
         # Runs at interpreter exit too. Links are removed, never followed.
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         try:
@@ -55,9 +61,28 @@ class Overlay:
         self.remove()
 
 
+@cache
+def _sweep() -> None:
+    """Remove, once, what processes left that were killed: no one else will."""
+    for stale in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+        owner = stale.name.removeprefix(_PREFIX).partition("-")[0]
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)) and _is_mine(stale):
+            shutil.rmtree(stale, ignore_errors=True)
+
+
+def _is_mine(folder: Path) -> bool:
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and (
+        not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    )
+
+
 def selected_auth(base: Path) -> str | None:
     """The way to log in that the user's settings choose."""
-    settings = _read(base / ".gemini" / _SETTINGS) or {}
+    settings = _read(base / ".gemini" / _SETTINGS)
     auth = _at(_at(settings, "security"), "auth")
     choice = auth.get("selectedType")
     return choice if isinstance(choice, str) else None
@@ -94,7 +119,7 @@ def _fill(home: Path, base: Path, settings: Mapping[str, Any]) -> None:
 
 def _append(ours: Path, instructions: str) -> None:
     """Behind what the user tells every agent, in the file that the CLI reads it from."""
-    settings = _read(ours / _SETTINGS) or {}
+    settings = _read(ours / _SETTINGS)
     names = _at(settings, "context").get("fileName", "GEMINI.md")
     file = ours / str(names[0] if isinstance(names, list) and names else names)
     theirs = file.read_text(encoding="utf-8") if file.exists() else ""
@@ -104,28 +129,39 @@ def _append(ours: Path, instructions: str) -> None:
 
 
 def _write_settings(theirs: Path, ours: Path, settings: Mapping[str, Any]) -> None:
-    users = _read(theirs)
-    if users is None:
-        # Broken settings are the CLI's to complain about, with its own words and exit code.
-        _link(theirs, ours)
-    else:
-        ours.write_text(json.dumps(merged(users, settings)), encoding="utf-8")
+    ours.write_text(json.dumps(merged(_read(theirs), settings)), encoding="utf-8")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
-    """Settings with comments, as the CLI reads them; None where they are broken."""
+def _read(path: Path) -> dict[str, Any]:
+    """Settings with comments, as the CLI reads them; a ConfigError where they are broken."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return parsed_settings(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return {}
-    except (OSError, UnicodeDecodeError):
-        return None
-    bare = _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0].startswith('"') else " ", text)
-    try:
-        data = json.loads(bare)
-    except ValueError:
-        return None
-    return data if isinstance(data, dict) else None
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"the settings file {str(path)!r} cannot be used: {error}",
+            hint="mend it, or pass Options(home=…) to run without it",
+        ) from error
+
+
+def parsed_settings(text: str) -> dict[str, Any]:
+    """The settings in a file's text; a ValueError says what is wrong with it, and where."""
+    # Comments become blanks of the same length, so that places in the error are places in the file.
+    bare = _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else _blank(m[0]), text)
+    data = json.loads(bare, parse_constant=_refuse) if bare.strip() else {}
+    if not isinstance(data, dict):
+        raise ValueError(f"a JSON object is wanted, not a {type(data).__name__}")
+    return data
+
+
+def _refuse(word: str) -> None:
+    """Python takes NaN and Infinity for JSON; the CLI does not."""
+    raise ValueError(f"{word} is not JSON")
+
+
+def _blank(comment: str) -> str:
+    return "".join("\n" if letter == "\n" else " " for letter in comment)
 
 
 def _link(target: Path, link: Path) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geminorum.detect import CliProgram
-from geminorum.errors import InvalidOptions
+from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.transports.home import merged
-from geminorum.wire.argv import POLICY, arguments
+from geminorum.wire.argv import IGNORE_DOTENV, OWN_HOME, POLICY, SKIP_TRUST, arguments, has
 from geminorum.wire.effort import overrides
+from geminorum.wire.legacy_tools import legacy_tools
 from geminorum.wire.policy_toml import policy_toml
 
 if TYPE_CHECKING:
@@ -28,6 +31,12 @@ _QUIET_SETTINGS: Mapping[str, Any] = {
     },
     "privacy": {"usageStatisticsEnabled": False},
 }
+
+# Every name that the CLI's own reader of `.env` files would find, by its idea of spaces and lines.
+_LINE_END = re.compile("[\r\u2028\u2029]")
+_DOTENV_NAME = re.compile(
+    r"^[\s\ufeff]*(?:export[\s\ufeff]+)?([A-Za-z0-9_.-]+)(?=[\s\ufeff]*=|:[\s\ufeff])", re.M
+)
 
 
 def working_folder(options: Options) -> Path:
@@ -77,13 +86,58 @@ def _safety(door: Cli, options: Options) -> dict[str, Any]:
 
 
 def policies_of(door: Cli, options: Options, program: CliProgram, home: Path) -> list[str]:
-    if program.version is not None and program.version < POLICY:
+    """The policy files to name; an older CLI finds the permissions in its settings instead."""
+    _refuse_folder_settings(options, program)
+    theirs = home / ".gemini" / "policies"
+    if not has(program.version, POLICY):
+        _refuse_broken(theirs)
+        _permit_by_settings(home, options, plan_tools=door.plan_tools)
         return []
     ours = home / "policy.toml"
     ours.write_text(policy_toml(options, plan_tools=door.plan_tools), encoding="utf-8")
     # The flag replaces the user's own policies; naming their folder brings them back.
-    theirs = home / ".gemini" / "policies"
     return [str(ours), *([str(theirs)] if theirs.is_dir() else [])]
+
+
+def _refuse_folder_settings(options: Options, program: CliProgram) -> None:
+    """Older CLIs read the folder's settings whether it is trusted or not, and over our own."""
+    if has(program.version, SKIP_TRUST) or (options.trust_workspace and not _limits_tools(options)):
+        return
+    file = working_folder(options) / ".gemini" / "settings.json"
+    if file.exists():
+        raise Unsupported(
+            f"this CLI cannot run without {str(file)!r}, which may undo what the options say",
+            hint="update it with `npm install -g @google/gemini-cli@latest`, or remove the file; "
+            "where no tools are limited, Options(trust_workspace=True) accepts it",
+        )
+
+
+def _refuse_broken(policies: Path) -> None:
+    """Older CLIs complain of a broken policy so late that a tool may have run before."""
+    import tomllib
+
+    for file in sorted(policies.glob("*.toml")):
+        try:
+            tomllib.loads(file.read_text(encoding="utf-8"))
+        except ValueError as error:
+            hint = f"mend the policy file {file.name}: the CLI would run without it"
+            raise ConfigError(f"{file.name}: {error}", hint=hint) from error
+
+
+def _limits_tools(options: Options) -> bool:
+    limits = (options.policy, options.allowed_tools)
+    return bool(options.disallowed_tools) or any(limit is not None for limit in limits)
+
+
+def _permit_by_settings(home: Path, options: Options, *, plan_tools: bool) -> None:
+    file = home / ".gemini" / "settings.json"
+    if file.is_symlink():
+        return  # Broken settings, which the CLI itself will refuse.
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    theirs = settings.get("tools")
+    tools = legacy_tools(options, plan_tools=plan_tools)
+    settings["tools"] = tools.over(theirs if isinstance(theirs, dict) else {})
+    file.write_text(json.dumps(settings), encoding="utf-8")
 
 
 def _means_api_key(env: Mapping[str, str]) -> bool:
@@ -92,10 +146,15 @@ def _means_api_key(env: Mapping[str, str]) -> bool:
 
 
 def variables_of(door: Cli, options: Options, program: CliProgram, home: Path) -> dict[str, str]:
-    variables = {"GEMINI_CLI_HOME": str(home), "NO_COLOR": "1", "NO_BROWSER": "true"}
+    ours = {"GEMINI_CLI_HOME": str(home), "NO_COLOR": "1", "NO_BROWSER": "true"}
+    variables = _dotenv_disarmed(door, options, program) | ours
     if not door.relaunch:
         # The first process would only start a second one, and swallow the signals meant for it.
         variables["GEMINI_CLI_NO_RELAUNCH"] = "true"
+    if not has(program.version, OWN_HOME):
+        # It knows no home but the user's; the settings of the system are above that one's.
+        settings = home / ".gemini" / "settings.json"
+        variables["GEMINI_CLI_SYSTEM_SETTINGS_PATH"] = str(settings)
     if options.trust_workspace or (options.trust_workspace is None and _predates_flag(program)):
         variables["GEMINI_CLI_TRUST_WORKSPACE"] = "true"
     if options.replace_system_prompt and options.system_prompt:
@@ -116,7 +175,34 @@ def variables_of(door: Cli, options: Options, program: CliProgram, home: Path) -
 
 
 def _predates_flag(program: CliProgram) -> bool:
-    return program.version is not None and program.version < (0, 39, 0)
+    return not has(program.version, SKIP_TRUST)
+
+
+def _dotenv_disarmed(door: Cli, options: Options, program: CliProgram) -> dict[str, str]:
+    """What `.env` files around the folder would set, set to nothing: the CLI leaves that alone."""
+    if door.dotenv:
+        return {}
+    env = environment(options)
+    home = home_of(options, env)
+    theirs = {home / ".env", home / ".gemini" / ".env"}
+    # The setting that ignores them, where there is one, forgets those beside the settings.
+    places = [".gemini/.env"] if has(program.version, IGNORE_DOTENV) else [".gemini/.env", ".env"]
+    texts = [_text(file) for file in _around(working_folder(options), places) if file not in theirs]
+    names = {name for text in texts for name in _DOTENV_NAME.findall(_LINE_END.sub("\n", text))}
+    return dict.fromkeys(names - env.keys(), "")
+
+
+def _around(folder: Path, places: Sequence[str]) -> Iterator[Path]:
+    """These places in the folder, and in every one above it."""
+    for parent in (folder, *folder.parents):
+        yield from (parent / place for place in places)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""  # What we cannot read, the CLI cannot either.
 
 
 def _compile_cache() -> Path:

@@ -11,6 +11,7 @@ from geminorum.errors import (
     BudgetExceeded,
     GeminorumError,
     Interrupted,
+    SessionLost,
     TurnLimit,
     class_for,
 )
@@ -30,6 +31,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     """The model that did most of the work, where that was told; otherwise the one asked for."""
     usage: Usage | None = None
     cost: Cost | None = None
+    cost_note: str | None = None
+    """Why the cost cannot be known."""
     files: list[FileChange] = []
     errors: list[Error] = []
     stderr: str = ""
@@ -39,6 +42,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     @property
     def ok(self) -> bool:
         return self.status == "success"
+
+    @property
+    def clear_session(self) -> bool:
+        """Was the session that it should resume gone? Whoever keeps its id should forget it."""
+        return any(error.code == SessionLost.code for error in self.errors)
 
     def exception(self) -> GeminorumError | None:
         """The typed error that says why the run failed; None after a success."""
@@ -137,6 +145,7 @@ class ResultFold:
             model=_busiest(done.usage if done else None) or self._model,
             usage=done.usage if done else None,
             cost=done.cost if done else None,
+            cost_note=done.cost_note if done else None,
             files=list(self._files.changes),
             errors=list(self._errors),
             stderr=stderr,

@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from geminorum.wire.legacy_tools import legacy_tools, unsayable
+
 if TYPE_CHECKING:
     from geminorum.options import Options
 
 Version: TypeAlias = tuple[int, int, int]
 
-# The first version that was seen to have each flag. A program whose version cannot be told is
-# taken for a new one.
+# The first version that was seen to have each flag, variable or setting. A program whose version
+# cannot be told is taken for a new one.
 _RESUME: Version = (0, 15, 0)
+OWN_HOME: Version = (0, 26, 0)
 POLICY: Version = (0, 30, 0)
-_SKIP_TRUST: Version = (0, 39, 0)
+SKIP_TRUST: Version = (0, 39, 0)
 _SESSION_ID: Version = (0, 41, 0)
+IGNORE_DOTENV: Version = (0, 44, 0)
 
 
 def arguments(
@@ -31,7 +35,7 @@ def arguments(
     read as another flag.
     """
     flags = ["--output-format=stream-json"]
-    if options.trust_workspace is None and _has(version, _SKIP_TRUST):
+    if options.trust_workspace is None and has(version, SKIP_TRUST):
         flags.append("--skip-trust")
     flags += _named("model", options.model)
     flags += _named("approval-mode", options.approval)
@@ -40,21 +44,36 @@ def arguments(
     for folder in options.include_directories:
         flags.append(f"--include-directories={folder}")
     flags += [f"--policy={path}" for path in policies]
+    if not has(version, POLICY):
+        flags += legacy_tools(options).flags
     return [*flags, *extra]
 
 
 def missing_flags(options: Options, version: Version | None) -> list[str]:
-    """The options that this version of the CLI has no flag for."""
-    tools = options.policy or options.allowed_tools is not None or options.disallowed_tools
+    """What these options ask for and this version of the CLI cannot be told."""
     wanted = {
-        "policy, allowed_tools and disallowed_tools": (tools, POLICY),
         "resume": (options.resume, _RESUME),
         "session_id": (options.session_id, _SESSION_ID),
+        # Before, it took every folder for a trusted one when nobody was there to ask.
+        "trust_workspace=False": (options.trust_workspace is False, SKIP_TRUST),
+        # Before, it looked for its settings in the user's home and nowhere else.
+        "home": (options.home, OWN_HOME),
+        "a system prompt behind its own": (_adds_instructions(options), OWN_HOME),
     }
-    return [name for name, (value, since) in wanted.items() if value and not _has(version, since)]
+    missing = [name for name, (value, since) in wanted.items() if value and not has(version, since)]
+    return missing if has(version, POLICY) else [*missing, *unsayable(options)]
 
 
-def _has(version: Version | None, since: Version) -> bool:
+def _adds_instructions(options: Options) -> bool:
+    return bool(options.system_prompt) and not options.replace_system_prompt
+
+
+def has_session_id(version: Version | None) -> bool:
+    """Can a new session be given an id of our choice?"""
+    return has(version, _SESSION_ID)
+
+
+def has(version: Version | None, since: Version) -> bool:
     return version is None or version >= since
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from geminorum.events import Cost, Tokens, Usage, total_of
+from geminorum.events import Cost, ModelRequest, Tokens, Usage, total_of
 
 
 class _Frame(msgspec.Struct, tag_field="type", gc=False):
@@ -83,26 +84,87 @@ Frame: TypeAlias = (
 frame_decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
 
+_QUESTION = "requires user confirmation"
+
+
 def status_of(frame: ToolResultFrame) -> ToolStatus:
     error = frame.error
     if error is None:
         return "error" if (frame.status or "success") in ("error", "failed") else "success"
     if (error.type or "").lower() == "policy_violation":
         return "denied"
-    # What would have needed a question is refused when nobody is there to be asked.
-    if "requires user confirmation" in (error.message or ""):
-        return "denied"
-    return "error"
+    return "denied" if was_unasked(frame) else "error"
 
 
-def usage_of(stats: Stats | None, tool_uses: int) -> Usage | None:
-    """The run's tokens, as far as the stream tells them."""
+def was_unasked(frame: ToolResultFrame) -> bool:
+    """Was it refused only because nobody was there to be asked?"""
+    return frame.error is not None and _QUESTION in (frame.error.message or "")
+
+
+def usage_of(
+    stats: Stats | None, tool_uses: int, requests: Sequence[ModelRequest] = ()
+) -> Usage | None:
+    """The run's tokens: the stream's sums, told apart as far as the requests are known."""
     if stats is None:
-        return None
-    by_model = {name: _tokens(share) for name, share in (stats.models or {}).items()}
+        return _stopped_usage(requests, tool_uses)
+    told = _told(stats, requests)
+    known = {
+        name: share for name, share in _by_model(requests).items() if _fits(share, told.get(name))
+    }
+    by_model = {name: _told_apart(tokens, known.get(name)) for name, tokens in told.items()}
     whole = total_of(by_model.values()) if by_model else _tokens(stats)
-    calls = stats.tool_calls or tool_uses
-    return Usage(**msgspec.structs.asdict(whole), by_model=by_model, tool_calls=calls)
+    return Usage(
+        **msgspec.structs.asdict(whole),
+        by_model=by_model,
+        tool_calls=stats.tool_calls or tool_uses,
+        exact=bool(known) and all(_nothing_hidden(told[name], known.get(name)) for name in told),
+        requests=tuple(request for request in requests if request.model in known),
+    )
+
+
+def _stopped_usage(requests: Sequence[ModelRequest], tool_uses: int) -> Usage | None:
+    """A run that was stopped leaves no sums, only the requests that it had finished."""
+    if not requests:
+        return None
+    counts = msgspec.structs.asdict(total_of(requests))
+    shares = _by_model(requests)
+    return Usage(**counts, by_model=shares, tool_calls=tool_uses, requests=tuple(requests))
+
+
+def _by_model(requests: Sequence[ModelRequest]) -> dict[str, Tokens]:
+    models = dict.fromkeys(request.model for request in requests)
+    return {
+        name: total_of([request for request in requests if request.model == name])
+        for name in models
+    }
+
+
+def _told(stats: Stats, requests: Sequence[ModelRequest]) -> dict[str, Tokens]:
+    """Each model's sum. CLIs before 0.40 tell one for all, which is enough where there is one."""
+    models = dict.fromkeys(request.model for request in requests)
+    if stats.models is None and len(models) == 1:
+        return {name: _tokens(stats) for name in models}
+    return {name: _tokens(share) for name, share in (stats.models or {}).items()}
+
+
+def _fits(known: Tokens, told: Tokens | None) -> bool:
+    """Are the requests part of the sum? Otherwise the file is damaged, or somebody else's."""
+    if told is None:
+        return False
+    return known.total <= told.total and known.thoughts + known.tool <= told.thoughts
+
+
+def _told_apart(told: Tokens, known: Tokens | None) -> Tokens:
+    """A sum with its tool tokens told apart from its thoughts."""
+    if known is None:
+        return told
+    return msgspec.structs.replace(told, thoughts=told.thoughts - known.tool, tool=known.tool)
+
+
+def _nothing_hidden(told: Tokens, known: Tokens | None) -> bool:
+    """What the requests leave over is the CLI's own small questions, which seldom think."""
+    seen = known.thoughts + known.tool if known else 0
+    return told.thoughts == seen
 
 
 def told_cost(result: ResultFrame | None) -> Cost | None:

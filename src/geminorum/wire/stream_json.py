@@ -32,10 +32,12 @@ from geminorum.wire.frames import (
     ToolUseFrame,
     frame_decoder,
     status_of,
+    was_unasked,
 )
 from geminorum.wire.lines import LONGEST_LINE, Lines
 
 PARSE_ERROR = "NDJSON_PARSE_ERROR"
+NOBODY_TO_ASK = "NOBODY_TO_ASK"
 _SAMPLE = 200
 _NO_FRAME = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -74,7 +76,9 @@ class StreamDecoder:
         self.garbage = 0
         """How many lines were not."""
         self.tool_uses = 0
+        self.tool_results = 0
         self._spoke = False
+        self._warned = False
 
     @property
     def answered(self) -> bool:
@@ -174,6 +178,21 @@ class StreamDecoder:
             self._flush(events)
         if event is not None:
             events.append(event)
+        if isinstance(frame, ToolResultFrame) and was_unasked(frame) and not self._warned:
+            self._warned = True
+            events.append(self._nobody_to_ask(event))
+
+    def _nobody_to_ask(self, refused: Any) -> Error:
+        """Once a run: what a question means where nobody can answer it."""
+        text = f"{refused.name or 'a tool'} needs a yes, and nobody is there to be asked: refused"
+        return Error(
+            text,
+            NOBODY_TO_ASK,
+            recoverable=True,
+            hint="allow it beforehand: Options(policy=Policy(…)), allowed_tools or approval",
+            timestamp=self._at,
+            session_id=self.session_id,
+        )
 
     def _message(self, frame: MessageFrame, raw: Raw) -> Event:
         match frame.role:
@@ -205,6 +224,7 @@ class StreamDecoder:
         )
 
     def _tool_result(self, frame: ToolResultFrame, raw: Raw) -> Event:
+        self.tool_results += 1
         # A name is joined once: nothing is kept for calls that are over.
         name = frame.tool_name or self._tool_names.pop(frame.tool_id or "", None)
         error = frame.error

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import re
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from geminorum import errors
-from geminorum.events import Cost, Done, Error, Event, Status, Usage
+from geminorum.events import Cost, Done, Error, Event, ModelRequest, Status, Usage
 from geminorum.wire.dialects import told
 from geminorum.wire.frames import ResultFrame, told_cost, usage_of
 from geminorum.wire.stream_json import StreamDecoder
 
-Stop: TypeAlias = Literal["cancel", "timeout", "start_timeout", "stall", "bad_policy"]
+Stop: TypeAlias = Literal[
+    "cancel", "timeout", "start_timeout", "stall", "bad_policy", "budget", "no_price"
+]
 
 POLICY_ERROR = "Policy file error"
 """What the CLI says on stderr before it goes on without the policy."""
@@ -95,7 +97,8 @@ _PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
         re.compile(
             r"Invalid auth method|set an Auth method|FatalAuthenticationError|IneligibleTierError"
             r"|API key not valid|API_KEY_INVALID|\bUNAUTHENTICATED\b"
-            r"|must specify the GEMINI_API_KEY|Error authenticating",
+            r"|must specify the GEMINI_API_KEY|Error authenticating"
+            r"|Could not load the default credentials|GOOGLE_APPLICATION_CREDENTIALS",
         ),
     ),
     (
@@ -135,7 +138,8 @@ def last_events(
     *,
     at: int = 0,
     duration: float = 0.0,
-    price: Callable[[Usage | None], Cost | None] = lambda usage: None,
+    price: Callable[[Usage | None], Cost | str] = lambda usage: "not asked for",
+    requests: Sequence[ModelRequest] = (),
 ) -> list[Event]:
     """What follows the last byte: text that was still open, the failure if any, and the `Done`."""
     events = seen.close()
@@ -143,11 +147,13 @@ def last_events(
     envelope: dict[str, Any] = {"timestamp": at, "session_id": seen.session_id}
     if verdict.error is not None:
         events.append(msgspec.structs.replace(verdict.error, **envelope))
-    usage = usage_of(seen.result.stats if seen.result else None, seen.tool_uses)
+    usage = usage_of(seen.result.stats if seen.result else None, seen.tool_uses, requests)
+    cost = told_cost(seen.result) or price(usage)
     done = Done(
         verdict.status,
         usage=usage,
-        cost=told_cost(seen.result) or price(usage),
+        cost=cost if isinstance(cost, Cost) else None,
+        cost_note=cost if isinstance(cost, str) else None,
         duration=duration,
         resume=seen.session_id,
         exit_code=ending.exit_code,
@@ -204,8 +210,16 @@ def _stopped(ending: Ending) -> Verdict:
         case "bad_policy":
             hint = "mend the policy file that the message names: the CLI would run without it"
             return _failed(errors.ConfigError, last_words(ending.stderr), hint=hint)
+        case "budget":
+            return Verdict("max_budget")
+        case "no_price":
+            text = "the budget cannot be kept: a model answered whose price is not known"
+            return _failed(errors.BudgetExceeded, text, hint=_NO_PRICE)
         case _:
             return Verdict("interrupted")
+
+
+_NO_PRICE = "pass Cli(prices=PriceBook(…)) with its price, or leave max_budget_usd out"
 
 
 def _turn_limited(result: ResultFrame | None, exit_code: int | None) -> bool:

@@ -1,0 +1,212 @@
+"""Which sessions there are, and the one that somebody means."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
+from geminorum.sessions import reading
+from geminorum.sessions.glance import SessionInfo, info_of
+from geminorum.sessions.places import (
+    ID_IN_NAME,
+    Project,
+    all_projects,
+    home_of,
+    projects_of,
+    store_of,
+)
+from geminorum.sessions.reading import ID, SUFFIXES, Session
+from geminorum.wire.session_file import words_of
+
+AnyPath: TypeAlias = str | os.PathLike[str]
+Kind: TypeAlias = Literal["main", "subagent", "all"]
+HINT = "geminorum.sessions.list() shows the sessions that there are"
+
+
+def listed(
+    cwd: AnyPath | None = None,
+    *,
+    home: AnyPath | None = None,
+    since: datetime | int | None = None,
+    until: datetime | int | None = None,
+    text: str | None = None,
+    kind: Kind = "main",
+) -> list[SessionInfo]:
+    """The sessions of a folder, or of all folders, the one that was updated last at the top.
+
+    `home` holds `.gemini`; by default GEMINI_CLI_HOME, or the user's home. `since` and `until`
+    (milliseconds since 1970, or a datetime) choose those that were alive in between, `text` those
+    in which it was said: that alone reads the files to their ends. What is no session stands in
+    the list too, with its `problem`.
+    """
+    found = _merged(_infos(cwd, home_of(home), kind))
+    chosen = [info for info in found if _was_alive(info, since, until)]
+    if text is not None:
+        chosen = [info for info in chosen if _says(info, text.casefold())]
+    return sorted(chosen, key=lambda info: info.updated, reverse=True)
+
+
+def find(
+    cwd: AnyPath | None = None, session_id: str | None = None, *, home: AnyPath | None = None
+) -> SessionInfo | None:
+    """The session with this id, or with the one id that begins so; without an id, the newest.
+
+    It is looked for among the sessions of a folder, or of all folders.
+    """
+    if session_id is None:
+        return next((info for info in listed(cwd, home=home) if info.id and not info.empty), None)
+    check_id(session_id)
+    found = _beginning_with(session_id, cwd, home_of(home))
+    exact = [info for info in found if info.id == session_id]
+    if len(found) > 1 and not exact:
+        names = ", ".join(sorted(info.id for info in found))
+        raise InvalidOptions(f"{session_id!r} may be any of {names}", hint="write more of the id")
+    return next(iter(exact or found), None)
+
+
+def load(
+    session: SessionInfo | AnyPath, cwd: AnyPath | None = None, *, home: AnyPath | None = None
+) -> Session:
+    """A session, by its file, its id (or how that begins), or what a listing told of it."""
+    if isinstance(session, str) and ID.fullmatch(session):
+        session = known(session, cwd, home=home)
+    if isinstance(session, SessionInfo):
+        return reading.load(session.path, session.cwd)
+    path = Path(session)
+    return reading.load(path, Path(cwd) if cwd else _owner(path, home_of(home)))
+
+
+def known(
+    session: SessionInfo | Session | AnyPath,
+    cwd: AnyPath | None = None,
+    *,
+    home: AnyPath | None = None,
+) -> SessionInfo:
+    """What a listing would tell of it; SessionLost where there is no such session."""
+    if isinstance(session, SessionInfo):
+        return session
+    if isinstance(session, str) and ID.fullmatch(session):
+        if info := find(cwd, session, home=home):
+            return info
+        where = f"for project: {cwd}" if cwd else f"with the id {session!r}"
+        raise SessionLost(f"No Gemini session found {where}", hint=HINT, session_id=session)
+    path = session.path if isinstance(session, Session) else Path(session)
+    return _at(path.absolute(), home_of(home))
+
+
+def check_id(session_id: str) -> None:
+    """InvalidOptions for what cannot be an id: a path, a pattern, nothing."""
+    if not ID.fullmatch(session_id):
+        raise InvalidOptions(
+            f"{session_id!r} is not a session id", hint="an id has letters, digits, - and _ only"
+        )
+
+
+def _at(path: Path, home: Path) -> SessionInfo:
+    if not os.path.lexists(path):
+        raise SessionLost(f"No Gemini session found at {str(path)!r}", hint=HINT)
+    below = path.parent.parent.name == "chats"
+    return info_of(
+        path, store_of(home), _owner(path, home), parent=path.parent.name if below else None
+    )
+
+
+def _owner(path: Path, home: Path) -> Path | None:
+    """The folder whose sessions the CLI keeps around this file."""
+    around = path.absolute().parents
+    return next((one.cwd for one in all_projects(home) if one.folder in around), None)
+
+
+def _beginning_with(start: str, cwd: AnyPath | None, home: Path) -> list[SessionInfo]:
+    """Where the name of a file tells enough of the id, other files are left alone."""
+    quick = _infos(cwd, home, "all", lambda path: start[:ID_IN_NAME] in path.name)
+    known_ones = _merged(info for info in quick if info.id.startswith(start))
+    if known_ones and len(start) >= ID_IN_NAME:
+        return known_ones
+    return _merged(info for info in _infos(cwd, home, "all") if info.id.startswith(start))
+
+
+def _infos(
+    cwd: AnyPath | None,
+    home: Path,
+    kind: Kind,
+    wanted: Callable[[Path], bool] = lambda path: True,
+) -> Iterator[SessionInfo]:
+    for project in _projects(cwd, home):
+        for path, parent in _files(project.folder, kind):
+            if wanted(path):
+                info = info_of(path, store_of(home), project.cwd, parent)
+                if kind in ("all", info.kind) or not info.id:
+                    yield info
+
+
+def _projects(cwd: AnyPath | None, home: Path) -> list[Project]:
+    if cwd is None:
+        return all_projects(home)
+    real = Path(cwd).expanduser().resolve()
+    return [Project(folder, real) for folder in projects_of(home, real)]
+
+
+def _files(project: Path, kind: Kind) -> Iterator[tuple[Path, str | None]]:
+    """A project's session files; of a subagent's, the id of the session that started it, too."""
+    chats = project / "chats"
+    if kind != "subagent":
+        yield from ((path, None) for folder in (chats, project) for path in _named(folder))
+    if kind != "main":
+        for folder in _entries(chats):
+            if not folder.name.startswith("session-") and not folder.is_symlink():
+                found = (Path(entry) for entry in _entries(Path(folder)))
+                yield from ((path, folder.name) for path in found if path.suffix in SUFFIXES)
+
+
+def _named(folder: Path) -> Iterator[Path]:
+    for entry in _entries(folder):
+        if entry.name.startswith("session-") and entry.name.endswith(SUFFIXES):
+            yield Path(entry)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except OSError:
+        return []
+
+
+def _merged(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
+    """One for each session: a resumed one leaves a file with nothing in it, an old one a copy."""
+    best: dict[object, SessionInfo] = {}
+    for info in infos:
+        key = (info.parent, info.id) if info.id else info.path
+        other = best.get(key)
+        if other is None or _weight(info) > _weight(other):
+            best[key] = info
+    return list(best.values())
+
+
+def _weight(info: SessionInfo) -> tuple[object, ...]:
+    return not info.empty, info.updated, info.path.suffix == ".jsonl"
+
+
+def _was_alive(
+    info: SessionInfo, since: datetime | int | None, until: datetime | int | None
+) -> bool:
+    return (since is None or info.updated >= _milliseconds(since)) and (
+        until is None or info.started <= _milliseconds(until)
+    )
+
+
+def _milliseconds(moment: datetime | int) -> float:
+    return moment if isinstance(moment, int) else moment.timestamp() * 1000
+
+
+def _says(info: SessionInfo, text: str) -> bool:
+    try:
+        messages = load(info).messages if info.id else []
+        return any(text in words_of(one).casefold() for one in messages)
+    except SessionUnreadable:
+        return False

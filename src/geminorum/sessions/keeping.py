@@ -1,0 +1,217 @@
+"""Sessions removed, and sessions copied under a new id."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from glob import escape
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from geminorum.errors import InvalidOptions, SessionUnreadable
+from geminorum.sessions.finding import HINT, AnyPath, check_id, find, known
+from geminorum.sessions.glance import SessionInfo, info_of
+from geminorum.sessions.lock import SessionLock
+from geminorum.sessions.places import ID_IN_NAME, all_projects, hash_of, home_of, records, store_of
+from geminorum.sessions.reading import ID, Session, load
+from geminorum.wire.session_file import SavedMessage
+
+_MINUTE = 60_000
+
+
+def delete(session: SessionInfo | Session | AnyPath, *, home: AnyPath | None = None) -> list[Path]:
+    """Removes a session for good: its files, its subagents', and what its tools left in the store.
+
+    Says what was removed. Nothing is, where any of it lies outside the store, by a link or by
+    itself; and SessionBusy is raised while a run is at work in it.
+    """
+    place = home_of(home)
+    info = known(session, home=place)
+    if not info.id:
+        return _removed([info.path], place)
+    with SessionLock(place, info.parent or info.id):
+        return _removed(list(_belongings(info, place)), place)
+
+
+def fork(
+    session: SessionInfo | Session | AnyPath,
+    *,
+    new_id: str | None = None,
+    home: AnyPath | None = None,
+) -> SessionInfo:
+    """Copies a session under a new id, so that both can go on; the original is not touched.
+
+    The copy has every message with all its details, also where the CLI has lost some.
+    """
+    place, name = home_of(home), new_id or str(uuid.uuid4())
+    info = known(session, home=place)
+    _refuse_name(name, place)
+    if info.empty or not info.id:
+        why = info.problem or "nobody has said anything in it yet"
+        raise SessionUnreadable(f"cannot fork {str(info.path)!r}: {why}", hint=HINT)
+    chats = _chats_of(info)
+    target = chats / f"session-{_stamp(info.started)}-{name[:ID_IN_NAME]}.jsonl"
+    if target.exists():
+        raise InvalidOptions(f"{str(target)!r} exists already", hint="choose another new_id")
+    _copy_subagents(info, chats / name)
+    _write(target, load(info.path, info.cwd), name)
+    return info_of(target, store_of(place), info.cwd)
+
+
+def _belongings(info: SessionInfo, home: Path) -> Iterator[Path]:
+    """All that is a session's; the file that it is known by comes last, so that what fails before
+    can be tried again.
+    """
+    ids = [one.id for one in (info, *info.subagents) if ID.fullmatch(one.id)]
+    for project in all_projects(home):
+        if info.parent is None:
+            yield from _other_files(info, project.folder, store_of(home))
+        for one in ids:
+            yield from filter(os.path.lexists, _traces(project.folder, one))
+    yield info.path
+
+
+def _other_files(info: SessionInfo, project: Path, store: Path) -> Iterator[Path]:
+    """Files of the same id: a resumed session leaves some, and so does a newer CLI."""
+    for folder in (project / "chats", project):
+        for path in sorted(folder.glob(f"session-*-{escape(info.id[:ID_IN_NAME])}.json*")):
+            if info_of(path, store).id == info.id and path.resolve() != info.path.resolve():
+                yield path
+
+
+def _traces(project: Path, session_id: str) -> list[Path]:
+    """What the CLI keeps of a session beside its file, and removes with it."""
+    found = [
+        project / "chats" / session_id,
+        project / "logs" / f"session-{session_id}.jsonl",
+        project / "tool-outputs" / f"session-{session_id}",
+    ]
+    # Any other id might be the name of a folder that belongs to all sessions.
+    return [*found, project / session_id] if _is_uuid(session_id) else found
+
+
+def _is_uuid(text: str) -> bool:
+    try:
+        return str(uuid.UUID(text)) == text.lower()
+    except ValueError:
+        return False
+
+
+def _removed(paths: list[Path], home: Path) -> list[Path]:
+    for path in paths:
+        _refuse_outside(path, store_of(home).resolve())
+    for path in paths:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    return paths
+
+
+def _refuse_outside(path: Path, store: Path) -> None:
+    try:
+        real, lies = path.resolve(), path.parent.resolve() / path.name
+    except (OSError, RuntimeError) as error:
+        raise InvalidOptions(f"{str(path)!r} leads nowhere: {error}") from error
+    if not all(one.is_relative_to(store) and one != store for one in (real, lies)):
+        raise InvalidOptions(
+            f"{str(path)!r} is not in the store of sessions, {str(store)!r}",
+            hint="links are not followed; for another store: delete(…, home=…)",
+        )
+
+
+def _refuse_name(session_id: str, home: Path) -> None:
+    check_id(session_id)
+    other = find(None, session_id, home=home)
+    if other and other.id == session_id:
+        raise InvalidOptions(f"there is a session {session_id!r} already", hint="leave new_id out")
+
+
+def _chats_of(info: SessionInfo) -> Path:
+    """Where the CLI looks for the sessions of this one's project."""
+    folder = info.path.parent
+    if info.parent is not None:
+        return folder.parent
+    return folder if folder.name == "chats" else folder / "chats"
+
+
+def _stamp(started: int) -> str:
+    """The minute for the name of a file, never the present one.
+
+    A session that is resumed in the minute of its name is damaged: the CLI takes its file for a
+    new one.
+    """
+    past = min(started, time.time_ns() // 1_000_000 - _MINUTE)
+    return datetime.fromtimestamp(max(past, 0) / 1000, UTC).strftime("%Y-%m-%dT%H-%M")
+
+
+def _copy_subagents(info: SessionInfo, folder: Path) -> None:
+    for one in info.subagents:
+        if one.id:
+            folder.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(one.path, folder / one.path.name)
+
+
+def _write(target: Path, session: Session, new_id: str) -> None:
+    target.parent.mkdir(exist_ok=True)
+    # Under a name that is no session's, so that no one reads a half of it.
+    handle, name = tempfile.mkstemp(prefix=".fork-", dir=target.parent)
+    temporary = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _fill(file, session, new_id)
+        shutil.copymode(session.path, temporary)
+        temporary.replace(target)
+    except BaseException:
+        temporary.unlink()
+        raise
+
+
+def _fill(file: IO[bytes], session: Session, new_id: str) -> None:
+    file.write(_line(_top(session, new_id)))
+    for number, message in enumerate(session.messages):
+        if message.type != "broken":
+            file.write(_message_line(message, f"{new_id}-{number}"))
+
+
+def _top(session: Session, new_id: str) -> dict[str, Any]:
+    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    # The CLI does not take a session without it for one.
+    project = session.project_hash or hash_of(session.cwd or session.path.parent)
+    ours = {"sessionId": new_id, "projectHash": project, "kind": "main", "lastUpdated": now}
+    return {"startTime": now, **_metadata(session.path), **ours}
+
+
+def _metadata(path: Path) -> dict[str, Any]:
+    """All that was noted about the session, also what this version has no word for."""
+    found: dict[str, Any] = {}
+    for record, line in records(path):
+        if record.id is None and record.rewind_to is None:
+            try:
+                data = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+                if "$set" in data:
+                    data = msgspec.json.decode(data["$set"], type=dict[str, msgspec.Raw])
+            except msgspec.MsgspecError:
+                continue
+            start = found.get("startTime")
+            found |= {key: value for key, value in data.items() if key != "messages"}
+            found |= {"startTime": start} if start else {}
+    return found
+
+
+def _message_line(message: SavedMessage, new_id: str) -> bytes:
+    if message.id:
+        return bytes(message.raw) + b"\n"
+    data = msgspec.json.decode(message.raw)
+    return _line({**data, "id": new_id})
+
+
+def _line(data: dict[str, Any]) -> bytes:
+    return msgspec.json.encode(data) + b"\n"

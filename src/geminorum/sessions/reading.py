@@ -1,0 +1,213 @@
+"""A saved conversation, read as it is asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import IO, overload
+
+import msgspec
+
+from geminorum.errors import SessionUnreadable
+from geminorum.events import Done, Event, Init, ModelRequest, Usage, total_of
+from geminorum.wire.clock import Clock
+from geminorum.wire.saved_events import events_of
+from geminorum.wire.session_file import (
+    SavedMessage,
+    message_of,
+    messages_in,
+    record_of,
+    requests_of,
+    words_of,
+)
+from geminorum.wire.session_index import Place, SessionIndex
+
+ID = re.compile(r"[A-Za-z0-9_-]+")
+"""What the CLI takes for a session's id; nothing else can name a file or a folder."""
+SUFFIXES = (".jsonl", ".json")
+_LONGEST_TITLE = 80
+
+
+class Session:
+    """A conversation that the CLI saved. Its messages are read from the file when asked for."""
+
+    def __init__(self, path: Path, index: SessionIndex, cwd: Path | None = None) -> None:
+        top = index.top
+        self.path = path
+        self.cwd = cwd
+        """The folder it belongs to, where that is known."""
+        self.id = top.session_id or path.stem
+        self.kind = top.kind or "main"
+        self.summary = top.summary
+        self.project_hash = top.project_hash
+        clock = Clock()
+        self.started = clock.milliseconds(top.start_time)
+        """Milliseconds since 1970."""
+        self.updated = clock.milliseconds(top.last_updated)
+        self.messages: Sequence[SavedMessage] = Messages(path, list(index.places.values()))
+
+    def __repr__(self) -> str:
+        return f"Session(id={self.id!r}, path={str(self.path)!r}, messages={len(self.messages)})"
+
+    @property
+    def title(self) -> str:
+        """The CLI's summary, or the beginning of what was first asked."""
+        return title_of(self.summary, self.messages)
+
+    @property
+    def subagents(self) -> list[Session]:
+        """The conversations that it had with agents of its own; what is broken is left out."""
+        return [session for file in subagent_files(self.path, self.id) for session in _loaded(file)]
+
+    @cached_property
+    def requests(self) -> tuple[ModelRequest, ...]:
+        """Every request to a model, in order."""
+        return tuple(requests_of(self.messages).values())
+
+    @property
+    def usage(self) -> Usage:
+        """What the whole conversation consumed."""
+        models = dict.fromkeys(request.model for request in self.requests)
+        shares = {
+            name: total_of([one for one in self.requests if one.model == name]) for name in models
+        }
+        whole = total_of(self.requests)
+        counts = {name: getattr(whole, name) for name in whole.__struct_fields__}
+        calls = sum(len(message.tool_calls or ()) for message in self.messages)
+        return Usage(
+            **counts, by_model=shares, tool_calls=calls, exact=True, requests=self.requests
+        )
+
+    def events(self) -> Iterator[Event]:
+        """The conversation as the stream that it was: `Init` first, one `Done` at the end."""
+        models = [request.model for request in self.requests]
+        yield Init(
+            models[0] if models else None,
+            str(self.cwd) if self.cwd else None,
+            timestamp=self.started,
+            session_id=self.id,
+        )
+        for message in self.messages:
+            yield from events_of(message, self.id)
+        seconds = max(0, self.updated - self.started) / 1000
+        yield Done(
+            "success",
+            usage=self.usage,
+            duration=seconds,
+            resume=self.id,
+            timestamp=self.updated,
+            session_id=self.id,
+        )
+
+
+class Messages(Sequence[SavedMessage]):
+    """The messages of a file; one at a time is in memory."""
+
+    def __init__(self, path: Path, places: list[Place]) -> None:
+        self._path, self._places = path, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    @overload
+    def __getitem__(self, number: int) -> SavedMessage: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[SavedMessage]: ...
+    def __getitem__(self, number: int | slice) -> SavedMessage | list[SavedMessage]:
+        if isinstance(number, slice):
+            return list(self._read(self._places[number]))
+        return next(self._read([self._places[number]]))
+
+    def __iter__(self) -> Iterator[SavedMessage]:
+        return self._read(self._places)
+
+    def _read(self, places: list[Place]) -> Iterator[SavedMessage]:
+        with opened(self._path) as file:
+            yield from messages_at(file, places)
+
+
+def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessage]:
+    """The messages that lie there, one at a time."""
+    at, raws = -1, list[msgspec.Raw]()
+    for place in places:
+        # Many messages may lie in one line; it is taken apart once.
+        if place.offset != at:
+            file.seek(place.offset)
+            line, at = file.read(place.length), place.offset
+            record = record_of(line)
+            raws = messages_in(record, line) if record else []
+        yield message_of(raws[place.ordinal] if place.ordinal < len(raws) else b"")
+
+
+def load(path: str | os.PathLike[str], cwd: Path | None = None) -> Session:
+    """The session in a file, of any version of the CLI; broken lines are passed over."""
+    file = Path(path)
+    with opened(file) as lines:
+        index = index_of(lines)
+    if index is None:
+        raise SessionUnreadable(f"{str(file)!r} holds no session")
+    return Session(file, index, cwd)
+
+
+def index_of(file: IO[bytes]) -> SessionIndex | None:
+    """Where the messages of a file lie; None where it holds no session."""
+    index = SessionIndex()
+    for line, offset in lines_of(file):
+        index.add(line, offset)
+    if _holds_nothing(index):
+        # No line of it says anything: perhaps the document of older versions, over many lines.
+        file.seek(0)
+        index = SessionIndex()
+        index.add(file.read(), 0)
+    return None if _holds_nothing(index) else index
+
+
+def _holds_nothing(index: SessionIndex) -> bool:
+    return index.top.session_id is None and not index.places
+
+
+def lines_of(file: IO[bytes], longest: int = -1) -> Iterator[tuple[bytes, int]]:
+    """Each line and where it begins; what is longer than `longest` comes in pieces."""
+    offset = 0
+    while line := file.readline(longest):
+        yield line, offset
+        offset += len(line)
+
+
+def title_of(summary: str | None, messages: Iterable[SavedMessage]) -> str:
+    """One line that tells a session from others."""
+    line = " ".join((summary or next(filter(None, map(words_of, messages)), "")).split())
+    return line if len(line) <= _LONGEST_TITLE else line[: _LONGEST_TITLE - 1] + "…"
+
+
+def subagent_files(path: Path, session_id: str) -> list[Path]:
+    """The files of the agents that a session started; the id names their folder beside it."""
+    if not ID.fullmatch(session_id) or path.parent.name != "chats":
+        return []  # An id is read from a file: it must not lead anywhere else.
+    folder = path.parent / session_id
+    if folder.is_symlink():
+        return []
+    return sorted(file for file in folder.glob("*.json*") if file.suffix in SUFFIXES)
+
+
+def _loaded(path: Path) -> list[Session]:
+    try:
+        return [load(path)]
+    except SessionUnreadable:
+        return []
+
+
+def opened(path: Path) -> IO[bytes]:
+    """The file, to be read; SessionUnreadable where there is none."""
+    try:
+        # Looked at before it is opened: a pipe of that name would keep us waiting for ever.
+        if not stat.S_ISREG(path.stat().st_mode):
+            raise SessionUnreadable(f"{str(path)!r} is not a file")
+        return path.open("rb")
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise SessionUnreadable(f"cannot read {str(path)!r}: {why}") from error

@@ -1,0 +1,89 @@
+"""Looks now and then whether a run has to be stopped, however slowly it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from decimal import Decimal
+from typing import TypeAlias
+
+from geminorum.cost import PriceBook, request_usd
+from geminorum.events import ModelRequest
+from geminorum.wire.verdict import Stop
+
+Reason: TypeAlias = tuple[Stop, float | None]
+"""Why to stop, and the limit that was reached."""
+
+
+class Patrol:
+    """Calls `look` every few moments; the first reason that it gives goes to `stop`."""
+
+    def __init__(
+        self,
+        pause: float,
+        look: Callable[[], Reason | None],
+        stop: Callable[[Stop, float | None], None],
+    ) -> None:
+        self._pause, self._look, self._stop = pause, look, stop
+        self._timer = asyncio.get_running_loop().call_later(pause, self._round)
+
+    def cancel(self) -> None:
+        self._timer.cancel()
+
+    def _round(self) -> None:
+        if (reason := self._look()) is not None:
+            self._stop(*reason)
+        else:
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
+
+
+class Silence:
+    """A program that does not begin to speak, or that stops speaking in the middle."""
+
+    def __init__(
+        self, written: Callable[[], int], start_limit: float | None, stall_limit: float | None
+    ) -> None:
+        self._written, self._limits = written, (start_limit, stall_limit)
+        self._heard, self._heard_at = 0, time.monotonic()
+
+    @property
+    def pause(self) -> float | None:
+        """How long to wait between two looks; None: nobody asks."""
+        known = [limit for limit in self._limits if limit is not None]
+        return min(known) / 2 if known else None
+
+    def look(self) -> Reason | None:
+        now, written = time.monotonic(), self._written()
+        if written > self._heard:
+            self._heard, self._heard_at = written, now
+        limit = self._limits[bool(self._heard)]
+        if limit is None or now - self._heard_at < limit:
+            return None
+        return ("stall" if self._heard else "start_timeout"), limit
+
+
+class Spending:
+    """The price of the requests so far, beside what may be spent."""
+
+    PAUSE = 0.05
+
+    def __init__(
+        self,
+        requests: Callable[[], list[ModelRequest]],
+        budget: float,
+        prices: PriceBook | None,
+    ) -> None:
+        self._requests, self._prices = requests, prices
+        self._budget = Decimal(str(budget))
+        self._counted, self._spent = 0, Decimal(0)
+
+    def look(self) -> Reason | None:
+        fresh = self._requests()[self._counted :]
+        for request in fresh:
+            usd = request_usd(request, self._prices)
+            if usd is None:
+                return "no_price", None
+            self._spent += usd
+        self._counted += len(fresh)
+        return ("budget", float(self._budget)) if self._spent > self._budget else None

@@ -1,0 +1,197 @@
+"""The CLI's own record of a conversation: one JSON document, or since 0.39 a log of changes.
+
+A line of the log is, tested in this order: a rewind, a message, a change of what stands at the top,
+or the top itself. A message with the id of an earlier one takes its place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import UnionType
+from typing import Any, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Raw, field
+
+from geminorum.events import ModelRequest, Tokens
+from geminorum.wire.clock import Clock
+from geminorum.wire.dialects import mended
+
+CONTEXT = "<session_context>"
+"""How the words begin that the CLI itself puts before every conversation."""
+
+
+class SavedThought(msgspec.Struct):
+    subject: str = ""
+    description: str = ""
+    timestamp: str = ""
+
+
+class SavedCall(msgspec.Struct, kw_only=True, rename="camel"):
+    """A tool call with its result."""
+
+    id: str = ""
+    name: str = ""
+    args: dict[str, Any] | None = None
+    result: Any = None
+    """Parts with a functionResponse: what the model was told."""
+    status: str | None = None
+    timestamp: str = ""
+    result_display: Any = None
+    """What a person was shown."""
+
+
+class SavedMessage(msgspec.Struct, kw_only=True, rename="camel"):
+    """One message, as it is written."""
+
+    id: str | None = None
+    timestamp: str = ""
+    type: str | None = None
+    content: Any = None
+    display_content: Any = None
+    """The prompt before `@files` and commands were expanded."""
+    model: str | None = None
+    tokens: Tokens | None = None
+    thoughts: list[SavedThought] | None = None
+    tool_calls: list[SavedCall] | None = None
+    raw: Raw = field(default_factory=Raw, name="(raw)")
+    """The message to the letter, in one line; the file has no such key."""
+
+
+class Top(msgspec.Struct, kw_only=True, rename="camel"):
+    """What stands over the messages."""
+
+    session_id: str | None = None
+    project_hash: str | None = None
+    start_time: str = ""
+    last_updated: str = ""
+    kind: str | None = None
+    summary: str | None = None
+    directories: list[str] | None = None
+
+
+class Record(Top, kw_only=True, rename="camel"):
+    """One line of the log, or the whole document. What is not looked at is not built."""
+
+    id: str | None = None
+    messages: list[Raw] | None = None
+    change: Record | None = field(default=None, name="$set")
+    rewind_to: str | None = field(default=None, name="$rewindTo")
+
+
+_record_decoder = msgspec.json.Decoder(Record)
+_message_decoder = msgspec.json.Decoder(SavedMessage)
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_S = TypeVar("_S", bound=msgspec.Struct)
+
+
+def record_of(line: bytes | Raw) -> Record | None:
+    """The line as a record; None for a torn one, and for what is none."""
+    try:
+        return _record_decoder.decode(line)
+    except _UNREADABLE:
+        return _salvaged(Record, line)[0]
+
+
+def messages_in(record: Record, line: bytes) -> list[Raw]:
+    """The messages that a record holds: itself, or those that the conversation starts anew from."""
+    if record.id is not None:
+        return [Raw(line)]
+    return (record.change or record).messages or []
+
+
+def message_of(raw: bytes | Raw) -> SavedMessage:
+    """A message, as far as it can be read: what does not fit its place is left out of it."""
+    try:
+        message, clean = _message_decoder.decode(raw), bytes(raw).strip()
+    except _UNREADABLE:
+        salvaged, clean = _salvaged(SavedMessage, raw)
+        message = salvaged or SavedMessage(type="broken")
+    # In a document it goes over many lines; an event has to fit in one.
+    message.raw = Raw(msgspec.json.format(clean, indent=-1) if b"\n" in clean else clean)
+    return message
+
+
+def _salvaged(kind: type[_S], raw: bytes | Raw) -> tuple[_S | None, bytes]:
+    """What fits of it, and its bytes as they can be kept; None where it is no JSON object."""
+    try:
+        data, clean = mended(bytes(raw))
+    except (ValueError, RecursionError):
+        return None, b"null"
+    return (_fitting(kind, clean) if isinstance(data, dict) else None), clean
+
+
+def _fitting(kind: type[_S], raw: bytes | Raw) -> _S:
+    """One odd field must not cost the others."""
+    pieces = msgspec.json.decode(raw, type=dict[str, Raw])
+    found = {}
+    for place in msgspec.structs.fields(kind):
+        if place.encode_name in pieces:
+            try:
+                found[place.name] = _piece(pieces[place.encode_name], place.type)
+            except _UNREADABLE:
+                continue
+    return kind(**found)
+
+
+def _piece(raw: Raw, kind: Any) -> Any:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except _UNREADABLE:
+        struct, is_list = _struct_in(kind)
+        if struct is None:
+            raise
+    if not is_list:
+        return _fitting(struct, raw)
+    return [_fitting(struct, one) for one in msgspec.json.decode(raw, type=list[Raw])]
+
+
+def _struct_in(kind: Any) -> tuple[type[msgspec.Struct] | None, bool]:
+    """The Struct in `X`, `X | None` or `list[X] | None`, and whether it is in a list."""
+    for option in get_args(kind) if isinstance(kind, UnionType) else (kind,):
+        inner = get_args(option)[0] if get_origin(option) is list else option
+        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
+            return inner, inner is not option
+    return None, False
+
+
+def requests_of(messages: Iterable[SavedMessage]) -> dict[str, ModelRequest]:
+    """What the model was asked, by the id of its answer."""
+    clock = Clock()
+    return {
+        message.id: ModelRequest(
+            **msgspec.structs.asdict(message.tokens),
+            model=message.model,
+            timestamp=clock.milliseconds(message.timestamp),
+        )
+        for message in messages
+        if message.id and message.model and message.tokens
+    }
+
+
+def is_context(message: SavedMessage) -> bool:
+    """Is it what the CLI says before every conversation?"""
+    return message.type == "user" and text_of(message.content).startswith(CONTEXT)
+
+
+def is_spoken(message: SavedMessage) -> bool:
+    """Did a person or the model say it?"""
+    return message.type in ("user", "gemini") and not is_context(message)
+
+
+def words_of(message: SavedMessage) -> str:
+    """What a person or the model said with it, before `@files` were put in."""
+    return text_of(message.display_content or message.content) if is_spoken(message) else ""
+
+
+def text_of(content: Any) -> str:
+    """The text of a content: a string, a part, or a list of parts. Thoughts are none of it."""
+    match content:
+        case str():
+            return content
+        case list():
+            return "".join(map(text_of, content))
+        case {"text": str(text)} if not content.get("thought"):
+            return text
+        case _:
+            return ""

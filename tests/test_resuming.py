@@ -1,0 +1,267 @@
+"""Sessions: going on where an earlier process stopped, one run at a time."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from geminorum import Cli, Error, Options, ask, connect, errors
+from geminorum import run as start
+from geminorum.sessions import places
+from geminorum.sessions.lock import SessionLock
+
+BOGUS = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def options(fake_gemini, tmp_path):
+    cwd = tmp_path / "work"
+    cwd.mkdir()
+    return Options(cwd=cwd, model="gemini-2.5-flash", env=fake_gemini.env)
+
+
+@pytest.fixture
+def forgiving(real_cli_door) -> Cli:
+    return Cli(executable=real_cli_door.executable, fresh_if_lost=True)
+
+
+def history(fake_gemini) -> str:
+    """All that the model was told in the last request."""
+    return json.dumps(fake_gemini.requests[-1].body["contents"])
+
+
+async def test_a_conversation_goes_on_over_three_processes(fake_gemini, options, real_cli_door):
+    """S1-3, S1-36, S1-49: and still after an unrelated run in the same folder."""
+    for word in ("Ada", "Something else", "Grace", "Margaret"):
+        fake_gemini.say(f"Hello {word}")
+    first = await ask("I am Ada.", options, via=real_cli_door)
+    unrelated = await ask("Nothing of importance", options, via=real_cli_door)
+    again = options.changed(resume=first.session_id)
+    second = await ask("And I am Grace.", again, via=real_cli_door)
+    third = await ask("Margaret here.", again, via=real_cli_door)
+    assert first.session_id == second.session_id == third.session_id != unrelated.session_id
+    told = history(fake_gemini)
+    for said in ("I am Ada.", "Hello Ada", "And I am Grace.", "Hello Grace", "Margaret here."):
+        assert said in told
+    assert "Nothing of importance" not in told
+
+
+async def test_an_id_of_one_s_own_is_kept(fake_gemini, options, real_cli_door):
+    """B-37: an orchestrator may choose the id, and a second session cannot have it."""
+    fake_gemini.say("Hi").say("Again")
+    mine = "11111111-2222-4333-8444-555555555555"
+    first = await ask("Hi", options.changed(session_id=mine), via=real_cli_door)
+    assert first.session_id == mine
+    with pytest.raises(errors.InvalidOptions, match="already exists"):
+        await ask("Hi", options.changed(session_id=mine), via=real_cli_door)
+    resumed = await ask("Hi", options.changed(resume=mine), via=real_cli_door)
+    assert resumed.text == "Again"
+
+
+async def test_a_session_that_is_not_there_is_lost(fake_gemini, options, real_cli_door):
+    """S1-50, B-22: told by the CLI's exit code and stderr, with no event at all."""
+    fake_gemini.say("Hi")
+    await ask("Hi", options, via=real_cli_door)
+    with pytest.raises(errors.SessionLost, match="Error resuming session") as caught:
+        await ask("Hi", options.changed(resume=BOGUS), via=real_cli_door)
+    assert caught.value.result.clear_session
+    assert "without `resume`" in caught.value.hint
+    assert len(fake_gemini.requests) == 1
+
+
+async def test_a_lost_session_may_be_replaced_by_a_fresh_one(fake_gemini, options, forgiving):
+    """B-22: once, and the stream says so."""
+    fake_gemini.say("A fresh start")
+    async with start("Hi", options.changed(resume=BOGUS), via=forgiving) as live:
+        events = [event async for event in live]
+    told = [event for event in events if isinstance(event, Error)]
+    assert [(error.code, error.recoverable) for error in told] == [("SESSION_LOST", True)]
+    assert "fresh session" in told[0].message
+    result = live.result
+    assert (result.text, result.ok, result.clear_session) == ("A fresh start", True, True)
+    assert result.session_id not in (None, BOGUS)
+    assert sum(event.type == "done" for event in events) == 1
+
+
+async def test_a_chat_goes_on_in_the_fresh_session(fake_gemini, options, forgiving):
+    fake_gemini.say("A fresh start").say("And on")
+    async with connect(options.changed(resume=BOGUS), via=forgiving) as chat:
+        first = await chat.ask("I am Ada.")
+        second = await chat.ask("Who am I?")
+    assert second.session_id == first.session_id
+    assert not second.clear_session
+    assert "I am Ada." in history(fake_gemini)
+
+
+async def test_latest_is_where_somebody_spoke_last(fake_gemini, options, real_cli_door):
+    """S1-49: by last use; the CLI itself would take the one that was begun last."""
+    fake_gemini.say("One").say("Two").say("Three").say("Four")
+    first = await ask("First", options, via=real_cli_door)
+    await ask("Second", options, via=real_cli_door)
+    await ask("Third", options.changed(resume=first.session_id), via=real_cli_door)
+    last = await ask("Fourth", options.changed(resume="latest"), via=real_cli_door)
+    assert last.session_id == first.session_id
+    assert "Second" not in history(fake_gemini)
+
+
+async def test_latest_of_nothing_is_an_error_not_a_new_session(options, real_cli_door):
+    """The CLI would begin a new one without a word in its stream."""
+    with pytest.raises(errors.SessionLost, match="has no session to resume"):
+        await ask("Hi", options.changed(resume="latest"), via=real_cli_door)
+
+
+async def test_latest_of_nothing_may_be_fresh(fake_gemini, options, forgiving):
+    fake_gemini.say("Fresh")
+    result = await ask("Hi", options.changed(resume="latest"), via=forgiving)
+    assert (result.text, result.clear_session) == ("Fresh", True)
+
+
+async def test_a_session_of_another_folder_is_refused(
+    fake_gemini, options, real_cli_door, tmp_path
+):
+    """B-22: the error names the folder; nothing is started."""
+    fake_gemini.say("Hi")
+    result = await ask("Hi", options, via=real_cli_door)
+    other = options.changed(cwd=tmp_path, resume=result.session_id)
+    with pytest.raises(errors.InvalidOptions, match="belongs to the folder") as caught:
+        await ask("Hi", other, via=real_cli_door)
+    assert str(options.cwd) in str(caught.value.hint)
+    assert len(fake_gemini.requests) == 1
+
+
+@pytest.mark.parametrize("chosen", ["resume", "session_id"])
+async def test_one_run_at_a_time_in_a_session(stand_in, options, chosen):
+    """B-37: the second is refused at once, and may try again later."""
+    via = stand_in({"type": "init", "session_id": "mine", "model": "flash"}, hang=True)
+    both = options.changed(**{chosen: "mine"})
+    async with start("Hi", both, via=via):
+        with pytest.raises(errors.SessionBusy, match="'mine'") as caught:
+            await ask("Hi", both, via=via)
+        assert caught.value.retryable
+    async with start("Hi", both, via=via) as live:
+        assert live.result.status == "running"
+
+
+def test_a_lock_dies_with_its_process(tmp_path):
+    """B-37: over processes, and a killed one leaves nothing locked."""
+    code = (
+        "import sys, time; from pathlib import Path\n"
+        "from geminorum.sessions.lock import SessionLock\n"
+        "with SessionLock(Path(sys.argv[1]), 's'): print('held', flush=True); time.sleep(60)"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(errors.SessionBusy), SessionLock(tmp_path, "s"):
+            pass
+        with SessionLock(tmp_path, "another"):
+            pass
+    finally:
+        holder.send_signal(signal.SIGKILL)
+        holder.wait()
+        holder.stdout.close()
+    with SessionLock(tmp_path, "s") as lock:
+        kept = lock._path
+        assert kept.exists()
+    assert not kept.exists()
+
+
+async def test_many_contenders_are_served_one_after_the_other(tmp_path):
+    """Removing the lock's file never lets two in."""
+    inside, most, served = 0, 0, 0
+
+    async def contend() -> None:
+        nonlocal inside, most, served
+        while True:
+            try:
+                with SessionLock(tmp_path, "s"):
+                    inside += 1
+                    most = max(most, inside)
+                    await asyncio.sleep(0)
+                    inside -= 1
+                    served += 1
+                    return
+            except errors.SessionBusy:
+                await asyncio.sleep(0.001)
+
+    await asyncio.gather(*(contend() for _ in range(20)))
+    assert (most, served) == (1, 20)
+
+
+async def test_a_cancelled_first_turn_can_be_resumed(fake_gemini, options, real_cli_door):
+    """S1-49: `Done` carries what to resume, also after a cancel."""
+    fake_gemini.call("run_shell_command", command="sleep 300").say("Back again")
+    yolo = options.changed(approval="yolo")
+    async with start("Remember Ada.", yolo, via=real_cli_door) as live:
+        async for event in live:
+            if event.type == "tool_use":
+                break
+    session = live.result.session_id
+    assert session
+    result = await ask("Go on", options.changed(resume=session), via=real_cli_door)
+    assert (result.text, result.session_id) == ("Back again", session)
+    assert "Remember Ada." in history(fake_gemini)
+
+
+class TestPlaces:
+    """B-4: where each version keeps the sessions of a folder."""
+
+    @pytest.fixture
+    def home(self, tmp_path) -> Path:
+        (tmp_path / ".gemini" / "tmp").mkdir(parents=True)
+        return tmp_path
+
+    def keep(self, folder: Path, session: str, *, said: bool = True, at: float = 0) -> Path:
+        chats = folder / "chats"
+        chats.mkdir(parents=True, exist_ok=True)
+        path = chats / f"session-2026-01-01T00-00-{session[:8]}.jsonl"
+        top = {"sessionId": session, "projectHash": "x", "kind": "main"}
+        spoken = {"id": "1", "type": "user", "content": [{"text": "Hi"}]}
+        path.write_text("\n".join(json.dumps(one) for one in [top, spoken][: 1 + said]) + "\n")
+        os.utime(path, (at, at))
+        return path
+
+    def test_by_the_table_of_projects(self, home, tmp_path):
+        folder = home / ".gemini" / "tmp" / "work-1"
+        self.keep(folder, "session-1")
+        known = {"projects": {str(tmp_path.resolve()): "work-1"}}
+        (home / ".gemini" / "projects.json").write_text(json.dumps(known))
+        assert places.projects_of(home, tmp_path) == [folder]
+        assert places.latest(home, tmp_path) == "session-1"
+
+    def test_by_the_mark_in_the_folder(self, home, tmp_path):
+        folder = home / ".gemini" / "tmp" / "other"
+        self.keep(folder, "session-1")
+        (folder / ".project_root").write_text(str(tmp_path))
+        assert places.projects_of(home, tmp_path) == [folder]
+        assert places.project_of(home, "session-1") == tmp_path.resolve()
+
+    def test_by_the_hash_of_older_versions(self, home, tmp_path):
+        import hashlib
+
+        name = hashlib.sha256(str(tmp_path.resolve()).encode()).hexdigest()
+        folder = home / ".gemini" / "tmp" / name
+        self.keep(folder, "session-1")
+        assert places.projects_of(home, tmp_path) == [folder]
+
+    @pytest.mark.parametrize("table", ["{", "[]", '{"projects": 5}', '{"projects": {}}'])
+    def test_a_broken_table_is_no_table(self, home, tmp_path, table):
+        (home / ".gemini" / "projects.json").write_text(table)
+        assert places.projects_of(home, tmp_path) == []
+        assert places.latest(home, tmp_path) is None
+
+    def test_the_latest_passes_over_the_empty_and_the_broken(self, home, tmp_path):
+        folder = home / ".gemini" / "tmp" / "work"
+        self.keep(folder, "older-one", at=1)
+        self.keep(folder, "later-one", at=2)
+        self.keep(folder, "silent-1", said=False, at=3)
+        (folder / "chats" / "session-x-broken00.jsonl").write_text("{nonsense\n")
+        (folder / ".project_root").write_text(str(tmp_path))
+        assert places.latest(home, tmp_path) == "later-one"

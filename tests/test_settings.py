@@ -1,0 +1,124 @@
+"""Settings for one run: laid over the user's, seen in what the CLI does, gone afterwards."""
+
+import hashlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from geminorum import Cli, Options, Policy, Rule, ToolResult, ask
+from geminorum import run as start
+
+MCP_SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            told = {"protocolVersion": asked["params"]["protocolVersion"],
+                    "capabilities": {"tools": {}}, "serverInfo": {"name": "clock", "version": "1"}}
+        case "tools/list":
+            told = {"tools": [{"name": "noon", "description": "When is noon?",
+                               "inputSchema": {"type": "object", "properties": {}}}]}
+        case "tools/call":
+            told = {"content": [{"type": "text", "text": "at twelve"}]}
+        case _:
+            told = {}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+"""
+
+
+@pytest.fixture
+def options(fake_gemini, tmp_path):
+    cwd = tmp_path / "work"
+    cwd.mkdir()
+    return Options(cwd=cwd, model="gemini-2.5-flash", env=fake_gemini.env)
+
+
+def with_settings(door: Cli, **settings: object) -> Cli:
+    return Cli(executable=door.executable, settings=settings)
+
+
+@pytest.fixture
+def clock(tmp_path, real_cli_door) -> Cli:
+    """A door whose CLI has an MCP server of ours."""
+    server = tmp_path / "clock.py"
+    server.write_text(MCP_SERVER)
+    command = {"command": sys.executable, "args": [str(server)]}
+    return with_settings(real_cli_door, mcpServers={"clock": command})
+
+
+@pytest.mark.parametrize(
+    ("chosen", "status"),
+    [
+        ({"policy": Policy(rules=(Rule("mcp_clock_*", "allow"),))}, "success"),
+        ({"allowed_tools": ["mcp_clock_noon"]}, "success"),
+        ({"policy": Policy(rules=(Rule("mcp_clock_noon", "deny"),))}, "denied"),
+        ({}, "error"),  # Not offered at all: whether there is such a tool is not told.
+    ],
+)
+async def test_an_mcp_server_of_the_run_serves_tools(fake_gemini, options, clock, chosen, status):
+    """B-20: and a rule decides whether it may."""
+    fake_gemini.call("mcp_clock_noon").say("Done")
+    async with start("When?", options.changed(**chosen), via=clock) as live:
+        (result,) = [event async for event in live if isinstance(event, ToolResult)]
+    assert result.status == status
+    assert ("at twelve" in str(result.output)) is (status == "success")
+
+
+async def test_retries_are_a_setting(fake_gemini, options, real_cli_door):
+    """One attempt means one request; without a word the CLI would try ten times."""
+    fake_gemini.fail(503, "busy").always()
+    once = with_settings(real_cli_door, general={"maxAttempts": 1})
+    async with start("Hi", options, via=once) as live:
+        async for _ in live:
+            pass
+    assert live.result.status == "error"
+    assert len(fake_gemini.requests) == 1
+
+
+def fingerprint(folder: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "tmp" not in path.relative_to(folder).parts
+    }
+
+
+async def test_the_users_files_stay_as_they_were(fake_gemini, options, real_cli_door):
+    """B-19: settings, login, policies, commands; only the store of sessions grows."""
+    home = fake_gemini.home / ".gemini"
+    settings = home / "settings.json"
+    settings.write_text('{ // mine\n "ui": {"theme": "Ayu"},' + settings.read_text().lstrip()[1:])
+    (home / "policies").mkdir()
+    (home / "policies" / "mine.toml").write_text(
+        '[[rule]]\ntoolName = "web_fetch"\ndecision = "deny"\npriority = 5\n'
+    )
+    (home / "commands").mkdir()
+    (home / "commands" / "hello.toml").write_text('prompt = "hello"\n')
+    before = fingerprint(home)
+    fake_gemini.call("run_shell_command", command="true").always()
+    limited = options.changed(max_turns=2, approval="yolo", effort="low", system_prompt="Be brief.")
+    async with start("Go", limited, via=real_cli_door) as live:
+        async for _ in live:
+            pass
+    assert (live.result.status, live.result.exit_code) == ("max_turns", 53)
+    after = fingerprint(home)
+    assert {name: after.get(name) for name in before} == before
+    new = {name.partition("/")[0] for name in set(after) - set(before)}
+    assert new <= {"projects.json", "installation_id", "history"}
+
+
+async def test_a_home_of_its_own_is_all_a_run_sees(fake_gemini, options, real_cli_door, tmp_path):
+    """An isolated home: its sessions lie there, the user's home is not touched."""
+    import shutil
+
+    own = tmp_path / "own"
+    shutil.copytree(fake_gemini.home, own)
+    user = fingerprint(fake_gemini.home)
+    fake_gemini.say("Hi")
+    result = await ask("Hi", options.changed(home=own), via=real_cli_door)
+    assert list((own / ".gemini/tmp").glob(f"*/chats/*{result.session_id[:8]}*"))
+    assert fingerprint(fake_gemini.home) == user
+    assert not list(fake_gemini.home.glob(".gemini/tmp/*/chats/*"))

@@ -1,0 +1,1 @@
+"""Which promises hold on which version of the Gemini CLI: `make test-versions` finds out."""

@@ -1,0 +1,305 @@
+"""What a caller controls, on each version of the CLI: permissions, limits, sessions, safety.
+
+Not named `test_….py`, so that the everyday suite passes it by: it needs a CLI per version and some
+minutes. `make test-versions` names it. Each test is a row of docs/versions.md; see features.py.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import test_running as running
+import test_stopping as stopping
+from geminorum import Cli, Options, Policy, ToolResult, ask
+from geminorum import run as start
+from geminorum.errors import ConfigError, RunTimeout, SessionLost, TrustError
+from geminorum.wire.effort import thinking
+
+pytestmark = pytest.mark.gemini_cli
+
+WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
+TOUCH = ("run_shell_command", {"command": "touch made"})
+
+# The same scenarios as on the pinned version, with `real_cli_door` a door to each version.
+sleeping = stopping.sleeping
+test_own_session_id = running.test_the_caller_may_choose_the_session_id
+test_resume_by_id = running.test_a_session_goes_on_later_by_its_id
+test_conversation = running.test_a_conversation_remembers
+test_system_prompt_appended = running.test_a_system_prompt_stands_behind_the_agents_own
+test_system_prompt_replaced = running.test_a_system_prompt_replaces_the_agents_own_on_request
+test_literal_prompt = running.test_a_slash_and_an_at_sign_are_text
+
+
+@pytest.fixture
+def options(fake_gemini, tmp_path):
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    given = {"env": fake_gemini.env, "cwd": workspace, "model": running.MODEL}
+    return Options(**given, timeout=120)  # A version that hangs shall not hold up the others.
+
+
+@pytest.fixture
+def attempt(fake_gemini, options, real_cli_door):
+    """Has the model call tools one after the other; their statuses."""
+
+    async def call(*calls: tuple[str, dict], **chosen) -> list[str]:
+        for tool, arguments in calls:
+            fake_gemini.call(tool, **arguments)
+        fake_gemini.say("Done.")
+        async with start("Go", options.changed(**chosen), via=real_cli_door) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert live.result.status == "success", live.result.errors
+        return [result.status for result in results]
+
+    return call
+
+
+def made(options: Options) -> set[str]:
+    return {entry.name for entry in Path(options.cwd).iterdir()} & {"a.txt", "made"}
+
+
+async def test_deny_write(attempt, options):
+    policy = Policy(file_write="deny", shell_execute="ask", network_access="deny")
+    assert await attempt(WRITE, policy=policy, approval="auto_edit") == ["denied"]
+    assert made(options) == set()
+
+
+async def test_allow_write(attempt, options):
+    assert await attempt(WRITE, TOUCH, policy=Policy(file_write="allow")) == ["success", "denied"]
+    assert made(options) == {"a.txt"}
+
+
+async def test_whitelist(attempt, options):
+    (options.cwd / "b.txt").write_text("readable")
+    reading = ("read_file", {"file_path": "b.txt"})
+    for approval in (None, "yolo"):
+        chosen = {"allowed_tools": ["read_file"], "approval": approval}
+        assert await attempt(WRITE, TOUCH, reading, **chosen) == ["denied", "denied", "success"]
+    assert made(options) == set()
+
+
+async def test_whitelist_runs_unasked(attempt, options):
+    assert await attempt(WRITE, allowed_tools=["write_file"]) == ["success"]
+    assert made(options) == {"a.txt"}
+
+
+async def only_git_status(attempt, options, approval):
+    commands = ["git status", "git push", "git status; touch made", "git status $(touch made)"]
+    calls = [("run_shell_command", {"command": command}) for command in commands]
+    chosen = {"allowed_tools": ["run_shell_command(git status)"], "approval": approval}
+    assert await attempt(*calls, **chosen) == ["success", "denied", "denied", "denied"]
+    assert made(options) == set()
+
+
+async def test_only_git_status(attempt, options):
+    await only_git_status(attempt, options, None)
+
+
+async def test_only_git_status_in_yolo(attempt, options):
+    await only_git_status(attempt, options, "yolo")
+
+
+async def test_disallowed_tool(attempt, options):
+    chosen = {"disallowed_tools": ["run_shell_command"], "approval": "yolo"}
+    assert await attempt(TOUCH, WRITE, **chosen) == ["denied", "success"]
+    assert made(options) == {"a.txt"}
+
+
+async def test_approval_default(attempt, options):
+    assert await attempt(WRITE, TOUCH, approval="default") == ["denied", "denied"]
+    assert made(options) == set()
+
+
+async def test_approval_auto_edit(attempt, options):
+    assert await attempt(WRITE, TOUCH, approval="auto_edit") == ["success", "denied"]
+    assert made(options) == {"a.txt"}
+
+
+async def test_approval_yolo(attempt, options):
+    assert await attempt(WRITE, TOUCH, approval="yolo") == ["success", "success"]
+    assert made(options) == {"a.txt", "made"}
+
+
+async def test_approval_plan(attempt, options):
+    assert "success" not in await attempt(WRITE, TOUCH, approval="plan")
+    assert made(options) == set()
+
+
+async def test_max_turns(fake_gemini, options, real_cli_door):
+    settings = fake_gemini.home / ".gemini/settings.json"
+    before = settings.read_bytes()
+    await running.test_the_turn_limit_ends_the_run(fake_gemini, options, real_cli_door)
+    assert settings.read_bytes() == before
+
+
+async def test_resume_latest(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Noted.").say("Seven.")
+    first = await ask("Remember seven", options, via=real_cli_door)
+    second = await ask("Which?", options.changed(resume="latest"), via=real_cli_door)
+    assert second.session_id == first.session_id
+    assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
+
+
+async def test_lost_session(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Noted.")
+    await ask("Remember seven", options, via=real_cli_door)
+    bogus = "3e0923c9-7033-438d-a978-a361d8031f47"
+    with pytest.raises(SessionLost):
+        await ask("Which?", options.changed(resume=bogus), via=real_cli_door)
+
+
+async def test_cancel(sleeping, real_cli_door):
+    await stopping.TestTheRealCliInItsShellTool().test_cancel_ends_the_whole_tree(
+        sleeping, real_cli_door
+    )
+
+
+async def test_timeout(sleeping, real_cli_door):
+    with pytest.raises(RunTimeout):
+        await ask("Sleep", sleeping.changed(timeout=8), via=real_cli_door)
+    assert stopping.nothing_left()
+
+
+async def test_effort(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Hi")
+    await ask("Hi", options.changed(effort="low"), via=real_cli_door)
+    request = fake_gemini.requests[-1]
+    # Some versions send the name of an older model to a newer one, which has other words for it.
+    assert thinking("low", request.model).items() <= request.config["thinkingConfig"].items()
+
+
+@pytest.mark.parametrize("opened", [False, True])
+async def test_secrets_hidden_from_shell(fake_gemini, options, real_cli_door, opened):
+    fake_gemini.call("run_shell_command", command="echo key=$GEMINI_API_KEY. > seen").say("Done.")
+    door = Cli(executable=real_cli_door.executable, secrets_in_tools=opened)
+    await ask("Go", options.changed(approval="yolo"), via=door)
+    assert ((options.cwd / "seen").read_text() != "key=.\n") is opened
+
+
+@pytest.mark.parametrize(
+    ("place", "opened"),
+    [(".env", False), (".gemini/.env", False), ("../.env", False), (".env", True)],
+)
+async def test_dotenv_ignored(fake_gemini, options, real_cli_door, place, opened):
+    file = options.cwd / place
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("GEMINI_MODEL=gemini-from-dotenv\n")
+    fake_gemini.say("Hi")
+    door = Cli(executable=real_cli_door.executable, dotenv=opened)
+    await ask("Go", options.changed(model=None), via=door)
+    assert (fake_gemini.requests[-1].model == "gemini-from-dotenv") is opened
+
+
+@pytest.fixture
+def model_of_folder(fake_gemini, options, real_cli_door):
+    """Runs in a folder whose settings name a model; the model that was called."""
+    settings = options.cwd / ".gemini/settings.json"
+    settings.parent.mkdir()
+    settings.write_text(json.dumps({"model": {"name": "gemini-from-folder"}}))
+    fake_gemini.say("Hi")
+
+    async def called(trust: bool | None) -> str:
+        await ask("Go", options.changed(model=None, trust_workspace=trust), via=real_cli_door)
+        return fake_gemini.requests[-1].model
+
+    return called
+
+
+async def test_folder_settings_ignored(model_of_folder):
+    assert await model_of_folder(None) != "gemini-from-folder"
+
+
+async def test_folder_settings_on_request(model_of_folder):
+    assert await model_of_folder(True) == "gemini-from-folder"
+
+
+@pytest.fixture
+def escape(fake_gemini, options, real_cli_door):
+    """A model that tries to approve a plan of its own."""
+    fake_gemini.call("enter_plan_mode", reason="to plan")
+    fake_gemini.call("write_file", file_path="plan.md", content="# Plan\n\n1. touch made\n")
+    fake_gemini.call("exit_plan_mode", plan_filename="plan.md")
+    fake_gemini.call(TOUCH[0], **TOUCH[1]).say("Done.")
+
+    async def tried(approval: str | None) -> None:
+        # Where plan mode has to be enabled first, a user may have done so.
+        settings = {"experimental": {"plan": True}}
+        door = Cli(executable=real_cli_door.executable, settings=settings)
+        await ask("Go", options.changed(approval=approval), via=door)
+
+    return tried
+
+
+async def test_plan_escape_from_default(escape, options):
+    await escape(None)
+    assert made(options) == set()
+
+
+async def test_plan_escape_from_plan(escape, options):
+    await escape("plan")
+    assert made(options) == set()
+
+
+async def test_error_reports_private(fake_gemini, options, real_cli_door, tmp_path):
+    room = tmp_path / "tmp"
+    room.mkdir()
+    fake_gemini.fail(400, "no")
+    chosen = options.changed(env={**options.env, "TMPDIR": str(room)})
+    async with start("My secret", chosen, via=real_cli_door) as live:
+        async for _ in live:
+            pass
+    assert list(room.rglob("gemini-client-error-*")) == []
+
+
+async def test_untrusted_folder(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Hi")
+    with pytest.raises(TrustError):
+        await ask("Hi", options.changed(trust_workspace=False), via=real_cli_door)
+
+
+async def test_broken_policy_is_fatal(fake_gemini, options, real_cli_door):
+    folder = fake_gemini.home / ".gemini/policies"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text("[[rule]\nbroken")
+    fake_gemini.call(WRITE[0], **WRITE[1]).say("Done.")
+    with pytest.raises(ConfigError, match="mend the policy file"):
+        await ask("Go", options.changed(approval="yolo"), via=real_cli_door)
+    assert made(options) == set()
+
+
+# Loaded before the CLI: writes down every host it asks for, and finds none of them.
+SPY = """
+const dns = require("dns"), fs = require("fs"), lookup = dns.lookup
+dns.lookup = function (host, ...rest) {
+  if (["localhost", "127.0.0.1"].includes(host)) return lookup.call(this, host, ...rest)
+  fs.appendFileSync(process.env.SPY_LOG, host + "\\n")
+  rest.at(-1)(Object.assign(new Error("not found: " + host), { code: "ENOTFOUND" }))
+}
+"""
+
+
+@pytest.mark.parametrize("opened", [False, True])
+async def test_usage_statistics_off(fake_gemini, options, real_cli_door, tmp_path, opened):
+    wanted = {"privacy": {"usageStatisticsEnabled": True}}
+    settings = fake_gemini.home / ".gemini/settings.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | wanted))
+    spy, asked = tmp_path / "spy.js", tmp_path / "asked"
+    spy.write_text(SPY)
+    asked.touch()
+    fake_gemini.say("Hi")
+    direct = {"HTTPS_PROXY": "", "https_proxy": "", "HTTP_PROXY": "", "http_proxy": ""}
+    env = {**options.env, **direct, "NODE_OPTIONS": f"--require={spy}", "SPY_LOG": str(asked)}
+    door = Cli(executable=real_cli_door.executable, settings=wanted if opened else {})
+    await ask("Hi", options.changed(env=env), via=door)
+    assert ("play.googleapis.com" in asked.read_text().split()) is opened
+
+
+async def test_users_own_things_are_seen(fake_gemini, options, real_cli_door):
+    skill = fake_gemini.home / ".gemini/skills/ferret/SKILL.md"
+    skill.parent.mkdir(parents=True)
+    skill.write_text("---\nname: ferret\ndescription: Finds what hid itself.\n---\nLook twice.\n")
+    fake_gemini.say("Hi")
+    await ask("Hi", options.changed(approval="yolo"), via=real_cli_door)
+    assert "Finds what hid itself." in json.dumps(fake_gemini.requests[-1].body)
+    assert list((fake_gemini.home / ".gemini/tmp").rglob("session-*.json*"))

@@ -1,0 +1,109 @@
+"""The rows of docs/versions.md: what is promised, and what older CLIs do about it."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from geminorum.install import PINNED_CLI
+
+VERSIONS = ("0.29.0", "0.40.1", "0.51.0", PINNED_CLI)
+
+Outcome: TypeAlias = Literal["works", "Unsupported"]
+
+BY_SETTINGS = (
+    "Said with `--allowed-tools`, `tools.core` and `tools.exclude`: there is no `--policy` yet."
+)
+NO_COMMANDS = "In yolo mode that CLI would let the shell's other commands run as well."
+ALWAYS_TRUSTED = (
+    "Headless, that CLI takes every folder for a trusted one, and puts its settings above ours. "
+    "A folder that has a `.gemini/settings.json` is refused, unless `trust_workspace=True` and no "
+    "option limits the tools."
+)
+NO_PLAN = "Plan mode was an experiment there. Its tools are excluded, also where a user enables it."
+DISARMED = (
+    "There is no setting for it: whatever such a file would set is set to nothing beforehand. "
+    "Where a folder has an `.env`, that CLI does not read `~/.gemini/.env` any more."
+)
+OTHER_MODEL = "That CLI sends `gemini-2.5-flash` to `gemini-3.5-flash`, whatever was asked for."
+LATE = (
+    "That CLI complains so late that a tool may have run before: geminorum reads the file first. "
+    "A file that is good TOML with a wrong rule in it may still be told late."
+)
+NO_SESSION_ID = "There is no flag for it yet."
+
+
+@dataclass(frozen=True)
+class Feature:
+    title: str
+    unsupported: tuple[str, ...] = ()
+    """Where it is refused before anything starts; everywhere else it has to work."""
+    note: tuple[str, tuple[str, ...]] | None = None
+    """What is different, and on which versions."""
+
+    def expected(self, version: str) -> Outcome:
+        return "Unsupported" if version in self.unsupported else "works"
+
+
+_OLDEST = VERSIONS[:1]
+_OLDER = VERSIONS[:2]
+
+FEATURES = {
+    "test_deny_write": Feature('`Policy(file_write="deny")`', note=(BY_SETTINGS, _OLDEST)),
+    "test_allow_write": Feature('`Policy(file_write="allow")`', note=(BY_SETTINGS, _OLDEST)),
+    "test_whitelist": Feature("`allowed_tools`: nothing else runs", note=(BY_SETTINGS, _OLDEST)),
+    "test_whitelist_runs_unasked": Feature(
+        "`allowed_tools`: these run unasked", note=(BY_SETTINGS, _OLDEST)
+    ),
+    "test_only_git_status": Feature(
+        "`allowed_tools`: only `git status` of the shell", note=(BY_SETTINGS, _OLDEST)
+    ),
+    "test_only_git_status_in_yolo": Feature(
+        "the same in yolo mode", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
+    ),
+    "test_disallowed_tool": Feature("`disallowed_tools`", note=(BY_SETTINGS, _OLDEST)),
+    "test_approval_default": Feature('`approval="default"` only reads'),
+    "test_approval_auto_edit": Feature('`approval="auto_edit"` writes, but runs nothing'),
+    "test_approval_yolo": Feature('`approval="yolo"`'),
+    "test_approval_plan": Feature(
+        '`approval="plan"`', unsupported=_OLDEST, note=(NO_PLAN, _OLDEST)
+    ),
+    "test_max_turns": Feature("`max_turns`: exit 53, the user's settings untouched"),
+    "test_own_session_id": Feature(
+        "`session_id`", unsupported=_OLDER, note=(NO_SESSION_ID, _OLDER)
+    ),
+    "test_resume_by_id": Feature("`resume` by id"),
+    "test_resume_latest": Feature('`resume="latest"`'),
+    "test_lost_session": Feature("`resume` of a lost session: `SessionLost`"),
+    "test_conversation": Feature("`connect()`: the second turn remembers the first"),
+    "test_system_prompt_appended": Feature("`system_prompt`"),
+    "test_system_prompt_replaced": Feature("`replace_system_prompt`"),
+    "test_effort": Feature("`effort`", note=(OTHER_MODEL, ("0.51.0",))),
+    "test_timeout": Feature("`timeout` ends the tree"),
+    "test_cancel": Feature("`cancel()` ends the tree, `sleep 300` in the shell tool included"),
+    "test_literal_prompt": Feature("`/` and `@` in a prompt are text"),
+    "test_secrets_hidden_from_shell": Feature("keys are hidden from shell tools"),
+    "test_dotenv_ignored": Feature(
+        "`.env` and `.gemini/.env` of the folder are ignored", note=(DISARMED, _OLDER)
+    ),
+    "test_folder_settings_ignored": Feature(
+        "the folder's settings are ignored", unsupported=_OLDEST, note=(ALWAYS_TRUSTED, _OLDEST)
+    ),
+    "test_folder_settings_on_request": Feature("`trust_workspace=True` loads them"),
+    "test_untrusted_folder": Feature(
+        "`trust_workspace=False`: `TrustError` in a foreign folder",
+        unsupported=_OLDEST,
+        note=(ALWAYS_TRUSTED, _OLDEST),
+    ),
+    "test_plan_escape_from_default": Feature(
+        "a model in default mode cannot approve its own plan", note=(NO_PLAN, _OLDEST)
+    ),
+    "test_plan_escape_from_plan": Feature(
+        "nor in plan mode", unsupported=_OLDEST, note=(NO_PLAN, _OLDEST)
+    ),
+    "test_error_reports_private": Feature("no error report in the shared temporary folder"),
+    "test_broken_policy_is_fatal": Feature(
+        "a broken policy file of the user's: `ConfigError`", note=(LATE, _OLDEST)
+    ),
+    "test_usage_statistics_off": Feature("usage statistics are off"),
+    "test_users_own_things_are_seen": Feature("the user's login, skills and sessions are seen"),
+}
+"""By the name of the test in control.py, in the order of the table."""
