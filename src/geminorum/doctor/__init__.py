@@ -1,0 +1,66 @@
+"""Is everything in place for a run? A list of checks, each with what to type where it is not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from geminorum.doctor.files import policies_check, settings_check
+from geminorum.doctor.finding import Check, Level
+from geminorum.doctor.folders import cwd_check, instructions_check, state_check
+from geminorum.doctor.live import live_check
+from geminorum.doctor.login import auth_check, base_url_check
+from geminorum.doctor.program import cli_check, found_check, node_check, version_check
+from geminorum.doctor.trust import trust_check
+from geminorum.options import Options
+from geminorum.transports.launch import environment
+
+if TYPE_CHECKING:
+    from geminorum.transports.cli import Cli
+
+__all__ = [
+    "Check",
+    "Level",
+    "auth_check",
+    "base_url_check",
+    "check",
+    "cli_check",
+    "cwd_check",
+    "found_check",
+    "instructions_check",
+    "live_check",
+    "node_check",
+    "policies_check",
+    "settings_check",
+    "state_check",
+    "trust_check",
+    "version_check",
+]
+
+
+def check(
+    options: Options | None = None,
+    live: bool = False,
+    *,
+    via: Cli | None = None,
+    live_timeout: float = 20.0,
+) -> list[Check]:
+    """Every check, always in the same order. A broken set-up is a finding, never an exception.
+
+    Nothing is written into the user's folders. `live` also sends a short prompt to the model.
+    """
+    options = options or Options()
+    env = environment(options)
+    executable = via.executable if via else None
+    checks = [
+        found_check(executable, env),
+        node_check(executable, env),
+        version_check(executable, env, options),
+        auth_check(options, env),
+        base_url_check(options, env),
+        trust_check(options, env),
+        cwd_check(options.cwd),
+        settings_check(options, env),
+        policies_check(options, env),
+        state_check(options, env),
+    ]
+    return [*checks, live_check(options, via, live_timeout)] if live else checks

@@ -1,0 +1,45 @@
+"""Does a real prompt get a real answer?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from geminorum.doctor.finding import Finding, check_of, fail, ok, warn
+from geminorum.errors import GeminorumError, RunTimeout
+from geminorum.options import Options
+from geminorum.redaction import redacted, secrets_in
+from geminorum.transports.launch import environment
+
+if TYPE_CHECKING:
+    from geminorum.transports import Transport
+
+PROMPT = "Respond with: hello"
+
+
+@check_of("live")
+def live_check(
+    options: Options | None = None, via: Transport | None = None, timeout: float = 20.0
+) -> Finding:
+    """Ask the model for a hello, in a session of its own. Costs a few tokens."""
+    from geminorum import sync
+
+    options = (options or Options()).changed(timeout=timeout, resume=None, session_id=None)
+    try:
+        result = sync.ask(PROMPT, options, via=via)
+    except GeminorumError as error:
+        return _failed(error, options, timeout)
+    took = f"{result.model or 'the model'} answered in {result.duration:.1f} s"
+    if "hello" in result.text.lower():
+        return ok(took)
+    return warn(f"{took}, but not with a hello: {result.text[:80]!r}", "ask it something yourself")
+
+
+def _failed(error: GeminorumError, options: Options, timeout: float) -> Finding:
+    fix = error.hint or "mend what the message names"
+    detail = f"{error.code}: {error.message or type(error).__name__}"
+    if isinstance(error, RunTimeout):
+        fix = f"doctor.check(live=True, live_timeout={timeout * 3:g})"
+        # A CLI that waits between attempts says so on stderr only.
+        if last := error.stderr.strip().rpartition("\n")[2]:
+            detail = f"{detail}; its last words: {last[:300]}"
+    return fail(redacted(detail, secrets_in(environment(options))), fix, error.code)
