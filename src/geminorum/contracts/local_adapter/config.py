@@ -1,0 +1,226 @@
+"""The config of an agent: plain values that are kept as JSON, checked, and turned into a run's."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_type_hints
+
+import msgspec
+
+from geminorum.errors import InvalidOptions
+from geminorum.options import Approval, Options
+from geminorum.wire.argv import arguments
+
+ApprovalMode: TypeAlias = Literal[
+    "default", "auto_edit", "yolo", "plan", "acceptEdits", "bypassPermissions"
+]
+"""The CLI's own modes, and the two names that other agents have for them."""
+
+_IN_THE_CLI: Mapping[str, Approval] = {
+    "default": "default",
+    "auto_edit": "auto_edit",
+    "acceptEdits": "auto_edit",
+    "yolo": "yolo",
+    "bypassPermissions": "yolo",
+    "plan": "plan",
+}
+
+
+class ConfigProblem(msgspec.Struct, frozen=True):
+    """One thing that is wrong with a config."""
+
+    key: str
+    """As the config spells it: "timeoutSec"."""
+    message: str
+    remedy: str
+    """What to write instead."""
+
+
+class GeminiLocalConfig(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
+):
+    """How one agent runs. JSON has the same fields in camelCase."""
+
+    cwd: str
+    """The folder the agent works in; it is created when it is not there."""
+    model: str | None = None
+    """A name or an alias; None leaves it to the CLI, whose own default is "auto"."""
+    prompt_template: str | None = None
+    """A template with `{{variables}}`; None: the prompt as it comes."""
+    instructions_file_path: str | None = None
+    """A Markdown file to stand before the prompt; relative to `cwd`."""
+    env: dict[str, str] = {}
+    """Variables for the agent, on top of this process's own."""
+    timeout_sec: float | None = 120
+    """Seconds for a run; None: no limit."""
+    grace_sec: float = 5
+    """Seconds between asking the process to end and ending it."""
+    yolo: bool = False
+    """Let the agent write files and run commands unasked."""
+    approval_mode: ApprovalMode | None = None
+    """Finer than `yolo`; None leaves the CLI's default, which is to read only."""
+    max_turns: int | None = None
+    trust_workspace: bool | None = None
+    """True loads the folder's own settings and skills."""
+    executable: str | None = None
+    """The CLI to run; None: the one that is installed."""
+
+    def __post_init__(self) -> None:
+        values = msgspec.structs.asdict(self)
+        for name, value in values.items():
+            if isinstance(value, os.PathLike):
+                msgspec.structs.force_setattr(self, name, os.fspath(value))
+                values[name] = os.fspath(value)
+        if problems := problems_of(values):
+            raise refusal(problems)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data for JSON, camelCase keys; what is as by default is left out."""
+        plain: dict[str, Any] = msgspec.to_builtins(self)
+        return plain
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.cwd).expanduser().absolute()
+
+    @property
+    def instructions_file(self) -> Path | None:
+        named = self.instructions_file_path
+        return None if named is None else self.folder / Path(named).expanduser()
+
+    @property
+    def merged_env(self) -> dict[str, str]:
+        """What the CLI sees: this process's environment with the config's on top."""
+        return {**os.environ, **self.env}
+
+    def options(self, session_id: str | None = None) -> Options:
+        """The core's own options, to go on with `session_id` if there is one."""
+        mode = "yolo" if self.yolo else self.approval_mode
+        return Options(
+            cwd=self.folder,
+            model=self.model,
+            approval=None if mode is None else _IN_THE_CLI[mode],
+            timeout=self.timeout_sec,
+            max_turns=self.max_turns,
+            resume=session_id,
+            env=self.env,
+            trust_workspace=self.trust_workspace,
+        )
+
+
+def build_args(config: GeminiLocalConfig, session_id: str | None = None) -> list[str]:
+    """What stands behind `gemini` on the command line. The prompt does not: it goes by stdin.
+
+    Each value is joined to its flag, so that a value which begins with "-" stays a value. A run
+    adds the policy file that it writes for itself.
+    """
+    return arguments(config.options(session_id))
+
+
+def problems_of(values: Mapping[str, Any]) -> list[ConfigProblem]:
+    """All that is wrong with values under their Python names, in the order of the fields."""
+    wrong = {name: found for name in values if (found := _misfit(name, values[name]))}
+    if "cwd" not in values:
+        wrong["cwd"] = _problem("cwd", "is missing")
+    sound = {name: value for name, value in values.items() if name not in wrong}
+    return in_order([*wrong.values(), *_misuses(sound)])
+
+
+def in_order(problems: Iterable[ConfigProblem]) -> list[ConfigProblem]:
+    """As the fields stand in the config; settings that it does not have come last."""
+    order = [camel_cased(name) for name in GeminiLocalConfig.__struct_fields__]
+    return sorted(problems, key=lambda problem: [*order, problem.key].index(problem.key))
+
+
+def refusal(problems: list[ConfigProblem]) -> InvalidOptions:
+    """The exception that tells all of them."""
+    told = "; ".join(f"{problem.key} {problem.message}" for problem in problems)
+    remedies = "; ".join(f"{problem.key}: {problem.remedy}" for problem in problems)
+    return InvalidOptions(f"the config cannot be used: {told}", hint=remedies)
+
+
+def snake_cased(key: str) -> str:
+    return _WORD_END.sub("_", key).lower()
+
+
+def camel_cased(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_VARIABLE = re.compile(r"[^=\0]+")
+_REMEDIES: Mapping[str, str] = {
+    "cwd": 'a folder, like "/srv/agents/writer"',
+    "model": 'a model\'s name or alias, like "auto" or "gemini-2.5-flash"',
+    "prompt_template": 'text with variables, like "You are {{agent.name}}. {{prompt}}"',
+    "instructions_file_path": 'a file, like "AGENT.md"',
+    "env": 'names and strings, like {"GEMINI_API_KEY": "…"}',
+    "timeout_sec": "seconds greater than 0, like 120; null means no limit",
+    "grace_sec": "seconds, 0 or more, like 5",
+    "yolo": "true or false",
+    "approval_mode": "default, auto_edit, yolo or plan",
+    "max_turns": "a whole number greater than 0; null means no limit",
+    "trust_workspace": "true, false or null",
+    "executable": 'a path or a name, like "gemini"',
+}
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    return get_type_hints(GeminiLocalConfig)
+
+
+def _misfit(name: str, value: Any) -> ConfigProblem | None:
+    """A name that is not known, or a value of the wrong kind."""
+    if name not in GeminiLocalConfig.__struct_fields__:
+        near = difflib.get_close_matches(name, GeminiLocalConfig.__struct_fields__, n=1)
+        remedy = f"did you mean {camel_cased(near[0])!r}?" if near else "leave it out"
+        return ConfigProblem(camel_cased(name), "is not a setting of this adapter", remedy)
+    try:
+        msgspec.convert(value, _kinds()[name])
+    except msgspec.ValidationError as error:
+        return _problem(name, f"cannot be used: {error}")
+    return None
+
+
+def _misuses(values: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    """Values of the right kind that make no sense."""
+    for name, value in values.items():
+        if isinstance(value, str) and (not value.strip() or "\0" in value):
+            yield _problem(name, "is empty" if not value.strip() else "has a NUL character in it")
+    cwd = values.get("cwd")
+    if cwd and "\0" not in cwd and Path(cwd).expanduser().is_file():
+        yield ConfigProblem("cwd", f"{cwd!r} is a file", "name the folder that it lies in")
+    yield from _out_of_range(values)
+    yield from _unusable_variables(values.get("env") or {})
+    mode = values.get("approval_mode") or "yolo"
+    if values.get("yolo") and _IN_THE_CLI.get(mode, "yolo") != "yolo":
+        message = "says something else than yolo"
+        yield ConfigProblem("approvalMode", message, "leave one of the two out")
+
+
+def _out_of_range(values: Mapping[str, Any]) -> Iterator[ConfigProblem]:
+    for name in ("timeout_sec", "grace_sec", "max_turns"):
+        value = values.get(name)
+        if value is None:
+            continue
+        least_is_good = name == "grace_sec"
+        if not math.isfinite(value) or value < 0 or (value == 0 and not least_is_good):
+            yield _problem(name, f"is {value}")
+
+
+def _unusable_variables(env: Mapping[str, str]) -> Iterator[ConfigProblem]:
+    for name, value in env.items():
+        if not _VARIABLE.fullmatch(name) or "\0" in value:
+            yield _problem("env", f"has a variable that no process can have: {name!r}")
+
+
+def _problem(name: str, message: str) -> ConfigProblem:
+    return ConfigProblem(camel_cased(name), message, _REMEDIES[name])

@@ -1,0 +1,234 @@
+"""What a page needs to draw a form for the config, and what was typed into it to a config."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from geminorum.contracts.local_adapter.catalogue import (
+    DEFAULT_MODEL,
+    MODEL_ALIASES,
+    MODELS,
+    Choice,
+)
+from geminorum.contracts.local_adapter.config import (
+    ConfigProblem,
+    GeminiLocalConfig,
+    camel_cased,
+    in_order,
+    problems_of,
+    refusal,
+    snake_cased,
+)
+
+FieldKind: TypeAlias = Literal["text", "textarea", "path", "number", "checkbox", "select", "env"]
+
+
+class ConfigField(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One field of the form."""
+
+    key: str
+    """As the config spells it: "timeoutSec"."""
+    label: str
+    kind: FieldKind
+    """ "env" is a list of names and values, or text with one NAME=value a line."""
+    help: str
+    default: Any = None
+    required: bool = False
+    choices: tuple[Choice, ...] = ()
+    """What to offer. A "text" field with choices takes other values too."""
+    placeholder: str | None = None
+    secret: bool = False
+    """Do not show or log what was typed."""
+    advanced: bool = False
+    """Belongs behind "more"."""
+
+
+CONFIG_FIELDS: tuple[ConfigField, ...] = (
+    ConfigField(
+        key="cwd",
+        label="Working folder",
+        kind="path",
+        required=True,
+        help="Where the agent works. It is created when it is not there.",
+        placeholder="/srv/agents/writer",
+    ),
+    ConfigField(
+        key="model",
+        label="Model",
+        kind="text",
+        default=DEFAULT_MODEL,
+        choices=(*MODEL_ALIASES, *MODELS),
+        help="An alias, which the CLI resolves, or the name of any Gemini model.",
+        placeholder=DEFAULT_MODEL,
+    ),
+    ConfigField(
+        key="promptTemplate",
+        label="Prompt template",
+        kind="textarea",
+        help="Text with {{prompt}}, {{agentId}}, {{agent.name}}, {{tenantId}}, {{tenant.name}} "
+        "and {{runId}}. Without one, the prompt goes out as it comes.",
+        placeholder="You are {{agent.name}} of {{tenant.name}}. {{prompt}}",
+    ),
+    ConfigField(
+        key="instructionsFilePath",
+        label="Instructions file",
+        kind="path",
+        help="A Markdown file that stands before every prompt; relative to the working folder.",
+        placeholder="AGENT.md",
+    ),
+    ConfigField(
+        key="env",
+        label="Environment",
+        kind="env",
+        default={},
+        secret=True,
+        help="Variables for this agent alone, such as its API key.",
+        placeholder="GEMINI_API_KEY=…",
+    ),
+    ConfigField(
+        key="timeoutSec",
+        label="Time limit in seconds",
+        kind="number",
+        default=120,
+        help="A run that takes longer is ended; what had arrived is kept.",
+        placeholder="120",
+    ),
+    ConfigField(
+        key="graceSec",
+        label="Grace in seconds",
+        kind="number",
+        default=5,
+        help="How long a run that is ended has to tidy up.",
+        placeholder="5",
+        advanced=True,
+    ),
+    ConfigField(
+        key="yolo",
+        label="Act unasked (yolo)",
+        kind="checkbox",
+        default=False,
+        help="Without it the agent reads only. With it, it writes files and runs any command.",
+    ),
+    ConfigField(
+        key="approvalMode",
+        label="Approval mode",
+        kind="select",
+        choices=(
+            Choice("default", "Read only", "No files are written, no commands run."),
+            Choice("auto_edit", "Edit", "Files are written, no commands run."),
+            Choice("plan", "Plan", "The agent only makes a plan."),
+            Choice("yolo", "Everything", "The same as yolo."),
+        ),
+        help="Finer than yolo; leave one of the two out.",
+        advanced=True,
+    ),
+    ConfigField(
+        key="maxTurns",
+        label="Turns at most",
+        kind="number",
+        help="Ends a run after so many answers of the model.",
+        advanced=True,
+    ),
+    ConfigField(
+        key="trustWorkspace",
+        label="Trust the working folder",
+        kind="checkbox",
+        help="Load the settings, hooks and skills that lie in the folder.",
+        advanced=True,
+    ),
+    ConfigField(
+        key="executable",
+        label="Gemini CLI",
+        kind="path",
+        help="Which CLI to run; without it, the one that is installed.",
+        placeholder="gemini",
+        advanced=True,
+    ),
+)
+
+
+def build_config(values: Mapping[str, Any]) -> GeminiLocalConfig:
+    """A config from a form or from stored JSON; InvalidOptions tells all that is wrong.
+
+    Numbers and ticks may be text, as browsers send them. A field left empty is a field left out.
+    """
+    if problems := validate_config(values):
+        raise refusal(problems)
+    read, _ = _read(values)
+    return GeminiLocalConfig(**read)
+
+
+def validate_config(values: Mapping[str, Any]) -> list[ConfigProblem]:
+    """All that is wrong with what `build_config` would be given, in the order of the form."""
+    read, problems = _read(values)
+    unreadable = {problem.key for problem in problems}
+    problems += [problem for problem in problems_of(read) if problem.key not in unreadable]
+    return in_order(problems)
+
+
+def _read(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigProblem]]:
+    """The values under their Python names, typed; and what cannot be read as its kind."""
+    read: dict[str, Any] = {}
+    problems: list[ConfigProblem] = []
+    for key, typed in values.items():
+        name = snake_cased(key)
+        if typed == "" or (typed is None and name not in _MAY_BE_NULL):
+            continue
+        try:
+            read[name] = _READERS.get(_KINDS.get(camel_cased(name), "text"), _as_it_is)(typed)
+        except ValueError as error:
+            problems.append(ConfigProblem(camel_cased(name), "cannot be read", str(error)))
+    return read, problems
+
+
+def _as_it_is(typed: Any) -> Any:
+    return typed
+
+
+def _number(typed: Any) -> Any:
+    if not isinstance(typed, str):
+        return typed
+    try:
+        number = float(typed)
+    except ValueError:
+        raise ValueError(f"a number instead of {typed!r}") from None
+    return int(number) if number.is_integer() else number
+
+
+def _tick(typed: Any) -> Any:
+    if not isinstance(typed, str):
+        return typed
+    if typed.lower() not in _TICKS:
+        raise ValueError(f"true or false instead of {typed!r}")
+    return _TICKS[typed.lower()]
+
+
+def _variables(typed: Any) -> Any:
+    """A mapping, or text: a JSON object, or NAME=value on lines of their own."""
+    if not isinstance(typed, str):
+        return typed
+    if typed.lstrip().startswith("{"):
+        return json.loads(typed)
+    pairs = [line.partition("=") for line in typed.splitlines() if line.strip()]
+    if not all(separator for _, separator, _ in pairs):
+        # The line itself is not repeated: it may be a key that was pasted without its name.
+        raise ValueError("NAME=value on every line")
+    return {name.strip(): value for name, _, value in pairs}
+
+
+_TICKS = {
+    **dict.fromkeys(("true", "on", "yes", "1"), True),
+    **dict.fromkeys(("false", "off", "no", "0"), False),
+}
+_READERS: Mapping[str, Callable[[Any], Any]] = {
+    "number": _number,
+    "checkbox": _tick,
+    "env": _variables,
+}
+_KINDS = {field.key: field.kind for field in CONFIG_FIELDS}
+_MAY_BE_NULL = ("timeout_sec",)
+"""Null means something else here than left out: no limit."""

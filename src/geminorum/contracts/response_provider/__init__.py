@@ -1,0 +1,224 @@
+"""Gemini behind the response provider's shape: a prompt in, a text and the files written out.
+
+The shape comes from an MIT document: GeminiCliProvider of ai-workflow-engine, (c) 2025 Scott
+Mulcahy. The code is our own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminorum import client
+from geminorum.contracts.response_provider.config import (
+    APPROVAL_MODES,
+    CONFIG_KEYS,
+    DEFAULT_TIMEOUT,
+    check,
+    check_seconds,
+    given_in,
+    options_of,
+)
+from geminorum.contracts.response_provider.failures import (
+    ProviderError,
+    process_error,
+    provider_error,
+)
+from geminorum.contracts.response_provider.request import (
+    prompt_for,
+    with_allowed,
+)
+from geminorum.detect import CliProgram, find_cli
+from geminorum.errors import GeminorumError, StartTimeout
+from geminorum.events import Done, Error, Event, Init
+from geminorum.options import Options
+from geminorum.prompt import delivered
+from geminorum.redaction import redacted, secrets_in
+from geminorum.sync import BackgroundLoop
+from geminorum.transports.cli import Cli
+from geminorum.transports.launch import command_of, environment
+from geminorum.views import result as views
+from geminorum.wire.stream_json import StreamDecoder
+
+__all__ = [
+    "APPROVAL_MODES",
+    "DEFAULT_TIMEOUT",
+    "FILE_WRITE_TOOLS",
+    "GeminiCliProvider",
+    "ProviderError",
+    "ProviderResult",
+]
+
+FILE_WRITE_TOOLS = frozenset({"write_file", "replace"})
+_ANY_CLI = CliProgram((), Path("gemini"), None, None)
+_log = logging.getLogger(__name__)
+
+
+class ProviderResult(msgspec.Struct, frozen=True):
+    """An answer."""
+
+    response: str = ""
+    files: dict[str, None] = {}
+    """The files that were written, in the order of writing. Their contents are on the disk."""
+
+
+class GeminiCliProvider:
+    """The Gemini CLI as a provider of answers. One may serve many threads.
+
+    `base` and `via` hold what the shape has no word for: environment, home; executable, grace.
+    Without an `approval_mode` the agent only reads. The shape has no limit on the cost: a
+    `timeout` is what there is.
+    """
+
+    def __init__(
+        self,
+        config: dict[str, Any] | None = None,
+        *,
+        via: Cli | None = None,
+        base: Options | None = None,
+    ) -> None:
+        self.config = given_in(config)
+        self._base = base or Options()
+        self._validate_config()
+        # False leaves the door as it is.
+        wish = {"sandbox": self.config["sandbox"]} if self.config.get("sandbox") else {}
+        self._door = replace(via or Cli(), **wish)
+
+    @classmethod
+    def get_metadata(cls) -> dict[str, Any]:
+        return {
+            "name": "gemini-cli",
+            "description": "Gemini CLI AI agent via subprocess",
+            "requires_config": False,
+            "config_keys": [*CONFIG_KEYS],
+            "default_response_timeout": DEFAULT_TIMEOUT,
+            "fs_ability": "local-write",
+        }
+
+    def validate(self) -> None:
+        """Raises ProviderError where there is no CLI that could be run. Starts none."""
+        try:
+            find_cli(self._door.executable, environment(self._base))
+        except GeminorumError as error:
+            raise provider_error(error) from error
+
+    def generate(
+        self,
+        prompt: str,
+        context: Mapping[str, Any] | None = None,
+        system_prompt: str | None = None,
+        connection_timeout: float | None = None,
+        response_timeout: float | None = None,
+    ) -> ProviderResult:
+        """The answer, or a ProviderError that carries what had arrived.
+
+        `context` may name a `prompt_file`, which the agent is told to read instead of the prompt,
+        and a `project_root` to work in. `connection_timeout` is the seconds until the CLI's first
+        sign of life, `response_timeout` those for the whole answer, before the configuration's.
+        """
+        check_seconds("connection_timeout", connection_timeout)
+        check_seconds("response_timeout", response_timeout)
+        limits = (connection_timeout, response_timeout)
+        # A loop in a thread of its own: the caller's thread may have one running already.
+        with BackgroundLoop() as loop:
+            return loop.call(self._async_generate(prompt, context, system_prompt, *limits))
+
+    async def _async_generate(
+        self,
+        prompt: str,
+        context: Mapping[str, Any] | None,
+        system_prompt: str | None,
+        connection_timeout: float | None = None,
+        response_timeout: float | None = None,
+    ) -> ProviderResult:
+        start = connection_timeout or self._door.start_timeout
+        seconds: float | None = None
+        try:
+            options = self._options(context, response_timeout)
+            seconds = options.timeout
+            door = replace(self._door, start_timeout=start)
+            result = await self._run(prompt, context or {}, system_prompt, options, door)
+        except GeminorumError as error:
+            limit = start if isinstance(error, StartTimeout) else seconds
+            raise provider_error(error, limit) from error
+        return ProviderResult(result.text, _files_of(result))
+
+    async def _run(
+        self,
+        prompt: str,
+        context: Mapping[str, Any],
+        system_prompt: str | None,
+        options: Options,
+        door: Cli,
+    ) -> views.Result:
+        text = prompt_for(prompt, context, system_prompt)
+        async with (
+            with_allowed(door, self._tools, options) as allowing,
+            client.run(text, options, via=allowing) as live,
+        ):
+            async for event in live:
+                _note(event)
+        _note_stderr(live.result)
+        return live.result.raise_on_failure()
+
+    def _build_args(self, context: Mapping[str, Any] | None = None) -> list[str]:
+        """What stands behind the program's name, but for policies: their files come and go."""
+        options = self._options(context)
+        _, order = delivered(prompt_for("stdin", context or {}, None), literal=options.literal)
+        return [*command_of(self._door, options, _ANY_CLI, ()), *order]
+
+    def _parse_ndjson_stream(self, stdout: bytes) -> tuple[str, dict[str, None]]:
+        """The text and the written files of a recorded run."""
+        decoder = StreamDecoder()
+        events = [*decoder.feed(stdout), *decoder.close()]
+        for event in events:
+            _note(event)
+        if decoder.result is not None:
+            _log.info("gemini ended: %s", decoder.result.status)
+        result = views.result(events)
+        return result.text, _files_of(result)
+
+    def _wrap_process_error(self, returncode: int, stderr: str) -> ProviderError:
+        """The error for a process that ended so; to be raised by the caller."""
+        return process_error(returncode, stderr)
+
+    def _validate_config(self) -> None:
+        """Raises ValueError for a wrong value, warns of unknown keys."""
+        check(self.config, stacklevel=4)
+
+    def _options(
+        self, context: Mapping[str, Any] | None, response_timeout: float | None = None
+    ) -> Options:
+        return options_of(self.config, context or {}, self._base, response_timeout)
+
+    @property
+    def _tools(self) -> list[str]:
+        return [*self.config.get("allowed_tools", ())]
+
+
+def _files_of(result: views.Result) -> dict[str, None]:
+    return {change.path: None for change in result.files if change.tool in FILE_WRITE_TOOLS}
+
+
+def _note(event: Event) -> None:
+    match event:
+        case Init():
+            _log.info("gemini began: session %s, model %s", event.session_id, event.model)
+        case Error():
+            # A line that could not be read is quoted in it, and may hold anything.
+            message = redacted(event.message, secrets_in(os.environ))
+            _log.warning("gemini said: %s: %s", event.code, message)
+        case Done():
+            _log.info("gemini ended: %s", event.status)
+
+
+def _note_stderr(result: views.Result) -> None:
+    """On success too: it holds warnings. The door has taken the secrets out."""
+    if stderr := result.stderr.strip():
+        _log.log(logging.INFO if result.ok else logging.WARNING, "gemini's stderr: %s", stderr)

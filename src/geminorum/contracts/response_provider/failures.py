@@ -1,0 +1,101 @@
+"""Our own errors, or an exit code and stderr, to the provider's one exception."""
+
+from __future__ import annotations
+
+import re
+
+from geminorum.errors import (
+    AuthError,
+    CliNotFound,
+    GeminorumError,
+    MissingResult,
+    ProtocolError,
+    RunFailed,
+    RunTimeout,
+    StartTimeout,
+)
+from geminorum.wire.verdict import cause_of, last_words
+
+NOT_FOUND = "Gemini CLI not found. Install from: https://github.com/google-gemini/gemini-cli"
+# The shape's own words, which callers look for; the CLI has no such command, so a hint that helps
+# stands below them.
+NOT_LOGGED_IN = "Gemini CLI authentication error. Run: gemini auth login"
+
+# Words of their own: "author", "auth.py" and "/srv/auth/" say nothing about a login.
+_LOGIN_WORDS = re.compile(
+    r"(?<![\w/\\.-])(?:auth|authenticat(?:e|ed|ion)|unauthenticated|login|log in)(?![\w/\\-]|\.\w)",
+    re.I,
+)
+_EXIT_AUTH, _EXIT_NOT_FOUND = 41, 127
+_UNDECIDED = (RunFailed, MissingResult, ProtocolError)
+_HINTS: dict[type[GeminorumError], str] = {
+    RunTimeout: 'raise the config\'s "timeout", or pass response_timeout=…; what had arrived is in '
+    ".result",
+    StartTimeout: "see .stderr; a slow machine needs a longer connection_timeout",
+}
+
+
+class ProviderError(GeminorumError):
+    """Why there is no answer. `__cause__` is our own error, `.result` what had arrived."""
+
+    code = "PROVIDER"
+
+
+def provider_error(error: GeminorumError, limit: float | None = None) -> ProviderError:
+    """The error in the provider's words, with all that it carries; raise it `from` the error.
+
+    `limit` is the seconds that were allowed, for an error that says they have passed.
+    """
+    if type(error) in _UNDECIDED and error.exit_code is not None:
+        told = process_error(error.exit_code, _said(error))
+    else:
+        told = ProviderError(_text(error, limit))
+    return ProviderError(
+        told.message,
+        hint=told.hint or _HINTS.get(type(error), error.hint),
+        status=error.status,
+        result=error.result,
+        exit_code=error.exit_code,
+        stderr=error.stderr,
+        session_id=error.session_id,
+        retryable=error.retryable,
+    )
+
+
+def process_error(exit_code: int, stderr: str) -> ProviderError:
+    """The error of a process that left nothing else to judge by."""
+    if exit_code == _EXIT_NOT_FOUND:
+        return ProviderError(NOT_FOUND, exit_code=exit_code, stderr=stderr)
+    if exit_code == _EXIT_AUTH or _speaks_of_login(stderr):
+        text, hint = f"{NOT_LOGGED_IN}\n{stderr}", AuthError.default_hint
+        return ProviderError(text, hint=hint, exit_code=exit_code, stderr=stderr)
+    text = f"Gemini CLI failed (exit {exit_code}): {stderr}"
+    return ProviderError(text, exit_code=exit_code, stderr=stderr)
+
+
+def _speaks_of_login(stderr: str) -> bool:
+    # Without the lines that report what a tool said: a tool may speak of logins as it likes.
+    words = last_words(stderr)
+    return cause_of(words) is AuthError or bool(_LOGIN_WORDS.search(words))
+
+
+def _text(error: GeminorumError, limit: float | None) -> str:
+    match error:
+        case AuthError():
+            return f"{NOT_LOGGED_IN}\n{_said(error)}"
+        case CliNotFound():
+            return f"{NOT_FOUND}\n{error.message}"
+        case RunTimeout() | StartTimeout():
+            silent = ", and never said a word" if isinstance(error, StartTimeout) else ""
+            return f"Gemini CLI timed out after {limit or 0:.10g}s{silent}"
+        case _ if error.exit_code is not None:
+            return f"Gemini CLI failed (exit {error.exit_code}): {_said(error)}"
+        case _:
+            return f"Gemini CLI was not started: {error.message}"
+
+
+def _said(error: GeminorumError) -> str:
+    """What stderr says, noise and stack traces aside, and the cause where it does not tell it."""
+    stderr = last_words(error.stderr).strip()
+    told = stderr and (error.message in stderr or isinstance(error, MissingResult))
+    return stderr if told else "\n".join(filter(None, (error.message, stderr)))

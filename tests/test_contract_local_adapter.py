@@ -1,0 +1,980 @@
+"""Gemini behind the local-adapter shape: config, form, run, session, cost, health."""
+
+import asyncio
+import json
+import re
+import threading
+from decimal import Decimal
+from pathlib import Path
+from typing import get_args
+
+import msgspec
+import pytest
+
+from geminorum import Done, Error, Init, Text, TextDelta, Thinking, Unknown
+from geminorum.contracts import local_adapter as local
+from geminorum.contracts.local_adapter import AdapterExecutionContext, GeminiLocalConfig
+from geminorum.cost import PRICES_2026_04
+from geminorum.errors import InvalidOptions, InvalidPrompt
+from geminorum.events import PermissionRequest
+from geminorum.store import SqliteSessions, StoredSession
+from geminorum.testing import Tokens
+
+ROOT = Path(__file__).resolve().parent.parent
+MODEL = "gemini-2.5-flash"
+INIT = {"type": "init", "session_id": "s-1", "model": MODEL}
+SUCCESS = {"type": "result", "status": "success"}
+
+
+@pytest.fixture
+def config(fake_gemini, real_cli_door, tmp_path) -> GeminiLocalConfig:
+    """An agent on the real CLI against a simulated model."""
+    return GeminiLocalConfig(
+        cwd=str(tmp_path / "workspace"),
+        model=MODEL,
+        env=fake_gemini.env,
+        executable=str(real_cli_door.executable),
+    )
+
+
+@pytest.fixture
+def store(tmp_path) -> SqliteSessions:
+    return SqliteSessions(tmp_path / "state" / "sessions.db")
+
+
+def changed(config: GeminiLocalConfig, **values: object) -> GeminiLocalConfig:
+    return msgspec.structs.replace(config, **values)
+
+
+def asked(prompt: str, **values: object) -> AdapterExecutionContext:
+    return AdapterExecutionContext(agent_id="writer", prompt=prompt, **values)
+
+
+def kinds(transcript: list[local.TranscriptEntry]) -> list[str]:
+    return [msgspec.to_builtins(entry)["kind"] for entry in transcript]
+
+
+class TestTheSurface:
+    def test_the_module_shows_what_a_registry_shows(self):
+        """S1-66."""
+        assert (local.TYPE, local.DEFAULT_MODEL) == ("gemini_local", "auto")
+        plain = json.loads(msgspec.json.encode(local.ADAPTER))
+        assert (plain["type"], plain["label"]) == (local.TYPE, local.LABEL)
+        assert plain["defaultModel"] == local.DEFAULT_MODEL
+        assert [model["id"] for model in plain["models"]] == [m.id for m in local.MODELS]
+        assert plain["agentConfigurationDoc"] == local.AGENT_CONFIGURATION_DOC
+        assert plain["configFields"][0]["key"] == "cwd"
+
+    def test_it_can_be_chosen_and_is_nobodys_default(self):
+        """S1-1."""
+        assert (local.ADAPTER.selectable, local.ADAPTER.default) == (True, False)
+        assert local.adapter_for("gemini_local") is local.ADAPTER
+        with pytest.raises(InvalidOptions) as caught:
+            local.adapter_for(None)
+        assert "choose 'gemini_local'" in caught.value.hint
+
+    @pytest.mark.parametrize(
+        "names",
+        [
+            ("GeminiLocalConfig", "AdapterExecutionContext", "TranscriptEntry", "LocalResult"),
+            ("build_args", "render_template", "execute", "execute_sync"),
+            ("parse_ndjson_lines", "extract_session_id", "extract_output", "extract_usage"),
+            ("extract_model_id", "build_transcript", "calculate_cost_usd"),
+            ("test_environment",),
+            ("CONFIG_FIELDS", "build_config", "validate_config"),
+        ],
+    )
+    def test_every_name_of_the_shape_is_there(self, names):
+        """S1-66, S1-67, S1-68, S1-69, S1-70, S1-71."""
+        for name in names:
+            assert name in local.__all__
+            assert getattr(local, name) is not None
+
+    def test_the_models_say_what_they_are_good_for(self):
+        """S1-23."""
+        listed = {model.id: model.description for model in local.MODELS}
+        assert list(listed) == [
+            *("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"),
+            *("gemini-2.0-flash", "gemini-1.5-pro", "gemini-1.5-flash"),
+        ]
+        assert "recommended pro" in listed["gemini-2.5-pro"]
+        assert "balanced" in listed["gemini-2.5-flash"]
+        assert "fastest" in listed["gemini-2.5-flash-lite"]
+
+    def test_the_notes_say_when_to_use_it(self):
+        """S1-4."""
+        doc = local.AGENT_CONFIGURATION_DOC
+        assert "## When to use it" in doc
+        for topic in ("tenant", "million tokens", "cheap", "yolo", "GEMINI_API_KEY", "Vertex"):
+            assert topic in doc
+
+    def test_the_links_lead_to_pages_that_the_cli_itself_brings(self, real_cli):
+        """S1-71a: cheatsheet, skills, their tutorial, authentication."""
+        pages = re.findall(r"geminicli\.com/docs/(\S+)/", local.AGENT_CONFIGURATION_DOC)
+        assert len(pages) == 4
+        package = next(p for p in Path(real_cli[-1]).parents if (p / "package.json").exists())
+        for page in pages:
+            found = [*package.glob(f"**/docs/{page}.md"), *package.glob(f"**/docs/{page}.mdx")]
+            assert found, page
+
+
+class TestTheConfig:
+    def test_only_the_folder_has_to_be_named(self):
+        """S1-5, S1-6, S1-7, S1-11, S1-13: and nothing acts unasked by default."""
+        config = GeminiLocalConfig(cwd="/srv/writer")
+        assert (config.model, config.yolo, config.env) == (None, False, {})
+        assert (config.timeout_sec, config.grace_sec) == (120, 5)
+        with pytest.raises(TypeError):
+            GeminiLocalConfig()
+
+    def test_it_goes_into_json_and_comes_back(self):
+        """S1-5, S1-10."""
+        config = GeminiLocalConfig(
+            cwd="/srv/writer",
+            model="gemini-2.5-pro",
+            prompt_template="{{prompt}}",
+            instructions_file_path="AGENT.md",
+            env={"GEMINI_API_KEY": "k"},
+            timeout_sec=None,
+            grace_sec=1.5,
+            yolo=True,
+        )
+        stored = json.loads(json.dumps(config.to_dict()))
+        assert {"promptTemplate", "instructionsFilePath", "timeoutSec", "graceSec"} <= set(stored)
+        assert local.build_config(stored) == config
+        assert msgspec.json.decode(msgspec.json.encode(config), type=GeminiLocalConfig) == config
+
+    def test_both_spellings_are_read(self):
+        """S1-5."""
+        assert local.build_config({"cwd": "/a", "timeout_sec": 7}).timeout_sec == 7
+        assert local.build_config({"cwd": "/a", "timeoutSec": 7}).timeout_sec == 7
+
+    def test_its_limits_are_those_of_the_run(self):
+        """S1-11."""
+        assert GeminiLocalConfig(cwd="/a").options().timeout == 120
+        limited = GeminiLocalConfig(cwd="/a", timeout_sec=7, max_turns=3).options()
+        assert (limited.timeout, limited.max_turns) == (7, 3)
+
+    def test_a_path_is_a_folder_too(self, tmp_path):
+        assert GeminiLocalConfig(cwd=tmp_path).cwd == str(tmp_path)
+
+    def test_a_wrong_config_cannot_be_made(self):
+        with pytest.raises(InvalidOptions, match=r"timeoutSec is -1; graceSec cannot be used"):
+            GeminiLocalConfig(cwd="/a", timeout_sec=-1, grace_sec="soon")
+
+
+class TestTheCommandLine:
+    def test_the_least_it_has(self):
+        """S1-28, S1-67, B-26: no model and no mode unless somebody asked for them."""
+        args = local.build_args(GeminiLocalConfig(cwd="/a"))
+        assert args == ["--output-format=stream-json", "--skip-trust"]
+
+    def test_what_was_asked_for_stands_there(self):
+        """S1-7, S1-28, B-26."""
+        args = local.build_args(GeminiLocalConfig(cwd="/a", model="auto"), "s-1")
+        assert "--model=auto" in args
+        assert "--resume=s-1" in args
+
+    def test_yolo_is_an_approval_mode(self):
+        """S1-13, S1-38, B-2: the flag of that name is deprecated, and excludes the other."""
+        args = local.build_args(GeminiLocalConfig(cwd="/a", yolo=True))
+        assert "--approval-mode=yolo" in args
+        assert not any(arg.startswith(("--yolo", "-y")) for arg in args)
+
+    @pytest.mark.parametrize(
+        ("mode", "flag"),
+        [("acceptEdits", "auto_edit"), ("bypassPermissions", "yolo"), ("plan", "plan")],
+    )
+    def test_other_agents_words_for_the_modes_are_understood(self, mode, flag):
+        """B-2."""
+        args = local.build_args(GeminiLocalConfig(cwd="/a", approval_mode=mode))
+        assert f"--approval-mode={flag}" in args
+
+    def test_the_prompt_is_never_among_it(self, stand_in, tmp_path):
+        """S1-40: it goes by stdin, and stdin is closed; Windows would refuse it as an argument."""
+        door = stand_in(INIT, SUCCESS)
+        result = local.execute_sync(
+            GeminiLocalConfig(cwd=tmp_path), asked("-p Say --yolo"), via=door
+        )
+        assert result.success
+        call = stand_in.call
+        assert call["stdin"] == "-p Say --yolo"
+        assert not any("Say" in arg or arg in ("-p", "--prompt") for arg in call["argv"])
+        assert call["cwd"] == str(tmp_path)
+
+
+class TestTheTemplate:
+    CONTEXT = AdapterExecutionContext(
+        agent_id="a-1",
+        agent_name="AI Copywriter",
+        tenant_id="t-1",
+        tenant_name="Ada & Co.",
+        run_id="r-1",
+        prompt="Write {{runId}}",
+        variables={"topic": "pipes", "agentId": "somebody else"},
+    )
+
+    @pytest.mark.parametrize(
+        ("template", "prompt"),
+        [
+            ("{{agentId}}", "a-1"),
+            ("{{agent.name}}", "AI Copywriter"),
+            ("{{tenantId}} {{ tenant.name }}", "t-1 Ada & Co."),
+            ("{{runId}}", "r-1"),
+            ("{{topic}}: {{prompt}}", "pipes: Write {{runId}}"),
+            ("{{nobody}}.", "."),
+        ],
+    )
+    def test_the_variables_of_a_run(self, template, prompt):
+        """S1-14, S1-15, S1-16, S1-17, S1-18, S1-67: the caller's own cannot hide them."""
+        assert local.render_template(template, self.CONTEXT) == prompt
+
+    def test_unknown_ones_can_be_an_error(self):
+        """B-28."""
+        with pytest.raises(InvalidPrompt, match="asks for 'nobody'"):
+            local.render_template("{{nobody}}", self.CONTEXT, strict=True)
+
+    def test_each_run_has_an_id_of_its_own(self):
+        """S1-18."""
+        assert asked("Hi").run_id != asked("Hi").run_id
+
+
+class TestParsing:
+    def read(self, fixtures_folder: Path, name: str) -> list:
+        return local.parse_ndjson_lines((fixtures_folder / "paperclip" / name).read_bytes())
+
+    @pytest.mark.parametrize(
+        ("name", "session_id", "output"),
+        [
+            ("01-basic", "session-1", "hello"),
+            ("02-structured-content", "session-2", "first part\n\nsecond part"),
+            ("03-non-assistant-roles", None, "visible response"),
+            ("04-v038-schema", "session-abc", "hello."),
+            ("05-two-assistant-messages", None, "firstsecond"),
+            ("06-legacy-assistant-schema", "legacy-session", "legacy hello"),
+        ],
+    )
+    def test_sessions_and_outputs_of_other_peoples_recordings(
+        self, fixtures_folder, name, session_id, output
+    ):
+        """S1-29, S1-35, S1-36, S1-68: one JSON object a line, the prompt is no output."""
+        events = self.read(fixtures_folder, f"{name}.ndjson")
+        assert local.extract_session_id(events) == session_id
+        assert local.extract_output(events) == output
+
+    def test_usage_and_model(self, fixtures_folder):
+        """S1-37, S1-68."""
+        events = self.read(fixtures_folder, "04-v038-schema.ndjson")
+        usage = local.extract_usage(events)
+        assert (usage.input, usage.cached, usage.output) == (9095, 8132, 29)
+        assert local.extract_model_id(events) == "auto-gemini-3"
+
+    def test_the_model_that_answered_goes_before_the_one_asked_for(self, fixtures_folder):
+        """S1-68, B-16."""
+        stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
+        assert (
+            local.extract_model_id(local.parse_ndjson_lines(stdout.split("\n")))
+            == "gemini-3-pro-preview"
+        )
+
+    def test_a_run_that_goes_on_can_be_read_so_far(self):
+        """S1-29, S1-68: no result, no end."""
+        events = local.parse_ndjson_lines([json.dumps(INIT), b'{"type":"message","content":"Hi"}'])
+        assert [event.type for event in events] == ["init", "text"]
+        assert local.extract_usage(events) is None
+
+    def test_a_bad_line_is_told_and_passed_over(self):
+        """S1-29."""
+        events = local.parse_ndjson_lines(f"{json.dumps(INIT)}\nnot json\n{json.dumps(SUCCESS)}")
+        assert [event.type for event in events] == ["init", "error", "done"]
+
+    def test_a_transcript_is_fit_to_show(self, fixtures_folder):
+        """S1-68, S1-72."""
+        stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
+        transcript = local.build_transcript(
+            local.parse_ndjson_lines(stdout), "Ripgrep is not available.\nquota is low"
+        )
+        shown = msgspec.to_builtins(transcript)
+        assert kinds(transcript) == [
+            *("init", "user", "assistant", "tool_call", "tool_result", "system"),
+            *("assistant", "stderr", "result"),
+        ]
+        assert shown[1]["text"] == "USERPROMPT"
+        assert shown[2]["text"] == "Hello world. "
+        assert shown[3]["input"] == {"file_path": "/tmp/a.txt", "content": "x"}
+        assert (shown[4]["status"], shown[4]["name"]) == ("denied", "write_file")
+        assert shown[4]["text"] == "Tool execution denied by policy."
+        assert shown[5]["level"] == "warning"
+        assert shown[7]["text"] == "quota is low"
+        assert shown[8]["status"] == "success"
+
+    def test_what_other_doors_tell_has_its_entries_too(self):
+        """S1-68: and a transcript goes into JSON and comes back."""
+        events = [
+            Init(model=MODEL, session_id="s-1"),
+            Thinking("Hm."),
+            TextDelta("H"),
+            Text("Hi"),
+            PermissionRequest("write_file"),
+            Error("boom", "API"),
+            Unknown(kind="hologram"),
+            Done("error"),
+        ]
+        transcript = local.build_transcript(events)
+        expected = ["init", "thinking", "assistant", "system", "system", "system", "result"]
+        assert kinds(transcript) == expected
+        union = list[local.TranscriptEntry]
+        assert msgspec.json.decode(msgspec.json.encode(transcript), type=union) == transcript
+
+
+@pytest.mark.gemini_cli
+class TestARun:
+    async def test_it_comes_to_a_result(self, fake_gemini, config):
+        """S1-6, S1-67, S1-72, B-29: the folder is made."""
+        fake_gemini.say("Hello ", "world.", tokens=Tokens(prompt=1000, output=10))
+        arrived = []
+        result = await local.execute(config, asked("Say hello", on_event=arrived.append))
+        assert Path(config.cwd).is_dir()
+        assert (result.success, result.status, result.error) == (True, "success", None)
+        assert result.output == "Hello world."
+        assert result.session_id
+        assert (result.usage.input, result.usage.output) == (1000, 10)
+        # 1000 · 0.30 + 10 · 2.50 dollars per million
+        assert result.cost_usd == Decimal("0.000325")
+        assert (result.cost_source, result.billing) == (f"list:{MODEL}", "api_key")
+        assert (result.clear_session, result.fresh_session) == (False, False)
+        assert (result.model, result.timed_out, result.exit_code) == (MODEL, False, 0)
+        assert kinds(result.transcript) == ["init", "user", "assistant", "result"]
+        assert [event.type for event in arrived][-3:] == ["text_delta", "text", "done"]
+
+    async def test_the_result_is_plain_data_where_it_has_to_be(self, fake_gemini, config):
+        """S1-72."""
+        fake_gemini.say("Hi")
+        result = await local.execute(config, asked("Hi"))
+        plain = json.loads(json.dumps(result.to_dict()))
+        assert {"success", "output", "sessionId", "usage", "costUsd", "transcript"} <= set(plain)
+        assert plain["transcript"][-1]["kind"] == "result"
+
+    async def test_template_and_instructions_reach_the_model(self, fake_gemini, config, tmp_path):
+        """S1-8, S1-9, S1-25."""
+        instructions = tmp_path / "AGENT.md"
+        instructions.write_text("Be brief.\n")
+        fake_gemini.say("Hi")
+        templated = changed(
+            config,
+            prompt_template="You are {{agent.name}} of {{tenant.name}}. {{prompt}}",
+            instructions_file_path=str(instructions),
+        )
+        context = asked("Greet.", agent_name="Ada", tenant_name="Babbage & Co.")
+        result = await local.execute(templated, context)
+        sent = "Be brief.\n\nYou are Ada of Babbage & Co.. Greet."
+        assert fake_gemini.requests[0].prompt == sent
+        assert result.warnings == ()
+
+    async def test_a_missing_instructions_file_is_a_warning(self, fake_gemini, config):
+        """B-28: the run goes on; the health check is the place to fail."""
+        fake_gemini.say("Hi")
+        result = await local.execute(
+            changed(config, instructions_file_path="AGENT.md"), asked("Hi")
+        )
+        assert result.success
+        (warning,) = result.warnings
+        assert str(Path(config.cwd) / "AGENT.md") in warning
+        assert fake_gemini.requests[0].prompt == "Hi"
+
+    async def test_yolo_lets_it_write_files_unattended(self, fake_gemini, config):
+        """S1-3, S1-13, S1-38."""
+        fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Done.")
+        result = await local.execute(changed(config, yolo=True), asked("Write hi to a.txt"))
+        written = Path(config.cwd) / "a.txt"
+        assert written.read_text() == "hi"
+        assert [change.path for change in result.files] == [str(written)]
+        expected = ["init", "user", "tool_call", "tool_result", "assistant", "result"]
+        assert kinds(result.transcript) == expected
+
+    async def test_without_yolo_it_only_reads(self, fake_gemini, config):
+        """S1-13, B-13."""
+        fake_gemini.call("write_file", file_path="a.txt", content="hi").say("I may not.")
+        result = await local.execute(config, asked("Write hi to a.txt"))
+        assert not (Path(config.cwd) / "a.txt").exists()
+        assert result.files == []
+
+    @pytest.mark.parametrize(
+        ("alias", "called"),
+        [
+            ("pro", "gemini-3.1-pro-preview"),
+            ("flash", "gemini-3.8-flash"),
+            ("flash-lite", "gemini-3.5-flash-lite"),
+            ("gemini-2.5-pro", "gemini-2.5-pro"),
+        ],
+    )
+    async def test_aliases_are_resolved_by_the_cli(self, fake_gemini, config, alias, called):
+        """S1-7, S1-20, S1-21, S1-22: newer than the document says, and told in the result."""
+        fake_gemini.say("Hi")
+        result = await local.execute(changed(config, model=alias), asked("Hi"))
+        assert fake_gemini.requests[0].model == called
+        assert result.model == called
+        assert alias in [choice.id for choice in (*local.MODEL_ALIASES, *local.MODELS)]
+
+    async def test_auto_is_chosen_by_the_cli(self, fake_gemini, config):
+        """S1-7, S1-19, B-16: the cost is that of the models that answered, the router's too."""
+        fake_gemini.say("Hi")
+        result = await local.execute(changed(config, model="auto"), asked("Hi"))
+        assert result.model not in (None, "auto")
+        assert result.model in result.cost_source
+
+    async def test_a_time_limit_keeps_what_arrived(self, fake_gemini, config, store):
+        """S1-11, S1-39, S1-55, B-12: and the session can go on."""
+        fake_gemini.hang("Some words ")
+        limited = changed(config, timeout_sec=10)
+        result = await local.execute(limited, asked("Remember seven"), store=store)
+        assert (result.success, result.timed_out) == (False, True)
+        assert (result.error, result.error_code) == ("Process timed out after 10s", "TIMEOUT")
+        assert (result.output, result.resumable) == ("Some words ", True)
+        assert "timeoutSec" in result.hint
+        fake_gemini.say("Seven.")
+        second = await local.execute(config, asked("Which number?"), store=store)
+        assert second.session_id == result.session_id
+        assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
+
+    async def test_a_failure_of_the_api_is_a_result(self, fake_gemini, config, store):
+        """S1-72: the CLI takes a failed first prompt back, so there is nothing to go on with."""
+        fake_gemini.fail(400, "not like this")
+        result = await local.execute(config, asked("Hi"), store=store)
+        assert (result.success, result.error_code) == (False, "API")
+        assert "not like this" in result.error
+        assert (result.resumable, result.clear_session) == (False, False)
+        assert store.list() == []
+
+    async def test_a_cancelled_task_ends_the_run(self, fake_gemini, config):
+        fake_gemini.hang("Words")
+        begun = asyncio.Event()
+        context = asked("Hi", on_event=lambda event: begun.set())
+        task = asyncio.create_task(local.execute(config, context))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    async def test_a_listener_may_be_async(self, fake_gemini, config):
+        heard = []
+
+        async def listen(event) -> None:
+            await asyncio.sleep(0)
+            heard.append(event.type)
+
+        fake_gemini.say("Hi")
+        await local.execute(config, asked("Hi", on_event=listen))
+        assert (heard[0], heard[-1]) == ("init", "done")
+
+    def test_code_that_does_not_await_runs_it_too(self, fake_gemini, config):
+        """S1-67."""
+        fake_gemini.say("Hi")
+        assert local.execute_sync(config, asked("Hi")).output == "Hi"
+
+    async def test_even_where_a_loop_is_running(self, fake_gemini, config):
+        fake_gemini.say("Hi")
+        assert local.execute_sync(config, asked("Hi")).success
+
+
+@pytest.mark.gemini_cli
+class TestSessions:
+    async def test_the_second_run_goes_on_with_the_first(self, fake_gemini, config, store):
+        """S1-3, S1-36, S1-49: through the store, in a new call."""
+        fake_gemini.say("Noted.", tokens=Tokens(prompt=100, output=10))
+        fake_gemini.say("Seven.", tokens=Tokens(prompt=200, output=10))
+        first = await local.execute(config, asked("Remember seven"), store=store)
+        second = await local.execute(config, asked("Which number?"), store=store)
+        assert second.session_id == first.session_id
+        assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
+        (stored,) = store.list()
+        assert (stored.agent, stored.cwd) == ("writer", config.cwd)
+        assert (stored.session_id, stored.model) == (first.session_id, MODEL)
+        assert stored.tokens == 320
+        assert stored.cost_usd == first.cost_usd + second.cost_usd
+
+    async def test_agents_and_tenants_do_not_share_a_session(self, fake_gemini, config, store):
+        fake_gemini.say("Noted.").say("Who?")
+        await local.execute(config, asked("Remember seven", tenant_id="ada"), store=store)
+        await local.execute(config, asked("Which number?", tenant_id="bob"), store=store)
+        assert "Remember seven" not in json.dumps(fake_gemini.requests[-1].contents)
+        assert {stored.agent for stored in store.list()} == {"ada/writer", "bob/writer"}
+
+    async def test_the_callers_session_goes_before_the_stores(self, fake_gemini, config, store):
+        """S1-49."""
+        fake_gemini.say("Noted.").say("Another.").say("Seven.")
+        first = await local.execute(config, asked("Remember seven"), store=store)
+        await local.execute(config, asked("Hello"))
+        third = await local.execute(config, asked("Which?", session_id=first.session_id))
+        assert third.session_id == first.session_id
+
+    async def test_a_lost_session_is_told_and_forgotten(self, fake_gemini, config, store):
+        """S1-50, B-22: the real CLI prints nothing, leaves with 42 and says why on stderr."""
+        remember(store, config, "gone")
+        result = await local.execute(config, asked("Hi"), store=store)
+        assert (result.success, result.clear_session) == (False, True)
+        assert (result.error_code, result.exit_code) == ("SESSION_LOST", 42)
+        assert "resuming session" in result.error
+        assert (result.session_id, result.fresh_session) == (None, False)
+        assert store.list() == []
+        assert fake_gemini.requests == []
+
+    async def test_a_lost_session_can_be_replaced_at_once(self, fake_gemini, config, store):
+        """S1-50, B-22: one more attempt, and the result says so."""
+        remember(store, config, "gone")
+        fake_gemini.say("Hello.")
+        result = await local.execute(config, asked("Hi"), store=store, retry_fresh=True)
+        assert (result.success, result.output) == (True, "Hello.")
+        assert (result.fresh_session, result.clear_session) == (True, False)
+        assert any("session gone could not be resumed" in note for note in result.warnings)
+        assert [stored.session_id for stored in store.list()] == [result.session_id]
+
+    async def test_where_the_second_attempt_fails_too_the_session_is_still_lost(
+        self, fake_gemini, config, store
+    ):
+        """S1-50, B-22."""
+        remember(store, config, "gone")
+        fake_gemini.fail(400, "not like this")
+        result = await local.execute(config, asked("Hi"), store=store, retry_fresh=True)
+        assert (result.success, result.error_code) == (False, "API")
+        assert (result.fresh_session, result.clear_session) == (True, True)
+        assert store.list() == []
+
+    async def test_a_session_is_refused_in_another_folder(self, fake_gemini, config, store):
+        """B-22: nothing is started, and the session stays where it is good."""
+        fake_gemini.say("Noted.").say("Afresh.")
+        first = await local.execute(config, asked("Remember seven"), store=store)
+        elsewhere = changed(config, cwd=f"{config.cwd}-2")
+        context = asked("Which number?", session_id=first.session_id)
+        refused = await local.execute(elsewhere, context, store=store)
+        assert (refused.status, refused.error_code) == ("not_started", "SESSION_LOST")
+        assert refused.clear_session
+        assert config.cwd in refused.error
+        assert [stored.cwd for stored in store.list()] == [config.cwd]
+        again = await local.execute(elsewhere, context, store=store, retry_fresh=True)
+        assert (again.output, again.fresh_session) == ("Afresh.", True)
+        assert {stored.cwd for stored in store.list()} == {config.cwd, elsewhere.cwd}
+
+
+def remember(store: SqliteSessions, config: GeminiLocalConfig, session_id: str) -> None:
+    cwd = config.cwd
+    store.record(StoredSession(agent="writer", cwd=cwd, session_id=session_id, last_run=1))
+
+
+class TestTheShapesOwnRuleForSessions:
+    """What the real CLI cannot be made to say; a stand-in prints it."""
+
+    @pytest.fixture
+    def plain(self, tmp_path) -> GeminiLocalConfig:
+        return GeminiLocalConfig(cwd=tmp_path / "workspace")
+
+    @pytest.mark.parametrize(
+        "error", ["Session not found", "cannot resume", {"message": "no such session"}]
+    )
+    def test_an_error_result_that_speaks_of_it_clears_the_session(self, plain, stand_in, error):
+        """S1-34, S1-50, B-21."""
+        door = stand_in({"type": "result", "status": "error", "error": error}, exit=1)
+        result = local.execute_sync(plain, asked("Hi", session_id="s-1"), via=door)
+        assert (result.success, result.clear_session) == (False, True)
+        assert "--resume=s-1" in stand_in.call["argv"]
+
+    @pytest.mark.parametrize(
+        "frames",
+        [
+            [{"type": "result", "status": "error", "error": "boom"}],
+            [{"type": "message", "content": "the session is lost, resume"}, SUCCESS],
+            [
+                {"type": "message", "content": "session not found"},
+                {"type": "result", "status": "error", "error": "boom"},
+            ],
+            [
+                {
+                    "type": "result",
+                    "status": "error",
+                    "error": "UNAUTHENTICATED: the session is non-interactive",
+                }
+            ],
+        ],
+    )
+    def test_nothing_else_does(self, plain, stand_in, frames):
+        """S1-50, B-22: never what the model wrote, and not where another cause is known."""
+        door = stand_in(INIT, *frames)
+        result = local.execute_sync(plain, asked("Hi", session_id="s-1"), via=door)
+        assert not result.clear_session
+        assert result.session_id == "s-1"
+
+    def test_the_turn_limit_keeps_the_session(self, plain, stand_in, fixtures_folder):
+        """S1-50: its message has neither of the two words, and the session is good."""
+        recording = fixtures_folder / "paperclip/10-turn-limit-structured.ndjson"
+        result = local.execute_sync(plain, asked("Hi"), via=stand_in(recording, exit=1))
+        assert (result.status, result.clear_session) == ("max_turns", False)
+        assert (result.session_id, result.resumable) == ("gemini-session-1", True)
+
+    def test_text_that_only_speaks_of_limits_is_no_limit(self, plain, stand_in, fixtures_folder):
+        """S1-50."""
+        recording = fixtures_folder / "paperclip/11-turn-limit-only-text.ndjson"
+        door = stand_in(recording, exit=1, stderr="the max turns limit was reached.")
+        result = local.execute_sync(plain, asked("Hi"), via=door)
+        assert (result.status, result.clear_session) == ("error", False)
+
+    def test_a_session_that_grew_too_long_is_cleared(self, plain, stand_in):
+        """S1-50: the next prompt would only make it longer."""
+        full = {"type": "result", "status": "error", "error": "input token count exceeds maximum"}
+        result = local.execute_sync(
+            plain, asked("Hi", session_id="s-1"), via=stand_in(INIT, full, exit=1)
+        )
+        assert (result.error_code, result.clear_session) == ("CONTEXT_OVERFLOW", True)
+        first = local.execute_sync(plain, asked("Hi"), via=stand_in(INIT, full, exit=1))
+        assert not first.clear_session
+
+    def test_what_has_acted_is_not_repeated(self, plain, stand_in):
+        """B-22: a second attempt would do it twice."""
+        acted = {"type": "tool_use", "tool_name": "write_file", "tool_id": "1", "parameters": {}}
+        lost = {"type": "result", "status": "error", "error": "Session not found"}
+        door = stand_in(INIT, acted, lost, exit=1)
+        context = asked("Hi", session_id="s-1")
+        result = local.execute_sync(plain, context, via=door, retry_fresh=True)
+        assert (result.clear_session, result.fresh_session) == (True, False)
+
+
+class TestWhatGoesWrongBeforeARun:
+    def test_a_cli_that_is_not_there_is_a_result(self, tmp_path):
+        """S1-72: with what to type."""
+        config = GeminiLocalConfig(cwd=tmp_path, executable=str(tmp_path / "nothing"))
+        result = local.execute_sync(config, asked("Hi", session_id="s-1"))
+        assert (result.success, result.status) == (False, "not_started")
+        assert result.error_code == "CLI_NOT_FOUND"
+        assert "install" in result.hint
+        assert (result.session_id, result.clear_session) == ("s-1", False)
+
+    def test_a_folder_that_cannot_be_made_is_a_result(self, tmp_path):
+        """S1-6, B-29."""
+        (tmp_path / "file").write_text("")
+        result = local.execute_sync(GeminiLocalConfig(cwd=tmp_path / "file" / "x"), asked("Hi"))
+        assert "cannot create the working folder" in result.error
+
+    def test_an_empty_prompt_is_a_result(self, tmp_path, stand_in):
+        result = local.execute_sync(GeminiLocalConfig(cwd=tmp_path), asked(""), via=stand_in())
+        assert (result.error_code, result.status) == ("INPUT", "not_started")
+
+    def test_a_prompt_that_the_template_leaves_out_is_told(self, tmp_path, stand_in):
+        """S1-8."""
+        config = GeminiLocalConfig(cwd=tmp_path, prompt_template="Hello")
+        result = local.execute_sync(config, asked("Do it"), via=stand_in(INIT, SUCCESS))
+        assert any("has no {{prompt}}" in note for note in result.warnings)
+
+    def test_a_store_that_cannot_be_read_stops_the_run(self, tmp_path, stand_in):
+        (tmp_path / "file").write_text("")
+        broken = SqliteSessions(tmp_path / "file" / "sessions.db")
+        config = GeminiLocalConfig(cwd=tmp_path)
+        result = local.execute_sync(config, asked("Hi"), via=stand_in(INIT), store=broken)
+        assert (result.status, result.error_code) == ("not_started", "SETUP")
+
+    def test_a_store_that_breaks_during_the_run_costs_only_the_memory(
+        self, tmp_path, stand_in, store
+    ):
+        def spoil(event) -> None:
+            if event.type == "done":
+                store.path.write_text("not a database, " * 100)
+
+        config = GeminiLocalConfig(cwd=tmp_path)
+        door = stand_in(INIT, {"type": "message", "content": "Hi"}, SUCCESS)
+        result = local.execute_sync(config, asked("Hi", on_event=spoil), via=door, store=store)
+        assert (result.success, result.output) == (True, "Hi")
+        assert any("session store" in note for note in result.warnings)
+
+
+class TestTheEnvironmentOfARun:
+    def test_the_configs_variables_lie_over_the_process_s_own(
+        self, tmp_path, stand_in, monkeypatch
+    ):
+        """S1-10, S1-26."""
+        monkeypatch.setenv("BOTH", "process")
+        monkeypatch.setenv("ONE", "process")
+        config = GeminiLocalConfig(cwd=tmp_path, env={"BOTH": "config"})
+        local.execute_sync(config, asked("Hi"), via=stand_in(INIT, SUCCESS))
+        env = stand_in.call["env"]
+        assert (env["BOTH"], env["ONE"]) == ("config", "process")
+
+
+STATS = {
+    "total_tokens": 1_100_000,
+    "input_tokens": 1_000_000,
+    "output_tokens": 100_000,
+    "cached": 200_000,
+}
+
+
+class TestTheBill:
+    def bill(self, tmp_path, stand_in, *, env, model=MODEL, models=(), prices=None):
+        shares = {"models": dict.fromkeys(models, STATS)} if models else {}
+        done = {**SUCCESS, "stats": {**STATS, **shares}}
+        door = stand_in({**INIT, "model": model}, {"type": "message", "content": "Hi"}, done)
+        config = GeminiLocalConfig(cwd=tmp_path, env=env)
+        return local.execute_sync(config, asked("Hi"), via=door, prices=prices)
+
+    @pytest.mark.parametrize(
+        ("env", "payer"),
+        [({}, "google_account"), ({"GOOGLE_CLOUD_PROJECT": "p"}, "vertex")],
+    )
+    def test_only_an_api_key_pays_by_the_token(self, tmp_path, stand_in, env, payer):
+        """S1-3, S1-57, B-17: without a key nothing is asked for one."""
+        result = self.bill(tmp_path, stand_in, env=env)
+        assert result.success
+        assert (result.cost_usd, result.cost_source) == (Decimal("0.00"), "not-billed")
+        assert result.billing == payer
+
+    def test_a_book_of_prices_counts_instead_of_the_list(self, tmp_path, stand_in):
+        """S1-56, S1-59, B-16: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60, by the model of `init`."""
+        env = {"GEMINI_API_KEY": "k"}
+        result = self.bill(tmp_path, stand_in, env=env, prices=PRICES_2026_04)
+        assert result.cost_usd == Decimal("0.1875")
+        assert result.cost_source == f"table:{MODEL}"
+        by_hand = local.calculate_cost_usd(MODEL, STATS, env)
+        assert result.cost_usd == by_hand
+
+    def test_the_models_that_answered_are_billed(self, tmp_path, stand_in):
+        """B-16: `init` may say auto."""
+        result = self.bill(
+            tmp_path,
+            stand_in,
+            env={"GEMINI_API_KEY": "k"},
+            model="auto",
+            models=["gemini-2.5-pro", "gemini-2.5-flash-lite"],
+            prices=PRICES_2026_04,
+        )
+        # 2.062 for pro, 0.125 for flash-lite
+        assert result.cost_usd == Decimal("2.187")
+        assert result.cost_source == "table:gemini-2.5-pro+gemini-2.5-flash-lite"
+
+    def test_an_unknown_model_does_not_look_free(self, tmp_path, stand_in):
+        """S1-65, B-16: the reason is told; the old book has a row for it."""
+        env = {"GEMINI_API_KEY": "k"}
+        result = self.bill(tmp_path, stand_in, env=env, model="gemini-99-hologram")
+        assert (result.cost_usd, result.cost_source) == (None, "unknown-model")
+        assert "gemini-99-hologram" in result.cost_note
+        old = self.bill(tmp_path, stand_in, env=env, model="hologram", prices=PRICES_2026_04)
+        assert old.cost_usd == Decimal("0.1875")
+
+
+class TestTheForm:
+    def test_there_is_a_field_for_each_setting(self):
+        """S1-70."""
+        plain = GeminiLocalConfig(cwd="/a")
+        fields = {field.key: field for field in local.CONFIG_FIELDS}
+        encoded = {field.encode_name: field for field in msgspec.structs.fields(plain)}
+        assert set(fields) == set(encoded)
+        assert [key for key, field in fields.items() if field.required] == ["cwd"]
+        for key, field in fields.items():
+            assert field.label
+            assert field.help
+            if key not in ("cwd", "model"):
+                assert field.default == getattr(plain, encoded[key].name)
+
+    def test_secrets_are_marked_and_the_rare_ones_put_aside(self):
+        """S1-10, S1-70."""
+        assert [field.key for field in local.CONFIG_FIELDS if field.secret] == ["env"]
+        advanced = {field.key for field in local.CONFIG_FIELDS if field.advanced}
+        assert advanced.isdisjoint({"cwd", "model", "yolo"})
+
+    def test_the_choices_are_values_that_the_config_takes(self):
+        """S1-7, S1-23, S1-70."""
+        for field in local.CONFIG_FIELDS:
+            for choice in field.choices:
+                assert local.validate_config({"cwd": "/a", field.key: choice.id}) == []
+        (model,) = (field for field in local.CONFIG_FIELDS if field.key == "model")
+        assert model.default == "auto"
+        assert {"auto", "pro", "gemini-2.5-pro"} <= {choice.id for choice in model.choices}
+
+    def test_what_a_browser_sends_becomes_a_config(self):
+        """S1-70: everything is text there, and what was left empty is not set."""
+        config = local.build_config(
+            {
+                "cwd": "/srv/writer",
+                "model": "",
+                "yolo": "on",
+                "timeoutSec": "300",
+                "graceSec": "2.5",
+                "env": "GEMINI_API_KEY=a=b\n\nLANG=C",
+            }
+        )
+        assert config == GeminiLocalConfig(
+            cwd="/srv/writer",
+            yolo=True,
+            timeout_sec=300,
+            grace_sec=2.5,
+            env={"GEMINI_API_KEY": "a=b", "LANG": "C"},
+        )
+
+    def test_no_limit_can_be_chosen(self):
+        """S1-11."""
+        assert local.build_config({"cwd": "/a", "timeoutSec": None}).timeout_sec is None
+        assert local.build_config({"cwd": "/a", "timeoutSec": ""}).timeout_sec == 120
+
+    def test_a_good_config_has_no_problems(self):
+        """S1-70."""
+        assert local.validate_config({"cwd": "/a", "env": '{"A": "1"}', "max_turns": "3"}) == []
+
+    def test_all_problems_are_told_in_the_order_of_the_form(self):
+        """S1-70: each with its key and what to write instead."""
+        problems = local.validate_config(
+            {
+                "timoutSec": 1,
+                "approvalMode": "reckless",
+                "timeoutSec": "soon",
+                "yolo": "perhaps",
+                "env": {"A=B": "1"},
+                "model": "  ",
+            }
+        )
+        expected = [*("cwd", "model", "env", "timeoutSec", "yolo", "approvalMode", "timoutSec")]
+        assert [problem.key for problem in problems] == expected
+        remedies = {problem.key: problem.remedy for problem in problems}
+        assert all(remedies.values())
+        assert "'timeoutSec'" in remedies["timoutSec"]
+        assert "auto_edit" in remedies["approvalMode"]
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [
+            *[("timeoutSec", value) for value in (0, -1, float("nan"), float("inf"), True, [])],
+            *[("graceSec", value) for value in (-1, "x")],
+            *[("env", value) for value in ("no equals sign", "{", {"A": 1}, {"": "x"}, ["A=1"])],
+            *[("maxTurns", value) for value in (0, "1.5")],
+            *[("cwd", value) for value in (3, " ", "a\0b", __file__)],
+            ("yolo", 2),
+            ("model", ["flash"]),
+            ("promptTemplate", {}),
+        ],
+    )
+    def test_each_bad_value_is_one_problem(self, key, value):
+        """S1-6, S1-10, S1-11, S1-70."""
+        problems = local.validate_config({"cwd": "/a", key: value})
+        assert [problem.key for problem in problems] == [key]
+
+    def test_yolo_and_another_mode_exclude_each_other(self):
+        """B-2."""
+        values = {"cwd": "/a", "yolo": True}
+        (problem,) = local.validate_config({**values, "approvalMode": "plan"})
+        assert problem.key == "approvalMode"
+        assert local.validate_config({**values, "approvalMode": "bypassPermissions"}) == []
+
+    def test_a_config_with_problems_is_refused_with_all_of_them(self):
+        """S1-70."""
+        with pytest.raises(InvalidOptions, match="cwd is missing; yolo") as caught:
+            local.build_config({"yolo": 3})
+        assert "cwd: a folder" in caught.value.hint
+
+    def test_a_secret_that_cannot_be_read_is_not_repeated(self):
+        """S1-10: a key pasted without its name."""
+        (problem,) = local.validate_config({"cwd": "/a", "env": "AIzaSecret"})
+        assert "AIza" not in str(problem)
+
+
+@pytest.mark.gemini_cli
+class TestTheHealthChecks:
+    def test_they_come_in_order_and_are_all_well(self, fake_gemini, config, tmp_path):
+        """S1-51, S1-52, S1-53, S1-54, S1-69, B-2, B-31."""
+        (tmp_path / "AGENT.md").write_text("Be brief.")
+        Path(config.cwd).mkdir()
+        fake_gemini.say("hello")
+        healthy = changed(config, instructions_file_path=str(tmp_path / "AGENT.md"), yolo=True)
+        checks = local.test_environment(healthy, probe_timeout=60)
+        assert [(check.name, check.level) for check in checks] == [
+            *(("cli", "ok"), ("cwd", "ok"), ("instructions", "ok"), ("live", "ok"))
+        ]
+        assert fake_gemini.requests[0].prompt == "Respond with: hello"
+        assert "write_file" in fake_gemini.requests[0].tools
+
+    def test_a_folder_that_will_be_created_is_well_and_stays_uncreated(self, fake_gemini, config):
+        """S1-52."""
+        fake_gemini.say("hello")
+        checks = {c.name: c for c in local.test_environment(config, probe_timeout=60)}
+        assert checks["cwd"].level == "ok"
+        assert "the first run creates it" in checks["cwd"].detail
+        assert checks["live"].level == "ok"
+        assert not Path(config.cwd).exists()
+
+    def test_a_folder_that_cannot_be_created_is_not(self, config, tmp_path):
+        """S1-52: and no probe is sent where it cannot succeed."""
+        (tmp_path / "file").write_text("")
+        broken = changed(config, cwd=str(tmp_path / "file" / "x" / "y"))
+        _, cwd, _, probe = local.test_environment(broken)
+        assert (cwd.name, cwd.level) == ("cwd", "fail")
+        assert (probe.name, probe.level) == ("live", "warn")
+
+    def test_a_missing_instructions_file_is_a_failure(self, config):
+        """S1-53, B-28."""
+        absent = changed(config, instructions_file_path="AGENT.md")
+        _, _, instructions = local.test_environment(absent, live=False)
+        assert (instructions.name, instructions.level) == ("instructions", "fail")
+        assert str(Path(config.cwd) / "AGENT.md") in instructions.detail
+
+    def test_a_probe_that_fails_says_why(self, fake_gemini, config):
+        """S1-54."""
+        fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
+        probe = local.test_environment(config, probe_timeout=60)[-1]
+        assert (probe.level, probe.code) == ("fail", "AUTH")
+        assert probe.fix
+
+
+class TestTheHealthOfACliThatIsNotThere:
+    def test_a_missing_cli_is_the_first_failure(self, tmp_path):
+        """S1-51."""
+        config = GeminiLocalConfig(cwd=tmp_path, executable=str(tmp_path / "nothing"))
+        cli, _, _, probe = local.test_environment(config)
+        assert (cli.name, cli.level, cli.code) == ("cli", "fail", "CLI_NOT_FOUND")
+        assert probe.detail.startswith("not tried")
+
+    def test_a_program_whose_version_fails_is_no_cli(self, tmp_path):
+        """S1-51: `gemini --version` must leave with 0."""
+        program = tmp_path / "gemini"
+        program.write_text("#!/bin/sh\nexit 3\n")
+        program.chmod(0o755)
+        config = GeminiLocalConfig(cwd=tmp_path, executable=str(program))
+        assert local.test_environment(config, live=False)[0].level == "fail"
+
+    def test_the_probe_has_twenty_seconds_unless_told(self):
+        """S1-54, B-31."""
+        from inspect import signature
+
+        parameter = signature(local.test_environment).parameters["probe_timeout"]
+        assert parameter.default == 20.0
+
+
+@pytest.mark.gemini_cli
+def test_the_page_shows_what_happens(real_cli_door, monkeypatch, tmp_path, capsys):
+    """S1-4: the block that needs the CLI, which test_docs passes over."""
+    page = (ROOT / "docs/contracts/local-adapter.md").read_text()
+    code = re.search(r"^```python no-run offline\n(.*?)^```$", page, re.M | re.S)[1]
+    shown = re.search(r"^```text\n(.*?)^```$", page, re.M | re.S)[1]
+    monkeypatch.setenv("GEMINI_CLI_PATH", str(real_cli_door.executable))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "local-adapter.md", "exec"), {})
+    assert capsys.readouterr().out == shown
+
+
+def test_union_and_field_kinds_are_complete():
+    """S1-68, S1-70: each kind of entry has a tag of its own."""
+    tags = [kind.__struct_config__.tag for kind in get_args(local.TranscriptEntry)]
+    assert len(set(tags)) == len(tags) == 9
+
+
+def test_many_threads_may_run_at_once(tmp_path, stand_in, store):
+    """S1-67: one process serves many agents."""
+    # One each: a stand-in writes down how it was called, under one name.
+    doors = [stand_in(INIT, {"type": "message", "content": "Hi"}, SUCCESS) for _ in range(4)]
+    config = GeminiLocalConfig(cwd=tmp_path)
+    results = []
+
+    def work(number: int) -> None:
+        context = AdapterExecutionContext(agent_id=f"agent-{number}", prompt="Hi")
+        results.append(local.execute_sync(config, context, via=doors[number], store=store))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [result.success for result in results] == [True] * 4
+    assert len(store.list()) == 4

@@ -1,0 +1,785 @@
+"""The response provider's contract (S4): a prompt in, a text and the files written out."""
+
+import asyncio
+import json
+import logging
+import os
+import pickle
+import re
+import sys
+import tomllib
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from inspect import iscoroutinefunction, signature
+from pathlib import Path
+
+import pytest
+
+from geminorum import Cli, Options
+from geminorum.contracts import response_provider
+from geminorum.contracts.response_provider import GeminiCliProvider, ProviderError, ProviderResult
+from geminorum.contracts.response_provider.request import allow_rules
+from geminorum.errors import (
+    AuthError,
+    CliNotFound,
+    InvalidOptions,
+    InvalidPrompt,
+    MissingResult,
+    QuotaError,
+    RunTimeout,
+    StartTimeout,
+)
+
+INIT = {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"}
+HELLO = {"type": "message", "role": "assistant", "content": "Hello"}
+SUCCESS = {"type": "result", "status": "success", "stats": {"input_tokens": 3, "output_tokens": 1}}
+NOT_FOUND = "Gemini CLI not found. Install from: https://github.com/google-gemini/gemini-cli"
+NOT_LOGGED_IN = "Gemini CLI authentication error. Run: gemini auth login"
+LOGGER = response_provider.__name__
+
+
+@pytest.fixture
+def log(caplog):
+    caplog.set_level(logging.INFO, logger=LOGGER)
+    return caplog
+
+
+def lines(*frames: dict) -> bytes:
+    return b"".join(json.dumps(frame).encode() + b"\n" for frame in frames)
+
+
+def write(tool: str = "write_file", id: str = "t1", path: str = "/a.txt", **result) -> bytes:
+    use = {"type": "tool_use", "tool_name": tool, "tool_id": id, "parameters": {"file_path": path}}
+    return lines(use, {"type": "tool_result", "tool_id": id, "status": "success", **result})
+
+
+# ---- the shape
+
+
+class TestTheShape:
+    def test_no_configuration_is_needed(self):
+        """S4-3, S4-29."""
+        assert GeminiCliProvider().config == GeminiCliProvider(None).config == {}
+        assert GeminiCliProvider.get_metadata()["requires_config"] is False
+
+    def test_its_metadata(self):
+        """S4-6, S4-27, S4-28, S4-29, S4-30, S4-31, S4-32."""
+        assert GeminiCliProvider.get_metadata() == {
+            "name": "gemini-cli",
+            "description": "Gemini CLI AI agent via subprocess",
+            "requires_config": False,
+            "config_keys": [
+                "model",
+                "sandbox",
+                "approval_mode",
+                "include_directories",
+                "allowed_tools",
+                "working_dir",
+                "timeout",
+            ],
+            "default_response_timeout": 600,
+            "fs_ability": "local-write",
+        }
+
+    def test_nobody_can_spoil_the_metadata_of_others(self):
+        """S4-6."""
+        GeminiCliProvider.get_metadata()["config_keys"].clear()
+        assert len(GeminiCliProvider.get_metadata()["config_keys"]) == 7
+
+    @pytest.mark.parametrize(
+        ("name", "parameters"),
+        [
+            ("validate", []),
+            ("get_metadata", []),
+            (
+                "generate",
+                ["prompt", "context", "system_prompt", "connection_timeout", "response_timeout"],
+            ),
+            ("_async_generate", ["prompt", "context", "system_prompt"]),
+            ("_build_args", ["context"]),
+            ("_parse_ndjson_stream", ["stdout"]),
+            ("_wrap_process_error", ["returncode", "stderr"]),
+            ("_validate_config", []),
+        ],
+    )
+    def test_its_methods_can_be_called_as_the_document_says(self, name, parameters):
+        """S4-4, S4-5, S4-6, S4-7."""
+        assert [*signature(getattr(GeminiCliProvider(), name)).parameters][: len(parameters)] == (
+            parameters
+        )
+        assert iscoroutinefunction(getattr(GeminiCliProvider, name)) is (name == "_async_generate")
+
+    def test_there_is_no_word_for_a_limit_on_the_cost(self):
+        """S4-40: the timeout is what there is."""
+        with pytest.warns(UserWarning, match="unknown config key 'max_budget_usd'"):
+            GeminiCliProvider({"max_budget_usd": 1})
+        assert not [key for key in GeminiCliProvider.get_metadata()["config_keys"] if "cost" in key]
+
+    def test_a_result_is_a_text_and_paths(self):
+        """S4-2, S4-5."""
+        assert ProviderResult() == ProviderResult("", {})
+        assert ProviderResult("a", {"b": None}).files == {"b": None}
+
+    def test_tests_of_the_real_cli_can_be_left_out(self, request):
+        """S4-39."""
+        assert any(line.startswith("gemini_cli:") for line in request.config.getini("markers"))
+        here = [item for item in request.session.items if item.path == Path(__file__)]
+        real = [item for item in here if "real_cli_door" in item.fixturenames]
+        assert [item.name for item in real if not item.get_closest_marker("gemini_cli")] == []
+
+
+# ---- the configuration
+
+
+class TestConfiguration:
+    @pytest.mark.parametrize("seconds", [0, -1, -0.5, float("nan")])
+    def test_a_timeout_is_positive(self, seconds):
+        """S4-14, S4-33."""
+        with pytest.raises(ValueError, match=r"^timeout must be > 0$"):
+            GeminiCliProvider({"timeout": seconds})
+
+    @pytest.mark.parametrize("name", ["connection_timeout", "response_timeout"])
+    def test_so_are_those_of_a_call(self, name):
+        with pytest.raises(ValueError, match=rf"^{name} must be > 0$"):
+            GeminiCliProvider().generate("Hi", **{name: 0})
+
+    def test_an_approval_mode_is_one_of_three(self):
+        """S4-10, S4-34, S4-40a."""
+        for mode in ("default", "auto_edit", "yolo"):
+            GeminiCliProvider({"approval_mode": mode})
+        with pytest.raises(ValueError, match="approval_mode") as caught:
+            GeminiCliProvider({"approval_mode": "plan"})
+        assert str(caught.value) == (
+            "approval_mode must be one of ['auto_edit', 'default', 'yolo'], got: 'plan'"
+        )
+
+    @pytest.mark.parametrize("key", ["include_directories", "allowed_tools"])
+    @pytest.mark.parametrize(("value", "kind"), [("a", "str"), (("a",), "tuple"), ({}, "dict")])
+    def test_lists_are_lists(self, key, value, kind):
+        """S4-11, S4-12, S4-35, S4-40a."""
+        with pytest.raises(ValueError, match=f"^{key} must be a list, got: {kind}$"):
+            GeminiCliProvider({key: value})
+
+    @pytest.mark.parametrize(
+        ("config", "message"),
+        [
+            ({"timeout": "5"}, "timeout must be a number of seconds, got: str"),
+            ({"timeout": True}, "timeout must be a number of seconds, got: bool"),
+            ({"model": 3}, "model must be a string, got: int"),
+            ({"sandbox": 3}, "sandbox must be True, False or the name"),
+            ({"working_dir": 3}, "working_dir must be a string, got: int"),
+            ({"allowed_tools": [3]}, "allowed_tools must hold strings, got: int"),
+            ({"include_directories": [3]}, "include_directories must hold strings, got: int"),
+            ({"allowed_tools": ["rm -rf"]}, "'rm -rf' is not the name of a tool"),
+            ("model", "config must be a dict, got: str"),
+        ],
+    )
+    def test_other_values_that_cannot_be_meant(self, config, message):
+        with pytest.raises(ValueError, match=message):
+            GeminiCliProvider(config)
+
+    @pytest.mark.parametrize(
+        ("key", "advice"),
+        [
+            ("modle", "did you mean 'model'"),
+            ("approvalmode", "did you mean 'approval_mode'"),
+            ("colour", "there are: model, sandbox"),
+        ],
+    )
+    def test_an_unknown_key_is_warned_of(self, key, advice):
+        """S4-36."""
+        with pytest.warns(UserWarning, match=advice) as told:
+            GeminiCliProvider({key: 1})
+        assert told[0].filename == __file__
+
+    def test_the_known_keys_are_not(self):
+        """S4-30, S4-36."""
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            GeminiCliProvider(dict.fromkeys(GeminiCliProvider.get_metadata()["config_keys"]))
+
+    def test_later_changes_to_the_callers_dict_change_nothing(self):
+        """S4-3."""
+        mine = {"model": "pro"}
+        provider = GeminiCliProvider(mine)
+        mine["model"] = "flash"
+        assert "--model=pro" in provider._build_args(None)
+
+
+# ---- the command line
+
+
+class TestArguments:
+    @pytest.mark.parametrize(
+        ("config", "token"),
+        [
+            ({}, "--output-format=stream-json"),
+            ({"model": "gemini-2.5-pro"}, "--model=gemini-2.5-pro"),
+            ({"sandbox": True}, "--sandbox"),
+            ({"approval_mode": "auto_edit"}, "--approval-mode=auto_edit"),
+            ({"approval_mode": "default"}, "--approval-mode=default"),
+            ({"approval_mode": "yolo"}, "--approval-mode=yolo"),
+            ({"include_directories": ["/b", "/c"]}, "--include-directories=/c"),
+        ],
+    )
+    def test_the_flag_of_each_key(self, config, token):
+        """S4-1, S4-8, S4-9, S4-10, S4-11."""
+        assert token in GeminiCliProvider(config)._build_args(None)
+
+    def test_nothing_is_asked_for_that_nobody_asked_for(self):
+        """B-13: above all no yolo."""
+        assert GeminiCliProvider()._build_args(None) == [
+            "--output-format=stream-json",
+            "--skip-trust",
+        ]
+        assert "--sandbox" not in GeminiCliProvider({"sandbox": False})._build_args(None)
+
+    @pytest.mark.parametrize("path", ["a b.md", "-rf.md", Path("/x/p.md")], ids=str)
+    def test_a_prompt_file_is_one_token(self, path):
+        """S4-15, B-1."""
+        arguments = GeminiCliProvider()._build_args({"prompt_file": path})
+        assert arguments[-1] == f"--prompt=Process the prompt in {path}"
+
+    def test_what_is_built_is_what_is_started(self, stand_in, tmp_path):
+        """S4-7, S4-8, S4-9, S4-10, S4-11, S4-15."""
+        config = {
+            "model": "flash",
+            "sandbox": True,
+            "approval_mode": "auto_edit",
+            "include_directories": [str(tmp_path)],
+        }
+        provider = GeminiCliProvider(config, via=stand_in(INIT, HELLO, SUCCESS))
+        context = {"prompt_file": "p.md"}
+        provider.generate("ignored", context)
+        started = [token for token in stand_in.call["argv"] if not token.startswith("--policy=")]
+        assert started == provider._build_args(context)
+
+    def test_a_sandbox_may_have_a_name(self, stand_in):
+        """S4-9."""
+        GeminiCliProvider({"sandbox": "docker"}, via=stand_in(INIT, HELLO, SUCCESS)).generate("Hi")
+        assert stand_in.call["env"]["GEMINI_SANDBOX"] == "docker"
+
+    def test_allowed_tools_become_rules_that_allow_and_nothing_more(self):
+        """S4-12, B-20."""
+        rules = tomllib.loads(allow_rules(["read_file", "run_shell_command(git status)"]))["rule"]
+        assert rules == [
+            {"toolName": "read_file", "decision": "allow", "priority": 300},
+            {
+                "toolName": "run_shell_command",
+                "decision": "allow",
+                "priority": 300,
+                "commandPrefix": "git status",
+            },
+        ]
+
+    def test_the_rules_are_there_as_long_as_the_run(self, stand_in):
+        """S4-12, B-20: and the flag that the CLI is about to drop is not used."""
+        provider = GeminiCliProvider(
+            {"allowed_tools": ["glob"]}, via=stand_in(INIT, HELLO, SUCCESS)
+        )
+        provider.generate("Hi")
+        (file,) = [token for token in stand_in.call["argv"] if "allowed-tools" in token]
+        assert file.startswith("--policy=")
+        assert not Path(file.removeprefix("--policy=")).exists()
+
+    def test_a_cli_without_policies_gets_its_own_flag(self, tmp_path):
+        """S4-12, B-20: before 0.30."""
+        package = tmp_path / "node_modules/@google/gemini-cli"
+        (package / "bundle").mkdir(parents=True)
+        about = {"name": "@google/gemini-cli", "version": "0.29.0"}
+        (package / "package.json").write_text(
+            json.dumps({**about, "bin": {"gemini": "bundle/gemini.js"}})
+        )
+        program = package / "bundle/gemini.js"
+        program.write_text(
+            f"const said = {json.dumps([INIT, HELLO, SUCCESS])};\n"
+            "said[1].content = process.argv.slice(2).join(' ');\n"
+            "said.forEach((frame) => console.log(JSON.stringify(frame)));\n"
+        )
+        config = {"allowed_tools": ["read_file", "glob"]}
+        answer = GeminiCliProvider(config, via=Cli(executable=program)).generate("Hi")
+        assert answer.response.endswith("--allowed-tools=read_file --allowed-tools=glob")
+        assert "--policy" not in answer.response
+
+
+# ---- the stream
+
+
+class TestTheStream:
+    @pytest.mark.parametrize(
+        ("name", "text", "files"),
+        [
+            ("01-single-message", "Hello world", []),
+            ("02-two-messages", "Part 1. Part 2.", []),
+            ("03-user-ignored", "Response", []),
+            ("04-write-file", "", ["/path/to/file.txt"]),
+            ("05-replace", "", ["/path/to/edit.txt"]),
+            ("06-two-writes", "", ["/path/file1.txt", "/path/file2.txt"]),
+            ("07-failed-write-not-tracked", "", ["/path/success.txt"]),
+            ("08-malformed-line", "Valid end", []),
+            ("09-truncated-tail", "Complete", []),
+            ("10-empty", "", []),
+            ("11-blank-lines", "Hello", []),
+            ("12-mixed", "Creating file... Done!", ["/path/file.txt"]),
+            ("13-read-file-not-tracked", "", []),
+            ("14-adr-sample-no-tool-id", "...", []),
+        ],
+    )
+    def test_the_documents_recordings(self, fixtures_folder, name, text, files):
+        """S4-2, S4-7, S4-18, S4-19, S4-20, S4-22, S4-23, S4-37, S4-41: all fourteen."""
+        stdout = (fixtures_folder / f"aiwf/{name}.ndjson").read_bytes()
+        assert GeminiCliProvider()._parse_ndjson_stream(stdout) == (text, dict.fromkeys(files))
+
+    def test_the_beginning_and_the_end_are_logged(self, log):
+        """S4-17, S4-21."""
+        GeminiCliProvider()._parse_ndjson_stream(lines(INIT, HELLO, SUCCESS))
+        assert log.messages == [
+            "gemini began: session s-1, model gemini-2.5-flash",
+            "gemini ended: success",
+        ]
+
+    def test_deltas_are_put_together(self):
+        """S4-18."""
+        deltas = [{**HELLO, "content": word, "delta": True} for word in ("Hel", "lo")]
+        assert GeminiCliProvider()._parse_ndjson_stream(lines(*deltas)) == ("Hello", {})
+
+    @pytest.mark.parametrize("tool", ["write_file", "replace"])
+    def test_two_tools_write(self, tool):
+        """S4-19, S4-20, S4-22, S4-23, S4-40a."""
+        _, files = GeminiCliProvider()._parse_ndjson_stream(write(tool))
+        assert files == {"/a.txt": None}
+
+    @pytest.mark.parametrize("tool", ["read_file", "edit", "run_shell_command"])
+    def test_the_others_do_not(self, tool):
+        """S4-22, S4-40a."""
+        assert GeminiCliProvider()._parse_ndjson_stream(write(tool)) == ("", {})
+
+    @pytest.mark.parametrize(
+        "result",
+        [
+            {"status": "error"},
+            {"error": {"type": "cancelled", "message": "cancelled"}},
+            {"tool_id": "another"},
+        ],
+    )
+    def test_only_a_success_is_a_file(self, result):
+        """S4-20, S4-23, S4-40a, B-7: a call that was cancelled is reported as a success."""
+        assert GeminiCliProvider()._parse_ndjson_stream(write(**result)) == ("", {})
+
+    def test_a_call_without_its_result_is_no_file(self):
+        """S4-19, S4-20."""
+        call = write().splitlines()[0]
+        assert GeminiCliProvider()._parse_ndjson_stream(call) == ("", {})
+
+    def test_files_come_in_the_order_of_writing(self):
+        """S4-23, B-7."""
+        stream = write(path="/z") + write("replace", path="/a") + write(path="/z")
+        assert [*GeminiCliProvider()._parse_ndjson_stream(stream)[1]] == ["/z", "/a"]
+
+    def test_a_broken_line_is_logged_with_a_sample_and_passed_over(self, fixtures_folder, log):
+        """S4-37, S4-40a."""
+        stdout = (fixtures_folder / "aiwf/08-malformed-line.ndjson").read_bytes()
+        GeminiCliProvider()._parse_ndjson_stream(stdout)
+        (record,) = log.records
+        assert record.levelname == "WARNING"
+        assert "raw: not valid json" in record.getMessage()
+
+    def test_the_sample_is_short_and_holds_no_secret(self, log, monkeypatch):
+        """S4-37."""
+        monkeypatch.setenv("SOME_API_KEY", "hush-hush-hush")
+        GeminiCliProvider()._parse_ndjson_stream(b"it is hush-hush-hush " + b"x" * 100_000)
+        assert "it is [redacted] xxx" in log.text
+        assert len(log.text) < 1000
+
+
+# ---- failures
+
+
+class TestFailures:
+    def wrapped(self, code: int, stderr: str) -> ProviderError:
+        return GeminiCliProvider()._wrap_process_error(code, stderr)
+
+    @pytest.mark.parametrize(
+        ("code", "stderr"),
+        [
+            (41, ""),
+            (41, "Please set an Auth method in your settings.json"),
+            (1, "Error: auth failed"),
+            (1, "Please LOGIN first"),
+            (1, "Invalid auth method selected."),
+            (1, "IneligibleTierError: no longer served"),
+            (1, "Authentication required"),
+        ],
+    )
+    def test_a_missing_login(self, code, stderr):
+        """S4-24, B-23."""
+        error = self.wrapped(code, stderr)
+        assert error.message == f"{NOT_LOGGED_IN}\n{stderr}"
+        assert "GEMINI_API_KEY" in str(error).splitlines()[-1]
+
+    @pytest.mark.parametrize(
+        "stderr",
+        [
+            "the author is unknown",
+            "cannot read /srv/auth/notes",
+            "cannot read /srv/auth",
+            "preauth failed",
+            "no module login.py",
+            "Error executing tool run_shell_command: please login",
+            "blogin-auth-ority",
+        ],
+    )
+    def test_words_that_only_look_like_it(self, stderr):
+        """S4-26, B-23."""
+        assert str(self.wrapped(1, stderr)) == f"Gemini CLI failed (exit 1): {stderr}"
+
+    def test_a_missing_program(self):
+        """S4-25."""
+        assert str(self.wrapped(127, "sh: gemini: not found")) == NOT_FOUND
+
+    def test_anything_else(self):
+        """S4-26, S4-40a."""
+        error = self.wrapped(3, "disk full")
+        assert str(error) == "Gemini CLI failed (exit 3): disk full"
+        assert (error.exit_code, error.stderr) == (3, "disk full")
+
+    @pytest.mark.parametrize(
+        ("plan", "text", "cause"),
+        [
+            ({"exit": 41, "stderr": "no key"}, f"{NOT_LOGGED_IN}\nno key", AuthError),
+            ({"exit": 1, "stderr": "please login"}, f"{NOT_LOGGED_IN}\nplease login", None),
+            ({"exit": 127}, NOT_FOUND, MissingResult),
+            ({"exit": 3, "stderr": "boom"}, "Gemini CLI failed (exit 3): boom", MissingResult),
+            ({"exit": 0}, "Gemini CLI failed (exit 0): exited with code 0 and without", None),
+        ],
+    )
+    def test_a_process_that_fails(self, stand_in, plan, text, cause):
+        """S4-24, S4-25, S4-26, S4-40a: exit code and stderr, of a real process."""
+        with pytest.raises(ProviderError) as caught:
+            GeminiCliProvider(via=stand_in(INIT, HELLO, **plan)).generate("Hi")
+        assert str(caught.value).startswith(text)
+        assert isinstance(caught.value.__cause__, cause or MissingResult)
+        assert caught.value.result.text == "Hello"
+
+    def test_a_failure_that_the_stream_tells(self, stand_in):
+        """S4-21, S4-26: what the model wrote about logins does not matter."""
+        quota = {"type": "Error", "message": '{"error": {"code": 429, "message": "no more"}}'}
+        said = {**HELLO, "content": "You need to login, the auth failed."}
+        door = stand_in(INIT, said, {"type": "result", "status": "error", "error": quota}, exit=173)
+        with pytest.raises(ProviderError, match=r"^Gemini CLI failed \(exit 173\): .*no more") as e:
+            GeminiCliProvider(via=door).generate("Hi")
+        assert isinstance(e.value.__cause__, QuotaError)
+        assert e.value.retryable
+        assert e.value.status == 429
+
+    def test_an_error_survives_a_pickle(self, stand_in):
+        with pytest.raises(ProviderError) as caught:
+            GeminiCliProvider(via=stand_in(INIT, HELLO, exit=3)).generate("Hi")
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (str(again), again.result) == (str(caught.value), caught.value.result)
+
+    def test_no_program_at_all(self):
+        """S4-4, S4-25."""
+        provider = GeminiCliProvider(via=Cli(executable="/no/such/gemini"))
+        for call in (provider.validate, lambda: provider.generate("Hi")):
+            with pytest.raises(ProviderError) as caught:
+                call()
+            first, *_, last = str(caught.value).splitlines()
+            assert first == NOT_FOUND
+            assert "npm install" in last
+            assert isinstance(caught.value.__cause__, CliNotFound)
+
+    @pytest.mark.parametrize(
+        ("prompt", "context", "cause"),
+        [
+            ("  ", {}, InvalidPrompt),
+            (None, {}, InvalidPrompt),
+            ("x" * (8 * 1024 * 1024 + 1), {}, InvalidPrompt),
+            ("Hi", {"project_root": "/no/such/folder"}, InvalidOptions),
+            ("Hi", {"prompt_file": 3}, InvalidPrompt),
+        ],
+        ids=["empty", "none", "too large", "no folder", "no path"],
+    )
+    @pytest.mark.parametrize("system_prompt", [None, "Be brief."])
+    def test_what_cannot_be_run_is_not_started(
+        self, stand_in, prompt, context, cause, system_prompt
+    ):
+        """B-1."""
+        with pytest.raises(ProviderError, match="was not started") as caught:
+            GeminiCliProvider(via=stand_in(INIT, SUCCESS)).generate(prompt, context, system_prompt)
+        assert isinstance(caught.value.__cause__, cause)
+        with pytest.raises(FileNotFoundError):
+            _ = stand_in.call
+
+
+# ---- an answer
+
+
+class TestAnAnswer:
+    def test_of_a_program_on_the_path(self, stand_in, tmp_path, monkeypatch):
+        """S4-4, S4-38: found by `shutil.which`, and started by its full path."""
+        program = stand_in(INIT, HELLO, SUCCESS).executable
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin/gemini").symlink_to(program)
+        (tmp_path / "elsewhere").mkdir()
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("PATH", "bin:/usr/bin:/bin")
+        monkeypatch.delenv("GEMINI_CLI_PATH", raising=False)
+        provider = GeminiCliProvider({"working_dir": "elsewhere"})
+        provider.validate()
+        assert provider.generate("Hi") == ProviderResult("Hello", {})
+
+    def test_needs_no_sdk(self, stand_in, monkeypatch):
+        """S4-1, S4-40a."""
+        for name in ("google", "google.genai"):
+            monkeypatch.setitem(sys.modules, name, None)
+        answer = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS)).generate("Hi")
+        assert answer.response == "Hello"
+        assert "--output-format=stream-json" in stand_in.call["argv"]
+
+    def test_the_prompt_goes_by_stdin(self, stand_in):
+        """S4-16, S4-40a."""
+        GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS)).generate("--help me")
+        assert stand_in.call["stdin"] == "--help me"
+        assert not [token for token in stand_in.call["argv"] if "help me" in token]
+
+    def test_the_system_prompt_stands_before_it(self, stand_in):
+        """S4-41."""
+        provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
+        provider.generate("Hi", system_prompt="Be brief.")
+        assert stand_in.call["stdin"] == "Be brief.\n\nHi"
+
+    def test_with_a_prompt_file_the_prompt_is_ignored(self, stand_in):
+        """S4-15, S4-40a."""
+        provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
+        provider.generate("ignored", {"prompt_file": "p.md"})
+        assert stand_in.call["stdin"] == ""
+        assert "--prompt=Process the prompt in p.md" in stand_in.call["argv"]
+
+    def test_without_text_is_an_empty_string(self, stand_in):
+        """S4-41."""
+        answer = GeminiCliProvider(via=stand_in(INIT, SUCCESS)).generate("Hi")
+        assert answer == ProviderResult("", {})
+
+    def test_names_files_by_their_whole_path(self, stand_in, tmp_path):
+        """S4-23, B-7."""
+        door = stand_in(INIT, write(path="a.txt"), SUCCESS)
+        answer = GeminiCliProvider({"working_dir": str(tmp_path)}, via=door).generate("Hi")
+        assert answer.files == {str(tmp_path / "a.txt"): None}
+
+    @pytest.mark.parametrize("own", [True, False])
+    def test_where_it_works(self, stand_in, tmp_path, own):
+        """S4-13, S4-41: the configuration's folder before the context's."""
+        for name in ("mine", "project"):
+            (tmp_path / name).mkdir()
+        config = {"working_dir": tmp_path / "mine"} if own else {}
+        provider = GeminiCliProvider(config, via=stand_in(INIT, HELLO, SUCCESS))
+        provider.generate("Hi", {"project_root": tmp_path / "project"})
+        assert stand_in.call["cwd"] == str(tmp_path / ("mine" if own else "project"))
+
+    def test_stderr_is_logged_on_success_too_without_secrets(self, stand_in, log):
+        """S4-17, S4-21, S4-41."""
+        door = stand_in(INIT, HELLO, SUCCESS, stderr="careful with hush-hush-hush\n")
+        base = Options(env={"GEMINI_API_KEY": "hush-hush-hush"})
+        GeminiCliProvider(via=door, base=base).generate("Hi")
+        assert log.messages == [
+            "gemini began: session s-1, model gemini-2.5-flash",
+            "gemini ended: success",
+            "gemini's stderr: careful with [redacted]",
+        ]
+
+    def test_a_broken_line_in_mid_run(self, stand_in, log):
+        """S4-37."""
+        door = stand_in(INIT, HELLO, "not valid json", {**HELLO, "content": " you"}, SUCCESS)
+        assert GeminiCliProvider(via=door).generate("Hi").response == "Hello you"
+        assert "raw: not valid json" in log.text
+
+    @pytest.mark.parametrize("by", ["config", "call"])
+    def test_that_takes_too_long(self, stand_in, by):
+        """S4-14, S4-40, S4-41, B-12: what had arrived survives."""
+        provider = GeminiCliProvider(
+            {"timeout": 2 if by == "config" else 100}, via=stand_in(INIT, HELLO, hang=True)
+        )
+        with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 2s") as caught:
+            provider.generate("Hi", response_timeout=None if by == "config" else 2)
+        assert isinstance(caught.value.__cause__, RunTimeout)
+        assert caught.value.result.text == "Hello"
+        assert "response_timeout" in caught.value.hint
+
+    def test_that_never_begins(self, stand_in):
+        """S4-41."""
+        with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 0.5s") as caught:
+            GeminiCliProvider(via=stand_in(hang=True)).generate("Hi", connection_timeout=0.5)
+        assert isinstance(caught.value.__cause__, StartTimeout)
+
+    def test_has_ten_minutes_by_default(self):
+        """S4-14, S4-31, B-12."""
+        assert GeminiCliProvider()._options(None).timeout == 600
+        assert GeminiCliProvider({"timeout": 5})._options(None).timeout == 5
+        assert GeminiCliProvider({"timeout": 5})._options(None, 7).timeout == 7
+
+    async def test_inside_a_running_loop(self, stand_in):
+        """S4-5, S4-7, S4-40a: waiting, or awaited."""
+        provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
+        assert asyncio.get_running_loop().is_running()
+        assert provider.generate("Hi") == ProviderResult("Hello", {})
+        assert await provider._async_generate("Hi", None, None) == ProviderResult("Hello", {})
+
+
+# ---- the real CLI
+
+
+@pytest.mark.gemini_cli
+class TestTheRealCli:
+    @pytest.fixture
+    def workspace(self, tmp_path):
+        folder = tmp_path / "workspace"
+        folder.mkdir()
+        return folder
+
+    @pytest.fixture
+    def provider(self, fake_gemini, workspace, real_cli_door):
+        """A provider that works in `workspace` and asks FakeGemini."""
+
+        def made(**config) -> GeminiCliProvider:
+            base = Options(env=fake_gemini.env, model="gemini-2.5-flash")
+            return GeminiCliProvider(
+                {"working_dir": str(workspace), **config}, via=real_cli_door, base=base
+            )
+
+        return made
+
+    WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
+
+    def attempt(self, fake, tool: str, arguments: dict) -> None:
+        fake.call(tool, **arguments).say("Done.")
+
+    def test_answers(self, provider, fake_gemini):
+        """S4-1, S4-5, S4-8, S4-16, S4-41."""
+        fake_gemini.say("Four", ".")
+        chosen = provider(model="gemini-2.5-pro")
+        chosen.validate()
+        assert chosen.generate("2 + 2?", system_prompt="Be brief.") == ProviderResult("Four.", {})
+        assert fake_gemini.requests[0].prompt == "Be brief.\n\n2 + 2?"
+        assert fake_gemini.requests[0].model == "gemini-2.5-pro"
+
+    def test_writes_files_in_yolo(self, provider, fake_gemini, workspace):
+        """S4-2, S4-10, S4-13, S4-22, S4-23, S4-32."""
+        self.attempt(fake_gemini, *self.WRITE)
+        edit = {"file_path": "b.txt", "old_string": "x", "new_string": "y", "instruction": "x to y"}
+        fake_gemini.call("replace", **edit).say("Edited.")
+        (workspace / "b.txt").write_text("x")
+        chosen = provider(approval_mode="yolo")
+        assert chosen.generate("Write").files == {str(workspace / "a.txt"): None}
+        assert chosen.generate("Edit").files == {str(workspace / "b.txt"): None}
+        assert (workspace / "b.txt").read_text() == "y"
+
+    def test_writes_nothing_unless_it_is_told_that_it_may(self, provider, fake_gemini, workspace):
+        """S4-10, S4-23, B-13."""
+        self.attempt(fake_gemini, *self.WRITE)
+        assert provider().generate("Write") == ProviderResult("Done.", {})
+        assert not (workspace / "a.txt").exists()
+
+    def test_reads_in_more_folders(self, provider, fake_gemini, tmp_path):
+        """S4-11."""
+        beside = tmp_path / "beside"
+        beside.mkdir()
+        (beside / "note.txt").write_text("It is me.")
+        self.attempt(fake_gemini, "read_file", {"file_path": str(beside / "note.txt")})
+        provider(include_directories=[str(beside)]).generate("Read")
+        assert "It is me." in str(fake_gemini.requests[1].tool_results)
+
+    @pytest.mark.parametrize("name", ["prompt.md", "-my own prompt.md"])
+    @pytest.mark.parametrize("system_prompt", [None, "Be brief."])
+    def test_reads_a_prompt_file(self, provider, fake_gemini, workspace, name, system_prompt):
+        """S4-15, S4-41, B-1."""
+        (workspace / name).write_text("What is 2 + 2?")
+        self.attempt(fake_gemini, "read_file", {"file_path": name})
+        answer = provider().generate("ignored", {"prompt_file": name}, system_prompt)
+        assert answer.response == "Done."
+        before = f"{system_prompt}\n\n" if system_prompt else ""
+        assert fake_gemini.requests[0].prompt == f"{before}Process the prompt in {name}"
+        assert "What is 2 + 2?" in str(fake_gemini.requests[1].tool_results)
+
+    def test_an_at_in_the_name_of_a_prompt_file_reads_no_other(
+        self, provider, fake_gemini, workspace
+    ):
+        """S4-15."""
+        (workspace / "b.md").write_text("Do something else.")
+        fake_gemini.say("Done.")
+        provider().generate("ignored", {"prompt_file": "a@b.md"})
+        assert "Do something else." not in json.dumps(fake_gemini.requests[0].contents)
+
+    @pytest.mark.parametrize("mode", [None, "auto_edit", "yolo"])
+    def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace, mode):
+        """S4-12, B-20."""
+        self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
+        provider(allowed_tools=["run_shell_command"], approval_mode=mode).generate("Go")
+        assert (workspace / "made").exists()
+
+    @pytest.mark.parametrize("mode", [None, "auto_edit"])
+    def test_the_other_tools_stay_as_they_are(self, provider, fake_gemini, workspace, mode):
+        """S4-12, B-20: neither refused, as by a whitelist, nor asked about, as by a Policy."""
+        offered = []
+        for config in ({}, {"allowed_tools": ["run_shell_command"]}):
+            self.attempt(fake_gemini, *self.WRITE)
+            provider(approval_mode=mode, **config).generate("Go")
+            assert (workspace / "a.txt").exists() is (mode == "auto_edit")
+            (workspace / "a.txt").unlink(missing_ok=True)
+            offered.append({*fake_gemini.requests[-1].tools})
+        assert {"google_web_search", "read_file"} <= offered[0]
+        assert offered[1] - offered[0] >= {"run_shell_command"}
+        assert offered[0] <= offered[1]
+
+    def test_what_the_user_denies_stays_denied(self, provider, fake_gemini, workspace):
+        """S4-12."""
+        folder = fake_gemini.home / ".gemini/policies"
+        folder.mkdir(parents=True)
+        (folder / "mine.toml").write_text(
+            '[[rule]]\ntoolName = "write_file"\ndecision = "deny"\npriority = 400\n'
+        )
+        self.attempt(fake_gemini, *self.WRITE)
+        assert provider(allowed_tools=["write_file"]).generate("Write").files == {}
+        assert not (workspace / "a.txt").exists()
+
+    def test_a_model_that_never_answers(self, provider, fake_gemini):
+        """S4-14, S4-40, S4-41."""
+        fake_gemini.hang()
+        with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 3s") as caught:
+            provider(timeout=3).generate("Hi")
+        assert isinstance(caught.value.__cause__, RunTimeout)
+
+    def test_without_a_login(self, real_cli_door, tmp_path):
+        """S4-24, B-23: exit 41."""
+        home = tmp_path / "home"
+        home.mkdir()
+        provider = GeminiCliProvider(via=real_cli_door, base=Options(home=home))
+        with pytest.raises(ProviderError) as caught:
+            provider.generate("Hi", {"project_root": tmp_path})
+        first, *_, last = str(caught.value).splitlines()
+        assert (first, caught.value.exit_code) == (NOT_LOGGED_IN, 41)
+        assert "GEMINI_API_KEY" in last
+
+    async def test_inside_a_running_loop(self, provider, fake_gemini):
+        """S4-5, S4-40a."""
+        fake_gemini.say("Here.")
+        assert provider().generate("Where?").response == "Here."
+
+    def test_from_several_threads(self, provider, fake_gemini):
+        """S4-5, S4-40a."""
+        fake_gemini.reply(lambda request: request.prompt.upper()).always()
+        shared, prompts = provider(), ["one", "two", "three"]
+        with ThreadPoolExecutor(3) as pool:
+            answers = list(pool.map(shared.generate, prompts))
+        assert [answer.response for answer in answers] == ["ONE", "TWO", "THREE"]
+
+    def test_the_page_shows_what_happens(self, real_cli_door, tmp_path, monkeypatch, capsys):
+        """The page's code that needs a CLI, which test_docs.py leaves out."""
+        monkeypatch.setenv("GEMINI_CLI_PATH", os.fspath(real_cli_door.executable))
+        monkeypatch.chdir(tmp_path)
+        page = (Path(__file__).parent.parent / "docs/response-provider.md").read_text()
+        namespace: dict[str, object] = {}
+        for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", page, re.M | re.S):
+            exec(compile(code, "response-provider.md", "exec"), namespace)
+        (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.M | re.S)
+        assert capsys.readouterr().out.replace(str(tmp_path), "/home/ada/repo") == shown
