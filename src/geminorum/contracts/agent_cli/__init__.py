@@ -1,0 +1,32 @@
+"""Gemini behind the agent-cli shape: prompts and saved sessions in, Claude-format messages out.
+
+The shape comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn. The
+code is our own. The types of the CLI's files stay inside `geminorum.wire`.
+"""
+
+from geminorum.contracts.agent_cli.capabilities import detect_cli, get_capabilities
+from geminorum.contracts.agent_cli.executing import (
+    PERMISSION_MODES,
+    ExecuteResult,
+    execute,
+    execute_sync,
+)
+from geminorum.contracts.agent_cli.loading import (
+    find_session,
+    load_messages,
+    load_session,
+    parse,
+)
+
+__all__ = [
+    "PERMISSION_MODES",
+    "ExecuteResult",
+    "detect_cli",
+    "execute",
+    "execute_sync",
+    "find_session",
+    "get_capabilities",
+    "load_messages",
+    "load_session",
+    "parse",
+]

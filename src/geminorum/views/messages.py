@@ -1,0 +1,355 @@
+"""Saved sessions and streams of events to Claude-format messages: plain dicts, one a message.
+
+The shape comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn. The
+code is our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+
+import msgspec
+
+from geminorum.events import (
+    Done,
+    Event,
+    ModelRequest,
+    Text,
+    TextDelta,
+    Thinking,
+    Tokens,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+    encode,
+)
+from geminorum.wire.clock import Clock
+from geminorum.wire.saved_events import events_of
+from geminorum.wire.session_file import SavedMessage, is_context, message_of, text_of
+
+Message: TypeAlias = dict[str, Any]
+
+
+@runtime_checkable
+class Conversation(Protocol):
+    """What a saved session has."""
+
+    @property
+    def messages(self) -> Iterable[SavedMessage]: ...
+
+
+def claude(source: Conversation | Iterable[Event], *, context: bool = False) -> list[Message]:
+    """The conversation in Claude's format, from a saved session or from the events of a run.
+
+    The same run gives the same messages both ways, but for what `without_origin` takes away.
+    `context` brings in what the CLI says before every conversation, marked with `isMeta`.
+    """
+    if not isinstance(source, Conversation):
+        return _from_events(source, context)
+    return [of_saved(message) for message in source.messages if _is_told(message, context)]
+
+
+def of_saved(message: SavedMessage) -> Message:
+    """One saved message, whatever it is."""
+    # A call that has no result in the file, whatever its status, has none here.
+    answered = {call.id or None for call in message.tool_calls or () if call.result}
+    events = [
+        event
+        for event in events_of(message)
+        if not isinstance(event, ToolResult) or event.id in answered
+    ]
+    told = {
+        **_head(message.id, _ROLES.get(message.type or "", "system")),
+        "content": _content(events, _text(events) or text_of(message.content)),
+        "timestamp": Clock().milliseconds(message.timestamp),
+        **_tail(message.model, message.tokens),
+    }
+    if is_context(message):
+        told["isMeta"] = True
+    return told | {"_original": msgspec.json.decode(message.raw)}
+
+
+def without_origin(messages: Iterable[Message]) -> list[Message]:
+    """The messages without what a stream and a file cannot agree on: ids, times, `_original`."""
+    return [
+        {key: value for key, value in message.items() if key not in _ORIGIN} for message in messages
+    ]
+
+
+def usage_of(tokens: Tokens) -> Message:
+    """What a request consumed, in the shape's words.
+
+    The cached tokens are not named: in Claude's format those come on top of the input, and front
+    ends add them up; in Gemini's counts they are a part of it.
+    """
+    return {
+        "input_tokens": tokens.input,
+        "output_tokens": tokens.output,
+        "total_tokens": tokens.total,
+    }
+
+
+def claude_name(tool: str) -> str:
+    """What Claude calls a tool that does the same; the name itself where there is none."""
+    return _TOOLS[tool].name if tool in _TOOLS else tool
+
+
+def claude_input(tool: str, arguments: Mapping[str, Any]) -> Message:
+    """A call's arguments under the names that Claude's tool has for them."""
+    if tool == "write_todos":
+        return {**arguments, "todos": _todos(arguments.get("todos"))}
+    return _TOOLS[tool].input(arguments) if tool in _TOOLS else dict(arguments)
+
+
+_ORIGIN = frozenset({"id", "timestamp", "_original"})
+_ROLES = {"user": "user", "gemini": "assistant"}
+_NOTES = ("info", "warning", "error")
+_ANSWER = (Thinking, Text, ToolUse, ToolResult)
+_SPACE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""What JavaScript's `trim` takes away."""
+
+
+# ---- which messages
+
+
+def _is_told(message: SavedMessage, context: bool) -> bool:
+    """Is it a part of the conversation? What a tool answered stands with its call already."""
+    if is_context(message):
+        return context
+    return message.type != "broken" and not _answers_tools(message)
+
+
+def _answers_tools(message: SavedMessage) -> bool:
+    parts = message.content if isinstance(message.content, list) else []
+    answers = any(isinstance(part, dict) and "functionResponse" in part for part in parts)
+    return answers and message.type == "user" and not text_of(parts).strip(_SPACE)
+
+
+def _from_events(events: Iterable[Event], context: bool) -> list[Message]:
+    drafts, requests = _drafts(events)
+    answers = [draft for draft in drafts if draft.is_answer]
+    if len(answers) == len(requests):
+        for draft, request in zip(answers, requests, strict=True):
+            draft.request = request
+    return [
+        draft.told(number)
+        for number, draft in enumerate(drafts)
+        if draft.saved is None or _is_told(draft.saved, context)
+    ]
+
+
+def _drafts(events: Iterable[Event]) -> tuple[list[_Draft], tuple[ModelRequest, ...]]:
+    drafts: list[_Draft] = []
+    requests: tuple[ModelRequest, ...] = ()
+    for event in events:
+        if isinstance(event, Done):
+            requests = event.usage.requests if event.usage else ()
+        elif type(event) is not TextDelta:
+            _place(event, drafts)
+    return drafts, requests
+
+
+def _place(event: Event, drafts: list[_Draft]) -> None:
+    last = drafts[-1] if drafts else None
+    saved = _saved_in(event, last)
+    # What else a run says, its failures too, is no part of the conversation; what the CLI has
+    # saved in it is.
+    if saved is None and not isinstance(event, (*_ANSWER, UserMessage)):
+        return
+    if last is None or last.ends_before(event, saved):
+        last = _Draft()
+        drafts.append(last)
+    last.add(event, saved)
+
+
+def _saved_in(event: Event, last: _Draft | None) -> SavedMessage | None:
+    """The message of a session file that an event was read from; None for one of a stream."""
+    if event.frame is msgspec.UNSET:
+        return None
+    if last and last.events[-1].frame is event.frame:
+        return last.saved  # Read already: all events of a message share its bytes.
+    message = message_of(event.frame)
+    return message if message.id and message.type in (*_ROLES, *_NOTES) else None
+
+
+@dataclass(slots=True)
+class _Draft:
+    """Events that make one message."""
+
+    events: list[Event] = field(default_factory=list)
+    saved: SavedMessage | None = None
+    """The message in the session file, as last written, where an event was read from it."""
+    is_streamed: bool = False
+    request: ModelRequest | None = None
+
+    @property
+    def is_answer(self) -> bool:
+        return isinstance(self.events[0], _ANSWER)
+
+    def add(self, event: Event, saved: SavedMessage | None) -> None:
+        self.events.append(event)
+        self.saved = saved or self.saved
+        self.is_streamed |= saved is None
+
+    def ends_before(self, event: Event, saved: SavedMessage | None) -> bool:
+        if saved and self.saved:
+            return saved.id != self.saved.id
+        if not self.is_answer or not isinstance(event, _ANSWER):
+            return True
+        return isinstance(self.events[-1], ToolResult) and not isinstance(event, ToolResult)
+
+    def told(self, number: int) -> Message:
+        if self.saved and self._is_all_of(self.saved):
+            return of_saved(self.saved)
+        first = self.events[0]
+        # The CLI, too, saves an answer without the space around it, and a prompt with it.
+        text = _text(self.events).strip(_SPACE) if self.is_answer else _text(self.events)
+        message_id = self.saved.id if self.saved else f"{first.session_id or 'message'}:{number}"
+        return {
+            **_head(message_id, "assistant" if self.is_answer else "user"),
+            "content": _content(self.events, text),
+            "timestamp": first.timestamp,
+            **_tail(*self._consumed()),
+            "_original": [msgspec.json.decode(encode(event)) for event in self.events],
+        }
+
+    def _is_all_of(self, saved: SavedMessage) -> bool:
+        """A live stream takes only the thoughts from the file; its texts are its own."""
+        return not self.is_streamed and len(self.events) == len(list(events_of(saved)))
+
+    def _consumed(self) -> tuple[str | None, Tokens | None]:
+        if self.saved and self.saved.tokens:
+            return self.saved.model, self.saved.tokens
+        return (self.request.model, self.request) if self.request else (None, None)
+
+
+# ---- what is in a message
+
+
+def _head(message_id: str | None, role: str) -> Message:
+    return {"id": message_id, "role": role}
+
+
+def _tail(model: str | None, tokens: Tokens | None) -> Message:
+    told: Message = {"tool": "gemini"}
+    if model:
+        told["model"] = model
+    if tokens is not None:
+        told["usage"] = usage_of(tokens)
+    return told
+
+
+def _text(events: Iterable[Event]) -> str:
+    return "".join(event.text for event in events if isinstance(event, Text | UserMessage))
+
+
+def _content(events: list[Event], text: str) -> list[Message] | str:
+    """Thoughts, then each call with its result, then the text; without any, the text as it is."""
+    thoughts = (event.text for event in events if isinstance(event, Thinking))
+    blocks = [{"type": "thinking", "thinking": thought} for thought in thoughts]
+    blocks += _calls(events)
+    if text.strip(_SPACE):
+        blocks.append({"type": "text", "text": text})
+    return blocks or text
+
+
+def _calls(events: list[Event]) -> Iterator[Message]:
+    results = [event for event in events if isinstance(event, ToolResult)]
+    for use in events:
+        if isinstance(use, ToolUse):
+            yield _tool_use(use)
+            found = next((result for result in results if result.id == use.id), None)
+            if found is not None:
+                results.remove(found)
+                yield _tool_result(found)
+    # A stream that was joined late has results whose calls it did not see.
+    yield from map(_tool_result, results)
+
+
+def _tool_use(use: ToolUse) -> Message:
+    return {
+        "type": "tool_use",
+        "id": use.id or "",
+        "name": claude_name(use.name),
+        "input": claude_input(use.name, use.input),
+    }
+
+
+def _tool_result(result: ToolResult) -> Message:
+    told = result.output if result.content is None else result.content
+    return {
+        "type": "tool_result",
+        "tool_use_id": result.id or "",
+        "content": _as_text(told),
+        "is_error": result.status != "success",
+    }
+
+
+def _as_text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+# ---- tools
+
+
+class _Tool(NamedTuple):
+    """A tool of Claude's that does the same."""
+
+    name: str
+    takes: Mapping[str, tuple[str, ...]] | None = None
+    """For each of its arguments, what Gemini's tools have called it; None: all as they are."""
+    always: Mapping[str, Any] = {}
+
+    def input(self, arguments: Mapping[str, Any]) -> Message:
+        if self.takes is None:
+            return dict(arguments)
+        # Gemini's names differ by version; what was left out of a call is left out here.
+        named = {
+            ours: next((arguments[key] for key in theirs if arguments.get(key) is not None), None)
+            for ours, theirs in self.takes.items()
+        }
+        return {**self.always, **{key: value for key, value in named.items() if value is not None}}
+
+
+def _todos(todos: Any) -> list[Any]:
+    """Claude's lists say `content`, and `activeForm` for what is being done."""
+    return [
+        {"content": todo["description"], "activeForm": todo["description"], **todo}
+        if isinstance(todo, dict) and "description" in todo
+        else todo
+        for todo in (todos if isinstance(todos, list) else [])
+    ]
+
+
+_FILE, _FOLDER = ("absolute_path", "file_path"), ("path", "dir_path")
+_GREP = _Tool(
+    "Grep", {"pattern": ("pattern",), "path": _FOLDER, "glob": ("include", "include_pattern")}
+)
+_TOOLS = {
+    "read_file": _Tool("Read", {"file_path": _FILE}),
+    "write_file": _Tool("Write", {"file_path": ("file_path",), "content": ("content",)}),
+    "replace": _Tool(
+        "Edit",
+        {
+            "file_path": ("file_path",),
+            "old_string": ("old_string",),
+            "new_string": ("new_string",),
+        },
+    ),
+    "list_directory": _Tool("Glob", {"path": _FOLDER}, {"pattern": "*"}),
+    "run_shell_command": _Tool("Bash", {"command": ("command",), "description": ("description",)}),
+    "google_web_search": _Tool("WebSearch"),
+    # Beyond the shape's own table:
+    "glob": _Tool("Glob", {"pattern": ("pattern",), "path": _FOLDER}),
+    "search_file_content": _GREP,
+    "grep_search": _GREP,
+    "web_fetch": _Tool("WebFetch"),
+    "write_todos": _Tool("TodoWrite"),
+    "read_many_files": _Tool("Read"),
+}

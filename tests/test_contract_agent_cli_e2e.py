@@ -1,0 +1,69 @@
+"""The agent-cli contract on the real CLI (S3-50, S3-52: end to end, in a file of its own)."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from geminorum import Options
+from geminorum.contracts.agent_cli import execute, execute_sync, load_messages, load_session
+from geminorum.views.messages import without_origin
+
+pytestmark = pytest.mark.gemini_cli
+
+
+async def test_say_hello(fake_gemini, real_cli_door, tmp_path):
+    """S3-50, S3-33, S3-43: messages from the stream, and the same ones from the store."""
+    fake_gemini.say("Hello there.", thoughts=["**Greet** politely"])
+    result = await execute(
+        "Say hello", "acceptEdits", tmp_path, base=Options(env=fake_gemini.env), via=real_cli_door
+    )
+    assert result.success is True
+    assert len(result.messages) == 2
+    assert result.messages[1]["content"][-1] == {"type": "text", "text": "Hello there."}
+    saved = load_session(tmp_path, result.session_id, home=fake_gemini.home)
+    assert without_origin(result.messages) == without_origin(saved)
+    assert load_messages(project_path=tmp_path, home=fake_gemini.home) == saved
+
+
+@pytest.mark.parametrize(
+    ("mode", "written", "ran"),
+    [
+        ("default", False, False),
+        ("acceptEdits", True, False),
+        ("bypassPermissions", True, True),
+    ],
+)
+def test_what_each_permission_mode_permits(
+    fake_gemini, real_cli_door, tmp_path, mode, written, ran
+):
+    """S3-38, S3-39, S3-40, S3-46: what is refused is an error that the model is told of."""
+    fake_gemini.call("write_file", file_path="note.txt", content="hi")
+    fake_gemini.call("run_shell_command", command="echo hi > shell.txt")
+    fake_gemini.say("That was all.")
+    result = execute_sync(
+        "Do it", mode, tmp_path, base=Options(env=fake_gemini.env), via=real_cli_door
+    )
+    blocks = [block for message in result.messages[1:] for block in message["content"]]
+    uses = [(block["name"], block["input"]) for block in blocks if block["type"] == "tool_use"]
+    assert uses == [
+        ("Write", {"file_path": "note.txt", "content": "hi"}),
+        ("Bash", {"command": "echo hi > shell.txt"}),
+    ]
+    errors = [block["is_error"] for block in blocks if block["type"] == "tool_result"]
+    assert errors == [not written, not ran]
+    assert (tmp_path / "note.txt").exists() is written
+    assert (tmp_path / "shell.txt").exists() is ran
+
+
+def test_the_page_shows_what_happens(real_cli_door, tmp_path, monkeypatch, capsys):
+    """S3-52: the page's code, that which needs a CLI too, prints what the page says."""
+    monkeypatch.setenv("GEMINI_CLI_PATH", os.fspath(real_cli_door.executable))
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parent.parent / "docs/agent-cli.md").read_text()
+    namespace: dict[str, object] = {}
+    for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", page, re.M | re.S):
+        exec(compile(code, "agent-cli.md", "exec"), namespace)
+    shown = "".join(re.findall(r"^```text\n(.*?)^```$", page, re.M | re.S))
+    assert capsys.readouterr().out == shown
