@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import cold_start, imports, latency, long_line, memory, throughput
+from benchmarks import cold_start, imports, latency, long_line, memory, memory_store, throughput
 from benchmarks.figures import HEAD, Figure, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
@@ -16,6 +16,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "long_line": long_line.measure,
     "memory": memory.measure,
     "latency": latency.measure,
+    "store": memory_store.measure,
     "cold_start": cold_start.measure,
 }
 

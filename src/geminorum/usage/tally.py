@@ -1,0 +1,140 @@
+"""Requests in groups to rows, a total, and the table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, tzinfo
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminorum.cost import PriceBook, request_usd
+from geminorum.events import ModelRequest, Tokens, total_of
+from geminorum.usage.span import Span, told
+
+_COUNTS = ("requests", *Tokens.__struct_fields__)
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """A file that was not counted, or not all of it."""
+
+    path: Path
+    reason: str
+
+
+class Row(msgspec.Struct, frozen=True):
+    key: str
+    requests: int
+    tokens: Tokens
+    cost: Decimal | None
+    """US dollars, for as much as has a price; None where nothing has."""
+    unpriced: dict[str, Tokens] = {}
+    """What has no price and is not in `cost`, by model."""
+    exact: bool = True
+    """Everything has a price."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows in the order of their first request, and their sum."""
+
+    by: str
+    since: datetime | None = None
+    until: datetime | None = None
+    timezone: str
+    rows: tuple[Row, ...]
+    total: Row
+    problems: tuple[Problem, ...] = ()
+    exact: bool
+    """Every file was read, and everything has a price."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data; dollars are strings, so that none is lost to rounding."""
+        data: dict[str, Any] = msgspec.json.decode(self.to_json())
+        return data
+
+    def to_json(self) -> str:
+        return msgspec.json.encode(self, enc_hook=str).decode()
+
+    def table(self) -> str:
+        """For people: aligned columns, the total, then what is missing in it."""
+        head = [self.by, *_COUNTS, "cost"]
+        lines = _aligned([head, *map(_cells, self.rows), _cells(self.total)])
+        rule = "-" * max(map(len, lines))
+        return "\n".join([*lines[:1], rule, *lines[1:-1], rule, *lines[-1:], *self._missing()])
+
+    def _missing(self) -> list[str]:
+        prices = [
+            f"no price for {model}: {tokens.total:,} tokens"
+            for model, tokens in self.total.unpriced.items()
+        ]
+        return [*prices, *(f"not counted: {one.path}: {one.reason}" for one in self.problems)]
+
+
+def tallied(
+    by: str,
+    groups: Mapping[str, Sequence[ModelRequest]],
+    prices: PriceBook | None,
+    span: Span,
+    zone: tzinfo | None,
+    problems: Sequence[Problem],
+) -> Report:
+    priced = {key: [_priced(one, prices) for one in group] for key, group in groups.items()}
+    total = _row("total", [pair for pairs in priced.values() for pair in pairs])
+    return Report(
+        by=by,
+        since=None if span.since is None else told(span.since, zone),
+        until=None if span.until is None else told(span.until, zone),
+        timezone="local" if zone is None else str(zone),
+        rows=tuple(_row(key, pairs) for key, pairs in priced.items()),
+        total=total,
+        problems=tuple(problems),
+        exact=total.exact and not problems,
+    )
+
+
+def _priced(request: ModelRequest, prices: PriceBook | None) -> tuple[ModelRequest, Decimal | None]:
+    usd = request_usd(request, prices)
+    used = any(getattr(request, name) for name in Tokens.__struct_fields__)
+    # Nothing costs nothing, whatever the model.
+    return request, usd if usd is not None or used else Decimal(0)
+
+
+def _row(key: str, pairs: Sequence[tuple[ModelRequest, Decimal | None]]) -> Row:
+    known = [usd for _, usd in pairs if usd is not None]
+    unpriced = [request for request, usd in pairs if usd is None]
+    return Row(
+        key,
+        len(pairs),
+        total_of([request for request, _ in pairs]),
+        None if unpriced and not known else sum(known, Decimal(0)),
+        _by_model(unpriced),
+        not unpriced,
+    )
+
+
+def _by_model(requests: Iterable[ModelRequest]) -> dict[str, Tokens]:
+    groups: dict[str, list[ModelRequest]] = {}
+    for request in requests:
+        groups.setdefault(request.model, []).append(request)
+    return {model: total_of(group) for model, group in groups.items()}
+
+
+def _cells(row: Row) -> list[str]:
+    counts = [row.requests, *(getattr(row.tokens, name) for name in Tokens.__struct_fields__)]
+    return [row.key, *(f"{count:,}" for count in counts), _money(row)]
+
+
+def _money(row: Row) -> str:
+    if row.cost is None:
+        return "unknown"
+    return f"${row.cost:,.6f}" if row.exact else f"${row.cost:,.6f} + ?"
+
+
+def _aligned(rows: list[list[str]]) -> list[str]:
+    """The first column to the left, numbers to the right."""
+    first, *rest = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [
+        "  ".join([row[0].ljust(first), *map(str.rjust, row[1:], rest)]).rstrip() for row in rows
+    ]
