@@ -19,7 +19,7 @@ from benchmarks.figures import Figure
 from benchmarks.memory import _peak as peak
 from geminorum import Text, sessions, usage
 from geminorum.cost import Price, PriceBook
-from geminorum.sessions.tailing import tail
+from geminorum.sessions import tail
 
 LISTED, BILLED, LOADED_MB = 10_000, 1_000, 100
 RECORDS, PAUSE = 200, 0.01

@@ -120,6 +120,7 @@ def test_the_public_names_are_these():
             *("PermissionRequest", "Error", "Done", "UserMessage", "Unknown", "Event"),
             *("Tokens", "Usage", "Cost", "FileChange"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
+            *("doctor", "sessions", "skills", "usage"),
         ]
     )
 

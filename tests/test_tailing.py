@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import Options, Thinking, ToolResult, ToolUse, ask
+from geminorum import Options, Thinking, ToolResult, ToolUse, ask, sessions
 from geminorum import run as start
-from geminorum.sessions.tailing import tail
+from geminorum.sessions import tail
 
 
 @pytest.fixture
@@ -110,6 +110,10 @@ async def test_a_live_run_can_be_followed_from_outside(fake_gemini, options, rea
     assert results[calls[3].id].content == "alpha\n"
     assert events[-1].session_id == result.session_id
     assert [event.type for event in events].count("thinking") == 2
+    home = fake_gemini.home
+    for named in (result.session_id, sessions.find(options.cwd, home=home)):
+        async with aclosing(tail(named, home=home)) as told:
+            assert (await anext(told)).session_id == result.session_id
 
 
 def line(number: int, text: str) -> str:

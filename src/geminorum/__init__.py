@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 from geminorum._version import __version__
 
 if TYPE_CHECKING:
+    from geminorum import doctor as doctor
     from geminorum import errors as errors
     from geminorum import events as events
+    from geminorum import sessions as sessions
+    from geminorum import skills as skills
     from geminorum import sync as sync
+    from geminorum import usage as usage
     from geminorum import views as views
     from geminorum.client import Chat as Chat
     from geminorum.client import Run as Run
@@ -48,7 +52,7 @@ if TYPE_CHECKING:
 # Where each public name lives. They are loaded when first asked for, so that importing the package
 # costs next to nothing and a door that is not used loads no library of its own.
 _HOMES = {
-    "": ("errors", "events", "sync", "views"),
+    "": ("doctor", "errors", "events", "sessions", "skills", "sync", "usage", "views"),
     "client": ("Chat", "Run", "ask", "connect", "run"),
     "errors": ("GeminorumError",),
     "events": (

@@ -205,17 +205,13 @@ def _price(request: ModelRequest, prices: PriceBook | None) -> Price | None:
 
 def _listed(request: ModelRequest) -> Price | None:
     """The list's price on the day of the request, at the step that its length reaches."""
-    import genai_prices
+    from genai_prices.data_snapshot import get_snapshot
 
     read = request.input + request.tool
     when = datetime.fromtimestamp(request.timestamp / 1000, UTC) if request.timestamp else None
     try:
-        row = genai_prices.calc_price(
-            genai_prices.Usage(input_tokens=max(0, read)),
-            request.model,
-            provider_id="google",
-            genai_request_timestamp=when,
-        ).model_price
+        _, model = get_snapshot().find_provider_model(request.model, None, "google", None)
+        row = model.get_prices(when or datetime.now(UTC))
     except (LookupError, ValueError):
         return None  # No such model in the list.
     paid, written = _step(row.input_mtok, read), _step(row.output_mtok, read)

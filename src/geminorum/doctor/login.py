@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,7 +18,6 @@ _CHOOSE_KEY = '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'
 _USE_VERTEX = (
     "export GOOGLE_GENAI_USE_VERTEXAI=true GOOGLE_CLOUD_PROJECT=… GOOGLE_CLOUD_LOCATION=global"
 )
-_DEFAULT_URL = "https://generativelanguage.googleapis.com"
 _ENDED = "Google ended this login for consumers on 18 June 2026"
 
 
@@ -99,9 +99,10 @@ def base_url_check(options: Options, env: Mapping[str, str]) -> Finding:
     home = home_of(options, env)
     value, file = dotenv_variables(options, home).get("GOOGLE_GEMINI_BASE_URL", ("", Path()))
     if value and file.parent.parent != home:
-        # `advanced.ignoreLocalEnv` closes `.env`, but not `.gemini/.env`.
-        what = f"{file} sends prompts and the API key to {_host(value)}"
-        return warn(what, f"Options(env={{'GOOGLE_GEMINI_BASE_URL': {_DEFAULT_URL!r}}})")
+        what = f"{file} would send prompts and the API key to {_host(value)}"
+        return warn(
+            f"{what}: geminorum ignores it, plain `gemini` does not", f"rm {shlex.quote(str(file))}"
+        )
     return ok(f"set by {file}" if value else "not set: Google's own")
 
 

@@ -1,9 +1,38 @@
-"""Conversations that the Gemini CLI has saved: find, list, load, delete and fork them."""
+"""Conversations that the Gemini CLI has saved: find, read, follow, export, fork, delete them."""
 
-from geminorum.sessions.finding import find, load
-from geminorum.sessions.finding import listed as list
-from geminorum.sessions.glance import SessionInfo
-from geminorum.sessions.keeping import delete, fork
-from geminorum.sessions.reading import Session
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Session", "SessionInfo", "delete", "find", "fork", "list", "load"]
+if TYPE_CHECKING:
+    from geminorum.sessions.exporting import export as export
+    from geminorum.sessions.finding import find as find
+    from geminorum.sessions.finding import listed as list
+    from geminorum.sessions.finding import load as load
+    from geminorum.sessions.finding import tail as tail
+    from geminorum.sessions.glance import SessionInfo as SessionInfo
+    from geminorum.sessions.keeping import delete as delete
+    from geminorum.sessions.keeping import fork as fork
+    from geminorum.sessions.reading import Session as Session
+
+# Loaded when first asked for: a run needs a few parts of this package, and should start soon.
+_HOME_OF = {
+    "Session": ("reading", "Session"),
+    "SessionInfo": ("glance", "SessionInfo"),
+    "delete": ("keeping", "delete"),
+    "export": ("exporting", "export"),
+    "find": ("finding", "find"),
+    "fork": ("keeping", "fork"),
+    "list": ("finding", "listed"),
+    "load": ("finding", "load"),
+    "tail": ("finding", "tail"),
+}
+__all__ = ["Session", "SessionInfo", "delete", "export", "find", "fork", "list", "load", "tail"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'geminorum.sessions' has no attribute {name!r}")
+    home, inside = _HOME_OF[name]
+    value = getattr(import_module(f"geminorum.sessions.{home}"), inside)
+    globals()[name] = value
+    return value

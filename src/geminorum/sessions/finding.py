@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
+from geminorum.events import Event
 from geminorum.sessions import reading
 from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.places import (
@@ -20,6 +21,7 @@ from geminorum.sessions.places import (
     store_of,
 )
 from geminorum.sessions.reading import ID, SUFFIXES, Session
+from geminorum.sessions.tailing import events_in
 from geminorum.wire.session_file import words_of
 
 AnyPath: TypeAlias = str | os.PathLike[str]
@@ -78,6 +80,22 @@ def load(
         return reading.load(session.path, session.cwd)
     path = Path(session)
     return reading.load(path, Path(cwd) if cwd else _owner(path, home_of(home)))
+
+
+def tail(
+    session: SessionInfo | Session | AnyPath,
+    cwd: AnyPath | None = None,
+    *,
+    home: AnyPath | None = None,
+) -> AsyncGenerator[Event, None]:
+    """A session's events, those that are there and those to come, until the loop is left.
+
+    There is no `Done`: a session may be resumed at any time. A file may come into being later.
+    """
+    is_id = isinstance(session, str) and ID.fullmatch(session)
+    if is_id or not isinstance(session, str | os.PathLike):
+        return events_in(known(session, cwd, home=home).path)
+    return events_in(Path(session))
 
 
 def known(

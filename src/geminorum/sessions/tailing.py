@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -124,14 +124,12 @@ def _own_id(event: Event) -> str | None:
     return event.id if isinstance(event, ToolUse | ToolResult) else None
 
 
-async def tail(path: str | os.PathLike[str]) -> AsyncIterator[Event]:
-    """The events of a session file, those that are there and those to come, until it is left.
-
-    There is no `Done`: a session may be resumed at any time.
-    """
-    file, new, pause = FileTail(Path(path)), Novelties(), _FIRST_PAUSE
+async def events_in(path: Path) -> AsyncGenerator[Event, None]:
+    """The events of a session file, those that are there and those to come."""
+    file, new, pause = FileTail(path), Novelties(), _FIRST_PAUSE
     while True:
-        events = list(new.of(file.messages(), file.session_id))
+        written = list(file.messages())
+        events = list(new.of(written, file.session_id))
         for event in events:
             yield event
         pause = _FIRST_PAUSE if events else min(pause * 1.5, _LONGEST_PAUSE)

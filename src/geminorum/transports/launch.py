@@ -142,7 +142,8 @@ def _permit_by_settings(home: Path, options: Options, *, plan_tools: bool) -> No
 
 def _means_api_key(env: Mapping[str, str]) -> bool:
     others = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
-    return bool(env.get("GEMINI_API_KEY")) and not any(env.get(name) for name in others)
+    # The CLI counts only this word.
+    return bool(env.get("GEMINI_API_KEY")) and not any(env.get(name) == "true" for name in others)
 
 
 def variables_of(door: Cli, options: Options, program: CliProgram, home: Path) -> dict[str, str]:

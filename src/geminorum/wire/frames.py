@@ -85,6 +85,8 @@ frame_decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
 
 _QUESTION = "requires user confirmation"
+_NOT_LISTED = "not in the allowed commands list"
+"""How CLIs before 0.30 refuse a command."""
 
 
 def status_of(frame: ToolResultFrame) -> ToolStatus:
@@ -93,7 +95,7 @@ def status_of(frame: ToolResultFrame) -> ToolStatus:
         return "error" if (frame.status or "success") in ("error", "failed") else "success"
     if (error.type or "").lower() == "policy_violation":
         return "denied"
-    return "denied" if was_unasked(frame) else "error"
+    return "denied" if was_unasked(frame) or _NOT_LISTED in (error.message or "") else "error"
 
 
 def was_unasked(frame: ToolResultFrame) -> bool:

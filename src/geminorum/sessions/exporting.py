@@ -1,0 +1,72 @@
+"""A conversation to a text in one of five formats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias, get_args
+
+import msgspec
+
+from geminorum.cost import PriceBook
+from geminorum.errors import InvalidOptions
+from geminorum.events import Event, encode
+from geminorum.sessions.reading import Session
+
+Format: TypeAlias = Literal["markdown", "html", "jsonl", "claude", "sharegpt"]
+Source: TypeAlias = Session | Iterable[Event]
+
+
+def export(
+    source: Source,
+    format: Format = "markdown",
+    *,
+    title: str | None = None,
+    prices: PriceBook | None = None,
+) -> str:
+    """A saved session, or the events of a run, to be kept or shown elsewhere.
+
+    "markdown" and "html" are for people: they take a `title` and `prices`, by default what was
+    first asked and the list prices. "jsonl" is our events, one a line, "claude" messages in
+    Claude's format, one a line, and "sharegpt" one line with the whole conversation.
+    """
+    name = title or (source.title if isinstance(source, Session) else None)
+    if format == "markdown":
+        from geminorum.views.markdown import document
+
+        return document(_events(source), title=name, prices=prices)
+    if format == "html":
+        from geminorum.views.html import page
+
+        return page(_events(source), title=name, prices=prices)
+    if format not in _DATA:
+        raise InvalidOptions(
+            f"there is no format {format!r}", hint=f"one of {', '.join(get_args(Format))}"
+        )
+    return _DATA[format](source)
+
+
+def _events(source: Source) -> Iterable[Event]:
+    return source.events() if isinstance(source, Session) else source
+
+
+def _jsonl(source: Source) -> str:
+    return "".join(f"{encode(event).decode()}\n" for event in _events(source))
+
+
+def _claude(source: Source) -> str:
+    from geminorum.views.messages import claude
+
+    return "".join(f"{msgspec.json.encode(message).decode()}\n" for message in claude(source))
+
+
+def _sharegpt(source: Source) -> str:
+    from geminorum.views.sharegpt import conversation
+
+    return msgspec.json.encode(conversation(_events(source))).decode() + "\n"
+
+
+_DATA: dict[str, Callable[[Source], str]] = {
+    "jsonl": _jsonl,
+    "claude": _claude,
+    "sharegpt": _sharegpt,
+}

@@ -1,0 +1,73 @@
+"""A tool call that wrote a file to the change it made, as a unified diff."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import unified_diff
+from typing import Any
+
+import msgspec
+
+from geminorum.events import ToolResult
+from geminorum.views.files import WRITING_TOOLS
+from geminorum.views.transcript import Call
+from geminorum.wire.session_file import message_of
+
+SHOWN_BY_DIFF = frozenset({"content", "old_string", "new_string"})
+"""Arguments that a reader finds again in the diff."""
+
+
+def diff_of(call: Call) -> str | None:
+    """The change; None for a call that changed nothing, and for tools that write no files.
+
+    A saved session knows the whole change. A stream knows what was asked for: the replaced piece
+    without its surroundings, the new content without the old.
+    """
+    if call.use.name not in WRITING_TOOLS or call.status in ("error", "denied"):
+        return None
+    return (_saved_diff(call.result) if call.result else None) or _asked_diff(call.use.input)
+
+
+def counts(diff: str) -> tuple[int, int]:
+    """How many lines came and went."""
+    lines = [line for line in diff.split("\n") if not line.startswith(("+++", "---"))]
+    return sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
+
+
+def _saved_diff(result: ToolResult) -> str | None:
+    if result.frame is msgspec.UNSET:
+        return None
+    for call in message_of(result.frame).tool_calls or ():
+        display = call.result_display
+        if call.id == (result.id or "") and isinstance(display, dict):
+            diff = display.get("fileDiff")
+            return _without_index(diff) if isinstance(diff, str) and diff.strip() else None
+    return None
+
+
+def _without_index(diff: str) -> str:
+    """Without the line that only repeats the file's name, and its underline."""
+    head, _, rest = diff.partition("\n--- ")
+    return f"--- {rest}".rstrip("\n") if head.startswith("Index:") and rest else diff.rstrip("\n")
+
+
+def _asked_diff(arguments: dict[str, Any]) -> str | None:
+    path = str(arguments.get("file_path") or arguments.get("path") or "file")
+    match arguments:
+        case {"old_string": str(old), "new_string": str(new)}:
+            return "\n".join(_lines_of_diff(old, new, path))
+        case {"content": str(content)}:
+            return "\n".join(_lines_of_diff("", content, path))
+        case _:
+            return None
+
+
+def _lines_of_diff(old: str, new: str, path: str) -> Iterator[str]:
+    name = path.replace("\n", " ")
+    # A piece of a file may differ only in white space or not at all; all its lines are shown.
+    return unified_diff(_lines(old), _lines(new), name, name, lineterm="", n=10_000)
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n")
+    return lines[:-1] if not lines[-1] else lines

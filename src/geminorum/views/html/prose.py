@@ -1,0 +1,67 @@
+"""What a model wrote, to HTML that can do nothing but be read."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+
+# A browser would drop or change these. Their pictures say that they were there.
+_VISIBLE = {number: 0x2400 + number for number in range(32) if chr(number) not in "\t\n"}
+_VISIBLE |= {0x7F: 0x2421, **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)}
+_LINKS = re.compile(r"(https?://|mailto:)", re.I)
+_HEADINGS_ABOVE = 3
+"""The page's title, the turn, the answer."""
+
+
+def visible(text: str) -> str:
+    """The text with plain line ends, and with a picture for each control character."""
+    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_VISIBLE)
+
+
+def escaped(text: str) -> str:
+    """The text as it stands, as HTML."""
+    return html.escape(visible(text))
+
+
+def rendered(text: str) -> str:
+    """Markdown as HTML: no markup of the text's own, nothing to load, links only to the web."""
+    return str(_markdown().render(visible(text)))
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    from markdown_it import MarkdownIt
+
+    reader = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    # What is refused here stays text, its address with it.
+    reader.validateLink = lambda url: bool(_LINKS.match(url))  # type: ignore[method-assign]
+    reader.core.ruler.push("deeper_headings", _deeper_headings)
+    reader.add_render_rule("image", _image)
+    reader.add_render_rule("link_open", _link)
+    return reader
+
+
+def _deeper_headings(state: StateCore) -> None:
+    for token in state.tokens:
+        if token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{min(6, int(token.tag[1]) + _HEADINGS_ABOVE)}"
+
+
+def _image(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
+    """Loading it would tell somebody that the page is read: a link instead."""
+    address = html.escape(str(tokens[at].attrGet("src") or ""))
+    name = html.escape(tokens[at].content) or address
+    return f'<a class="image" rel="noreferrer nofollow" href="{address}">{name}</a>'
+
+
+def _link(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
+    address = html.escape(str(tokens[at].attrGet("href") or ""))
+    return f'<a rel="noreferrer nofollow" href="{address}">'
