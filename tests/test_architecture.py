@@ -29,12 +29,12 @@ MAY_IMPORT = {
     "usage": {"cost", "errors", "events", "sessions", "wire", "usage"},
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
-        *("events", "errors", "options", "prompt", "redaction", "detect", "cost"),
+        *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
         *("wire", "sessions", "transports"),
     },
     "client": {"events", "errors", "options", "transports", "views"},
     "sync": {"events", "errors", "options", "transports", "views", "client"},
-    "auth": {"options", "transports"},
+    "auth": {"events", "options", "transports"},
     "doctor": {
         *("auth", "detect", "doctor", "errors", "install", "options", "redaction", "sync"),
         *("transports", "wire"),

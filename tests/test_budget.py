@@ -118,6 +118,21 @@ def test_the_budget_holds_while_nobody_reads(fake_gemini, options, real_cli_door
     assert done.status == "max_budget"
 
 
+def test_a_resumed_run_keeps_its_budget_while_nobody_reads(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Hi")
+    first = sync.ask("Hi", options, via=real_cli_door)
+    loops(fake_gemini, Told(prompt=1_000_000), delay=0.5)
+    again = options.changed(max_budget_usd=0.25, resume=first.session_id)
+    with sync.run("Go", again, via=real_cli_door) as live:
+        deadline = time.monotonic() + 30
+        while len(fake_gemini.requests) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+        time.sleep(2.5)
+        assert 2 <= len(fake_gemini.requests) <= 3
+        *_, done = live
+    assert done.status == "max_budget"
+
+
 async def test_a_run_within_its_budget_ends_as_ever(fake_gemini, options, real_cli_door):
     fake_gemini.say("Cheap", tokens=Told(prompt=1000))
     result = await ask("Hi", options.changed(max_budget_usd=1.0), via=real_cli_door)

@@ -556,7 +556,7 @@ def test_answers_in_a_row_stay_apart_in_a_replay(tmp_path):
 
 async def test_a_session_that_is_followed_gives_its_messages(tmp_path):
     """A record is written again when its tools have answered; both make one message."""
-    from geminorum.sessions.tailing import tail
+    from geminorum.sessions import tail
 
     first = record("Reading.", id="g", thoughts=[{"subject": "Plan", "description": "x"}])
     file = log(

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import Options
+from geminorum import Cli, Options
 from geminorum.errors import InvalidOptions
 from geminorum.prompt import as_text
 from geminorum.wire.argv import arguments, missing_flags
@@ -69,8 +69,8 @@ def test_options_that_a_version_lacks_are_named():
         ({"env": {"A": 1}}, "env="),
         ({"resume": 5}, "resume=5"),
         ({"include_directories": "src"}, "include_directories='src': Expected `array`"),
-        ({"resume": "../../etc"}, "letters, digits, _ and"),
-        ({"session_id": "a b"}, "letters, digits, _ and"),
+        ({"resume": "../../etc"}, "letters, digits, - and _"),
+        ({"session_id": "a b"}, "letters, digits, - and _"),
         ({"resume": "a", "session_id": "b"}, "exclude each other"),
     ],
 )
@@ -190,8 +190,31 @@ def test_yolo_with_another_approval_is_a_contradiction():
         Options(yolo=True, approval="plan")
 
 
-@pytest.mark.parametrize("bad", ["-x", "--help", "a;b", "a b", "$(id)", "", "../x", "ä"])
+@pytest.mark.parametrize("bad", ["-x", "--help", "a;b", "a b", "$(id)", "", "../x", "ä", "1"])
 @pytest.mark.parametrize("name", ["resume", "session_id"])
 def test_a_session_id_is_letters_and_digits(name, bad):
     with pytest.raises(InvalidOptions, match=name):
         Options(**{name: bad})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"prices": {}},
+        {"start_timeout": "3"},
+        {"stall_timeout": -1},
+        {"grace": -1},
+        {"grace": None},
+        {"settings": {"a": {1, 2}}},
+        {"extra_args": "-x"},
+    ],
+)
+def test_a_door_refuses_what_it_could_not_keep(wrong):
+    with pytest.raises(InvalidOptions, match=next(iter(wrong))):
+        Cli(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [{"max_budget_usd": float("inf")}, {"model": " "}])
+def test_what_says_nothing_is_refused(wrong):
+    with pytest.raises(InvalidOptions, match=next(iter(wrong))):
+        Options(**wrong)

@@ -1,5 +1,6 @@
 """What an agent may do unasked, attacked by scripted models and hostile folders on the real CLI."""
 
+import asyncio
 import itertools
 import json
 import tomllib
@@ -49,6 +50,20 @@ def test_a_whitelist_leaves_nothing_else():
     assert decision_on("read_file", options) == "allow"
     assert decision_on("glob", options) == "deny"
     assert decision_on("write_file", options) == "deny"
+
+
+def test_a_rule_does_not_widen_a_whitelist():
+    rules = (Rule("run_shell_command", "allow"), Rule("glob", "deny"))
+    options = Options(allowed_tools=["read_file", "glob"], policy=Policy(rules=rules))
+    assert decision_on("read_file", options) == "allow"
+    assert decision_on("run_shell_command", options) == "deny"
+    assert decision_on("glob", options) == "deny"
+
+
+@pytest.mark.parametrize("rules", [("x",), None, [1], "abc"])
+def test_rules_are_rules(rules):
+    with pytest.raises(InvalidOptions, match="rules="):
+        Policy(rules=rules)
 
 
 def test_a_denied_capability_stays_denied_whatever_is_allowed():
@@ -278,3 +293,19 @@ class TestSafeByDefault:
         fake_gemini.say("Hi")
         await ask("Go", options.changed(trust_workspace=trusted), via=real_cli_door)
         assert (Path(options.cwd) / "hooked").exists() is bool(trusted)
+
+
+async def test_a_broken_policy_is_fatal_however_late_it_is_noticed(stand_in):
+    """The program may be done before anybody reads; it has run without its policy all the same."""
+    via = stand_in(
+        {"type": "init", "session_id": "s", "model": "m"},
+        {"type": "message", "role": "assistant", "content": "Hi"},
+        {"type": "result", "status": "success"},
+        stderr="Policy file error in mine.toml: no table",
+    )
+    async with start("Hi", via=via) as live:
+        await asyncio.sleep(1)
+        async for _ in live:
+            pass
+    with pytest.raises(ConfigError, match="Policy file error"):
+        live.result.raise_on_failure()

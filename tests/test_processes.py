@@ -189,6 +189,21 @@ def test_a_broken_place_is_told_as_it_stands_in_the_file(home):
         Overlay(home, {})
 
 
+@pytest.mark.parametrize("name", ["ctx/GEMINI.md", ["ctx/GEMINI.md", "OTHER.md"]])
+def test_instructions_never_go_through_a_link(home, name):
+    """A context file in a folder of the user's, which the overlay links."""
+    (home / ".gemini" / "settings.json").write_text(json.dumps({"context": {"fileName": name}}))
+    theirs = home / ".gemini" / "ctx" / "GEMINI.md"
+    theirs.parent.mkdir()
+    theirs.write_text("mine")
+    with Overlay(home, {}, "Be brief.") as over:
+        settings = json.loads((over / ".gemini/settings.json").read_text())
+        *_, last = settings["context"]["fileName"]
+        assert settings["context"]["fileName"][0] == "ctx/GEMINI.md"
+        assert (over / ".gemini" / last).read_text() == "Be brief."
+    assert theirs.read_text() == "mine"
+
+
 def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkeypatch):
     """At the next start, and nobody else's."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -205,10 +220,14 @@ def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkey
     for folder in (stale, living, other):
         (folder / ".gemini").mkdir(parents=True)
     (stale / ".gemini" / "link").symlink_to(home)
+    young = tmp_path / f"geminorum-home-{gone}-d"
+    young.mkdir()
+    os.utime(stale, (0, 0))
     overlays._sweep.cache_clear()
     with Overlay(home, {}):
         assert not stale.exists()
         assert living.exists()
+        assert young.exists()
         assert other.exists()
     assert home.exists()
 

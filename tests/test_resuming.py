@@ -88,6 +88,35 @@ async def test_a_lost_session_may_be_replaced_by_a_fresh_one(fake_gemini, option
     assert sum(event.type == "done" for event in events) == 1
 
 
+LOST = {"exit": 42, "stderr": 'Error resuming session: Invalid session identifier "mine"'}
+
+
+@pytest.mark.parametrize("how", ["leave", "cancel", "timeout"])
+async def test_who_has_given_up_gets_no_fresh_session(stand_in, options, how):
+    """The old program has ended by itself; that must not hide that nobody wants a new one."""
+    via = stand_in(fresh_if_lost=True, **LOST)
+    limit = 0.4 if how == "timeout" else None
+    wanted = options.changed(resume="mine", timeout=limit)
+    async with start("Go", wanted, via=via) as live:
+        await asyncio.sleep(1)
+        if how == "cancel":
+            await live.cancel()
+        events = [] if how == "leave" else [event async for event in live]
+    assert [event.type for event in events] in ([], ["error", "done"])
+    assert live.result.status == "error"
+    assert [error.code for error in live.result.errors] == ["SESSION_LOST"]
+    assert "fresh" not in live.result.errors[0].message
+
+
+async def test_a_fresh_start_that_is_cut_short_leaves_the_old_verdict(stand_in, options):
+    via = stand_in(fresh_if_lost=True, **LOST)
+    async with start("Go", options.changed(resume="mine"), via=via) as live:
+        await asyncio.sleep(0.5)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(live.read(), 0)
+    assert live.result.status in ("error", "interrupted")
+
+
 async def test_a_chat_goes_on_in_the_fresh_session(fake_gemini, options, forgiving):
     fake_gemini.say("A fresh start").say("And on")
     async with connect(options.changed(resume=BOGUS), via=forgiving) as chat:
@@ -145,6 +174,17 @@ async def test_one_run_at_a_time_in_a_session(stand_in, options, chosen):
         assert caught.value.retryable
     async with start("Hi", both, via=via) as live:
         assert live.result.status == "running"
+
+
+async def test_a_run_without_a_name_of_its_own_is_guarded_too(fake_gemini, options, real_cli_door):
+    """B-37: whoever learns its id cannot go on in it while it runs."""
+    fake_gemini.hang()
+    async with start("Hi", options, via=real_cli_door) as live:
+        async for event in live:
+            if event.type == "init":
+                break
+        with pytest.raises(errors.SessionBusy):
+            await ask("Hi", options.changed(resume=live.session_id), via=real_cli_door)
 
 
 def test_a_lock_dies_with_its_process(tmp_path):

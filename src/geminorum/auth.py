@@ -15,6 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from geminorum.events import Billing
 from geminorum.options import Options
 from geminorum.transports.home import parsed_settings
 from geminorum.transports.launch import environment, home_of
@@ -54,7 +55,9 @@ def auth_mode(options: Options | None = None, env: Mapping[str, str] | None = No
     options = options or Options()
     env = environment(options) if env is None else env
     home = home_of(options, env)
-    dotenv = dotenv_variables(options, home)
+    # A folder's own is disarmed for our runs.
+    found = dotenv_variables(options, home)
+    dotenv = {name: said for name, said in found.items() if said[1].parent.parent == home}
     choice, chosen_by = _choice(options, env, dotenv)
     # The choice falls before the CLI reads that file; the key itself may still come from there.
     seen = {name: str(path) for name, (_, path) in dotenv.items()}
@@ -201,8 +204,20 @@ def _selected(path: Path) -> str | None:
             return None
 
 
+def payer(options: Options, env: Mapping[str, str]) -> Billing | None:
+    """Who is billed for a run; None where that is not to be seen."""
+    try:
+        mode = auth_mode(options, env).mode
+    except (OSError, ValueError):
+        return None
+    return mode if mode in ("api_key", "vertex", "google_account") else None
+
+
 def dotenv_variables(options: Options, home: Path) -> dict[str, tuple[str, Path]]:
-    """What the nearest `.gemini/.env` sets, from the folder upwards and at last in the home."""
+    """What the nearest `.gemini/.env` sets, from the folder upwards and at last in the home.
+
+    Of a folder's own, plain `gemini` obeys everything; our runs do not unless `Cli(dotenv=True)`.
+    """
     cwd = Path(options.cwd or ".").expanduser().absolute()
     places = [folder / ".gemini" / ".env" for folder in (cwd, *cwd.parents, home)]
     file = next((place for place in places if place.is_file()), None)

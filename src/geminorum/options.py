@@ -138,18 +138,30 @@ def _spelled_out(value: Any) -> Any:
     return [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
 
 
-def _problems(options: Options) -> list[str]:
+def _session_problems(options: Options) -> list[str]:
     found = []
-    for name in ("timeout", "max_turns", "max_budget_usd"):
-        value = getattr(options, name)
-        if value is not None and not value > 0:
-            found.append(f"{name} must be greater than 0, not {value!r}; None means no limit")
     for name in ("resume", "session_id"):
         value = getattr(options, name)
         if value is not None and not _SESSION.fullmatch(value):
             found.append(
-                f"{name} may hold letters, digits, _ and, not at its beginning, -; not {value!r}"
+                f"{name} may hold letters, digits, - and _, and not begin with -: {value!r}"
             )
+        elif value is not None and value.isdecimal():
+            found.append(f"{name}={value!r}: the CLI takes a number for a place in its list")
+    if options.resume and options.session_id:
+        found.append("resume and session_id exclude each other: a resumed session keeps its id")
+    return found
+
+
+def _problems(options: Options) -> list[str]:
+    found = []
+    for name in ("timeout", "max_turns", "max_budget_usd"):
+        value = getattr(options, name)
+        if value is not None and not 0 < value < float("inf"):
+            found.append(f"{name} must be greater than 0, not {value!r}; None means no limit")
+    if options.model is not None and not options.model.strip():
+        found.append("model is empty; None means what the user's own settings say")
+    found += _session_problems(options)
     if options.policy is not None and not isinstance(options.policy, Policy):
         found.append(f"policy is a {type(options.policy).__name__}; write Policy(…)")
     elif options.approval == "yolo" and options.policy is not None:
@@ -158,8 +170,6 @@ def _problems(options: Options) -> list[str]:
         rule_of(spec)
     if options.replace_system_prompt and not options.system_prompt:
         found.append("replace_system_prompt needs a system_prompt to put in its place")
-    if options.resume and options.session_id:
-        found.append("resume and session_id exclude each other: a resumed session keeps its id")
     return found
 
 

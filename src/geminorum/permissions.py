@@ -36,13 +36,15 @@ _OWN_FAMILIES = ("mcp_", "discovered_tool_", "tracker_")
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A word on one tool; it goes before what the capabilities say."""
+    """A word on one tool. It goes before a capability that is "ask" or "allow"; what is denied as
+    a whole stays denied."""
 
     tool: str
     """A name; `mcp_server_*` is every tool of an MCP server."""
     decision: Level
     command: str | None = None
-    """For the shell: only commands that begin with this, word by word."""
+    """For the shell: only commands whose text begins with this. It guides an agent, it does not
+    stop one that wants around it (`git -C . push`): for that, deny the shell."""
 
     def __post_init__(self) -> None:
         check_tool(self.tool)
@@ -67,6 +69,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if getattr(self, name) not in ("allow", "ask", "deny"):
                 value = getattr(self, name)
                 raise InvalidOptions(f"{name} must be allow, ask or deny, not {value!r}")
+        rules: Any = self.rules
+        if not (isinstance(rules, tuple) and all(isinstance(rule, Rule) for rule in rules)):
+            raise InvalidOptions(f"rules={rules!r}", hint="rules=(Rule('read_file', 'deny'),)")
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import sys
-import tempfile
+from contextlib import suppress
 from pathlib import Path
 
-from geminorum.errors import SessionBusy
+from geminorum.errors import ConfigError, SessionBusy
 
 
 class SessionLock:
@@ -19,8 +18,8 @@ class SessionLock:
 
     def __init__(self, home: Path, session_id: str) -> None:
         self._session_id = session_id
-        key = hashlib.sha256(f"{home.resolve()}\n{session_id}".encode()).hexdigest()
-        self._path = _folder() / f"{key[:32]}.lock"
+        # Beside what it guards, so that all who share the sessions share the locks.
+        self._path = home / ".gemini" / "tmp" / ".geminorum-locks" / f"{session_id}.lock"
         self._file = -1
 
     def __enter__(self) -> SessionLock:
@@ -33,10 +32,19 @@ class SessionLock:
         self._path.unlink(missing_ok=True)
         os.close(self._file)
         self._file = -1
+        with suppress(OSError):
+            self._path.parent.rmdir()  # Not while another lock lies there.
 
     def _locked(self) -> int:
         """The open file, locked; -1 where it was removed meanwhile."""
-        file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            return -1  # The folder went in between.
+        except OSError as error:
+            hint = "pass Options(home=…) with a folder that can be written to"
+            raise ConfigError(f"cannot lock the session: {error}", hint=hint) from error
         try:
             _lock(file)
             if self._path.exists() and os.path.samestat(os.fstat(file), self._path.stat()):
@@ -48,13 +56,6 @@ class SessionLock:
             pass  # Removed between two looks.
         os.close(file)
         return -1
-
-
-def _folder() -> Path:
-    user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
-    folder = Path(tempfile.gettempdir()) / f"geminorum-locks-{user}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
 
 
 def _lock(file: int) -> None:

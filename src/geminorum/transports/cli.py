@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -58,6 +59,14 @@ class Cli:
     def __post_init__(self) -> None:
         if isinstance(self.extra_args, str):
             raise InvalidOptions("extra_args takes a tuple", hint=f"({self.extra_args!r},)")
+        if self.prices is not None and not isinstance(self.prices, PriceBook):
+            raise InvalidOptions(f"prices={self.prices!r}", hint="prices=PriceBook({…})")
+        for name in ("start_timeout", "stall_timeout", "grace"):
+            _check_seconds(name, getattr(self, name))
+        try:
+            json.dumps(self.settings)
+        except (TypeError, ValueError) as error:
+            raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
 
     def open(self, options: Options) -> CliConversation:
         return CliConversation(self, options)
@@ -107,6 +116,13 @@ class CliConversation:
             return  # A first prompt that failed is rolled back; there is nothing to resume.
         if turn.session_id:
             self._options = self._options.changed(resume=turn.session_id, session_id=None)
+
+
+def _check_seconds(name: str, value: object) -> None:
+    if value is None and name != "grace":
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
+        raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")
 
 
 def _refuse_unsupported(options: Options) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from geminorum import cost
+from geminorum.auth import payer
 from geminorum.detect import CliProgram
 from geminorum.errors import InvalidOptions, SessionLost
 from geminorum.events import Cost, Done, Error, Event, ModelRequest, Status, Usage
@@ -30,7 +31,7 @@ from geminorum.transports.launch import (
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
-from geminorum.transports.watch import Patrol, Silence, Spending
+from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
 
 _BREATH = 512 * 1024
 """Bytes between two looks at what else the event loop has to do: a few milliseconds of work."""
+_GLANCE = 0.1
+"""Seconds between two looks for a policy that the CLI could not read."""
 _PATIENCE, _MOMENT = 25, 0.004
 """How often, and how long each time, to wait for the session file to catch up with the stream."""
 
@@ -66,8 +69,12 @@ class CliTurn:
         self._decoder = self._new_decoder()
         self._stack = AsyncExitStack()
         self._began = time.monotonic()
+        self._wish: Reason | None = None
+        """That it shall stop, whether or not there was anything left to stop."""
         self._stop: Stop | None = None
         self._limit: float | None = None
+        self._stderr: str | None = None
+        """What a program complained about that is gone by now."""
         self._stopping: asyncio.Task[None] | None = None
         self._ready: list[Event] = []
         """Events that are to be handed out."""
@@ -100,14 +107,15 @@ class CliTurn:
         options = self._options
         if options.resume is not None:
             self._resume(options.resume)
-        elif options.max_budget_usd and not options.session_id and self._can_name_sessions():
-            # With a name of our own, the spending can be followed before the first event is read.
-            self._options = options.changed(session_id=str(uuid.uuid4()))
+        if self._can_be_named():
+            # With a name of our own it can be locked, and its spending followed, from the start.
+            self._options = self._options.changed(session_id=str(uuid.uuid4()))
 
-    def _can_name_sessions(self) -> bool:
-        return has_session_id(self._program.version) and "--session-file" not in " ".join(
-            self._door.extra_args
-        )
+    def _can_be_named(self) -> bool:
+        options, version = self._options, self._program.version
+        named = options.resume or options.session_id
+        own = any(word.startswith("--session-") for word in self._door.extra_args)
+        return version is not None and has_session_id(version) and not named and not own
 
     def _resume(self, wanted: str) -> None:
         if wanted != "latest":
@@ -139,8 +147,8 @@ class CliTurn:
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
-            if known := self._options.resume or self._options.session_id:
-                stack.enter_context(SessionLock(self._home, known))
+            if self._known_session:
+                stack.enter_context(SessionLock(self._home, self._known_session))
             self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
             self._child = await stack.enter_async_context(self._spawned(stack))
             for patrol in self._patrols():
@@ -152,6 +160,7 @@ class CliTurn:
         settings = settings_of(door, options, self._env, selected_auth(self._home))
         instructions = None if options.replace_system_prompt else options.system_prompt
         home = stack.enter_context(Overlay(self._home, settings, instructions))
+        self._overlay = home
         env = self._env | variables_of(door, options, program, home)
         self._secrets = secrets_in(env)
         policies = policies_of(door, options, program, home)
@@ -161,12 +170,13 @@ class CliTurn:
     def _patrols(self) -> list[Patrol]:
         door, budget = self._door, self._options.max_budget_usd
         silence = Silence(lambda: self._child.written, door.start_timeout, door.stall_timeout)
-        patrols = []
+        watch = partial(Patrol, stop=self._begin_stop)
+        patrols = [watch(_GLANCE, self._policy_trouble, until=lambda: self._policy_checked)]
         if silence.pause is not None:
-            patrols.append(Patrol(silence.pause, silence.look, self._begin_stop))
+            patrols.append(watch(silence.pause, silence.look))
         if budget is not None:
             spending = Spending(self._requests, budget, door.prices)
-            patrols.append(Patrol(spending.PAUSE, spending.look, self._begin_stop))
+            patrols.append(watch(spending.PAUSE, spending.look))
         return patrols
 
     @property
@@ -175,7 +185,11 @@ class CliTurn:
 
     @property
     def stderr(self) -> str:
-        return self._child.stderr(lambda text: redacted(text, self._secrets))
+        return self._stderr if self._stderr is not None else self._child.stderr(self._clean)
+
+    def _clean(self, text: str) -> str:
+        # The overlay is gone when somebody reads this; what it stood for is not.
+        return redacted(text.replace(str(self._overlay), str(self._home)), self._secrets)
 
     async def read(self) -> list[Event]:
         while not self._ready and self.status is None:
@@ -204,24 +218,38 @@ class CliTurn:
 
     def _is_lost(self, events: list[Event]) -> bool:
         """Was there nothing to resume, and shall the prompt be given to a fresh session?"""
-        if self.status != "error" or not (self._options.resume and self._door.fresh_if_lost):
+        wanted = self._options.resume and self._door.fresh_if_lost and self._wish is None
+        if not wanted or self.status != "error" or self._decoder.answered:
             return False
         return any(isinstance(event, Error) and event.code == SessionLost.code for event in events)
 
     async def _fresh_start(self) -> None:
-        why = next(event.message for event in self._ready if isinstance(event, Error))
-        await self._stack.aclose()
-        self.status, self._policy_checked = None, False
-        self._decoder, self._ready, self._results_seen = self._new_decoder(), [], 0
-        self._go_fresh(why)
-        await self._start()
+        lost, why = self._ready, next(one.message for one in self._ready if isinstance(one, Error))
+        self._stderr = self.stderr
+        try:
+            await self._stack.aclose()
+            self._decoder, self._ready, self._results_seen = self._new_decoder(), [], 0
+            self._go_fresh(why)
+            self._choose_session()
+            await self._start()
+        except BaseException:
+            self._ready = lost  # It stays at that.
+            raise
+        self.status = self._stderr = None
+        self._policy_checked = False
+        if self._wish is not None:
+            self._begin_stop(*self._wish)
 
     def _check_policy(self) -> None:
+        if (trouble := self._policy_trouble()) is not None:
+            self._begin_stop(*trouble)
+
+    def _policy_trouble(self) -> Reason | None:
         """The CLI reads its policies before it first speaks, and runs on without a broken one."""
-        if not self._policy_checked:
-            self._policy_checked = True
-            if POLICY_ERROR in self._child.stderr():
-                self._begin_stop("bad_policy", None)
+        if self._policy_checked:
+            return None
+        self._policy_checked = self._child.written > 0
+        return ("bad_policy", None) if POLICY_ERROR in self._child.stderr() else None
 
     async def _breathe(self) -> None:
         """A consumer that never has to wait would keep every other task waiting."""
@@ -235,6 +263,7 @@ class CliTurn:
             await asyncio.shield(self._stopping)
 
     def _begin_stop(self, reason: Stop, limit: float | None) -> None:
+        self._wish = self._wish or (reason, limit)
         # What ended by itself was not ended by us.
         if self._stop is None and self._child.exit_code is None:
             self._stop, self._limit = reason, limit
@@ -242,15 +271,18 @@ class CliTurn:
 
     @property
     def _known_session(self) -> str | None:
-        return self._decoder.session_id or self._options.session_id
+        return self._decoder.session_id or self._options.resume or self._options.session_id
 
     def _requests(self) -> list[ModelRequest]:
         return self._ledger.requests(self._known_session)
 
     def _last_events(self) -> list[Event]:
+        stderr = self.stderr
+        # Without the policy it has run perhaps, but never to a success.
+        stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
         events = last_events(
             self._decoder,
-            Ending(self._child.exit_code, self.stderr, self._stop, self._limit),
+            Ending(self._child.exit_code, stderr, stop, self._limit),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,
             price=self._price,
@@ -263,5 +295,5 @@ class CliTurn:
 
     def _price(self, usage: Usage | None) -> Cost | str:
         prices = self._door.prices
-        known = cost.cost_of(usage, prices, cost.billing(self._env))
+        known = cost.cost_of(usage, prices, payer(self._options, self._env))
         return known or cost.unknown_because(usage, prices) or ""

@@ -13,6 +13,7 @@ import shutil
 import stat
 import sys
 import tempfile
+import time
 import weakref
 from collections.abc import Mapping
 from functools import cache
@@ -24,7 +25,9 @@ import psutil
 from geminorum.errors import ConfigError
 
 _PREFIX = "geminorum-home-"
+_A_DAY = 24 * 3600
 _SETTINGS = "settings.json"
+_OWN_CONTEXT = "GEMINORUM.md"
 _OWN_STORES = ("tmp", "history")
 """Where the CLI keeps sessions. Linked even before they exist, or the first run's session would
 vanish together with the overlay."""
@@ -66,18 +69,18 @@ def _sweep() -> None:
     """Remove, once, what processes left that were killed: no one else will."""
     for stale in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
         owner = stale.name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)) and _is_mine(stale):
+        if owner.isdecimal() and not psutil.pid_exists(int(owner)) and _is_stale(stale):
             shutil.rmtree(stale, ignore_errors=True)
 
 
-def _is_mine(folder: Path) -> bool:
+def _is_stale(folder: Path) -> bool:
+    """Ours, and not of today: a container that shares the folder has pids of its own."""
     try:
         found = folder.lstat()
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and (
-        not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    )
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return mine and stat.S_ISDIR(found.st_mode) and time.time() - found.st_mtime > _A_DAY
 
 
 def selected_auth(base: Path) -> str | None:
@@ -120,8 +123,15 @@ def _fill(home: Path, base: Path, settings: Mapping[str, Any]) -> None:
 def _append(ours: Path, instructions: str) -> None:
     """Behind what the user tells every agent, in the file that the CLI reads it from."""
     settings = _read(ours / _SETTINGS)
-    names = _at(settings, "context").get("fileName", "GEMINI.md")
-    file = ours / str(names[0] if isinstance(names, list) and names else names)
+    named = _at(settings, "context").get("fileName") or "GEMINI.md"
+    names = [str(name) for name in named] if isinstance(named, list) else [str(named)]
+    if Path(names[0]).name != names[0]:
+        # In a folder of the user's, which is linked: a file of our own beside it instead.
+        (ours / _OWN_CONTEXT).write_text(instructions, encoding="utf-8")
+        both = merged(settings, {"context": {"fileName": [*names, _OWN_CONTEXT]}})
+        (ours / _SETTINGS).write_text(json.dumps(both), encoding="utf-8")
+        return
+    file = ours / names[0]
     theirs = file.read_text(encoding="utf-8") if file.exists() else ""
     # A file in place of the link, never through it: the user's own stays as it is.
     file.unlink(missing_ok=True)

@@ -24,8 +24,9 @@ class Patrol:
         pause: float,
         look: Callable[[], Reason | None],
         stop: Callable[[Stop, float | None], None],
+        until: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._pause, self._look, self._stop = pause, look, stop
+        self._pause, self._look, self._stop, self._until = pause, look, stop, until
         self._timer = asyncio.get_running_loop().call_later(pause, self._round)
 
     def cancel(self) -> None:
@@ -34,7 +35,7 @@ class Patrol:
     def _round(self) -> None:
         if (reason := self._look()) is not None:
             self._stop(*reason)
-        else:
+        elif not self._until():
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
 
 
@@ -81,9 +82,15 @@ class Spending:
     def look(self) -> Reason | None:
         fresh = self._requests()[self._counted :]
         for request in fresh:
-            usd = request_usd(request, self._prices)
+            usd = self._price(request)
             if usd is None:
                 return "no_price", None
             self._spent += usd
         self._counted += len(fresh)
         return ("budget", float(self._budget)) if self._spent > self._budget else None
+
+    def _price(self, request: ModelRequest) -> Decimal | None:
+        try:
+            return request_usd(request, self._prices)
+        except Exception:
+            return None  # Whatever is wrong with the prices: no budget can be kept.

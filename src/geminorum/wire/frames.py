@@ -163,10 +163,16 @@ def _told_apart(told: Tokens, known: Tokens | None) -> Tokens:
     return msgspec.structs.replace(told, thoughts=told.thoughts - known.tool, tool=known.tool)
 
 
+_LOWEST_STEP = 128_000
+"""Tokens read, beyond which some model asks more for each."""
+
+
 def _nothing_hidden(told: Tokens, known: Tokens | None) -> bool:
-    """What the requests leave over is the CLI's own small questions, which seldom think."""
-    seen = known.thoughts + known.tool if known else 0
-    return told.thoughts == seen
+    """What the requests leave over is the CLI's own small questions, which seldom think. Were they
+    long, they might stand on a dearer step, one by one or not: that cannot be told."""
+    seen = known or Tokens()
+    small = told.input - seen.input <= _LOWEST_STEP
+    return small and told.thoughts == seen.thoughts + seen.tool
 
 
 def told_cost(result: ResultFrame | None) -> Cost | None:

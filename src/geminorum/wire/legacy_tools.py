@@ -86,6 +86,13 @@ def _policy(options: Options) -> Policy:
     return policy if isinstance(policy, Policy) else Policy()
 
 
+def _rules(options: Options) -> list[Rule]:
+    """The policy's rules; a whitelist leaves no room for those that allow something."""
+    rules = _policy(options).rules
+    whitelist = options.allowed_tools is not None
+    return [rule for rule in rules if not (whitelist and rule.decision == "allow")]
+
+
 def _as_rules(options: Options) -> Iterable[Rule]:
     for decision, specs in (
         ("deny", options.disallowed_tools),
@@ -109,7 +116,7 @@ def _decisions(options: Options) -> dict[str, Level]:
         said |= _capabilities(options.policy)
     said |= {rule.tool: "allow" for rule in whole if rule.decision == "allow"}
     # Of two rules on one tool, the first counts.
-    rules = [rule for rule in reversed(_policy(options).rules) if rule.command is None]
+    rules = [rule for rule in reversed(_rules(options)) if rule.command is None]
     said |= {rule.tool: rule.decision for rule in rules}
     capabilities = _capabilities(_policy(options)).items()
     said |= {tool: level for tool, level in capabilities if level == "deny"}
@@ -129,8 +136,9 @@ def _allowed_commands(options: Options) -> list[str]:
     policy = _policy(options)
     if policy.shell_execute == "deny" or _SHELL in options.disallowed_tools:
         return []
-    in_force = list(takewhile(lambda rule: not _refuses_the_shell(rule), policy.rules))
-    if len(in_force) == len(policy.rules):
+    rules = _rules(options)
+    in_force = list(takewhile(lambda rule: not _refuses_the_shell(rule), rules))
+    if len(in_force) == len(rules):
         in_force += _as_rules(options)
     return [rule.command for rule in in_force if rule.command and rule.decision == "allow"]
 

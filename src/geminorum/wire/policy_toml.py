@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 # Highest first; within the CLI's own order of files, ours is the user's tier, which beats even
 # its yolo mode. A capability that is denied stays denied whatever else is allowed.
 _PLAN_TOOLS, _DISALLOWED, _CAPABILITY_DENIED = 999, 998, 997
-_RULES, _ALLOWED, _NOTHING_ELSE, _CAPABILITY = 990, 980, 970, 500
+_RULES, _ALLOWED, _NOTHING_ELSE, _BESIDE_WHITELIST, _CAPABILITY = 990, 980, 970, 960, 500
 
 _DECISIONS = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
 
@@ -30,12 +30,14 @@ def policy_toml(options: Options, *, plan_tools: bool = False) -> str:
 
 def is_refused(options: Options, tool: str) -> bool:
     """Is the tool refused whatever its arguments? The CLI hides such a one from the model."""
+    policy = options.policy or Policy()
+    rules = [rule.tool for rule in policy.rules if rule.decision != "allow"]
+    if tool in {*rules, *options.disallowed_tools}:
+        return True
     if options.allowed_tools is not None:
         return tool not in {rule_of(spec)[0] for spec in options.allowed_tools}
-    policy = options.policy or Policy()
     groups = [TOOL_GROUPS[name] for name in TOOL_GROUPS if getattr(policy, name) != "allow"]
-    rules = [rule.tool for rule in policy.rules if rule.decision != "allow"]
-    return tool in {*rules, *options.disallowed_tools} or any(tool in group for group in groups)
+    return any(tool in group for group in groups)
 
 
 def _plan_rule(options: Options) -> dict[str, Any]:
@@ -51,7 +53,10 @@ def _rules(options: Options) -> Iterable[dict[str, Any]]:
     if policy is not None:
         yield from _capabilities(policy)
         for rule in policy.rules:
-            yield _rule(rule.tool, _DECISIONS[rule.decision], _RULES, rule.command)
+            # Nothing runs that a whitelist leaves out, whatever a rule allows.
+            beside = rule.decision == "allow" and options.allowed_tools is not None
+            priority = _BESIDE_WHITELIST if beside else _RULES
+            yield _rule(rule.tool, _DECISIONS[rule.decision], priority, rule.command)
     if options.allowed_tools is not None:
         for spec in options.allowed_tools:
             yield _from_spec(spec, "allow", _ALLOWED)
