@@ -122,7 +122,8 @@ def summary(result: Result) -> None:
     table.add_row("files", "\n".join(change.path for change in result.files) or "none")
     if usage := result.usage:
         table.add_row("tokens", f"{usage.total:,} ({usage.input:,} in, {usage.output:,} out)")
-    cost = f"${result.cost.usd:.6f} at list price (estimate)" if result.cost else "not known"
+    kind = "exact" if result.cost and result.cost.exact else "estimate"
+    cost = f"${result.cost.usd:.6f} at list price ({kind})" if result.cost else "not known"
     table.add_row("cost", cost)
     table.add_row("session", result.session_id or "none")
     table.add_row("time", f"{result.duration:.2f} s")

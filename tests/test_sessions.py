@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import Options, ask, run, sessions
+from geminorum import Options, ask, errors, run, sessions, usage
 from geminorum.errors import InvalidOptions, SessionBusy, SessionLost, SessionUnreadable
+from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
+from geminorum.sessions.tailing import FileTail
 from geminorum.wire.session_file import CONTEXT, text_of, words_of
 
 RECORDINGS = Path(__file__).parent / "recordings" / "sessions"
@@ -618,3 +620,84 @@ async def test_a_real_run_at_work_keeps_its_session(fake_gemini, options, real_c
         with pytest.raises(SessionBusy):
             sessions.delete(NEW, home=fake_gemini.home)
     assert sessions.delete(NEW, home=fake_gemini.home)
+
+
+class TestHostileStores:
+    """What lies in a store may come from anywhere, and must harm nobody."""
+
+    @pytest.fixture
+    def chats(self, tmp_path) -> Path:
+        project = tmp_path / ".gemini" / "tmp" / "work"
+        (project / "chats").mkdir(parents=True)
+        (project / ".project_root").write_text(str(tmp_path))
+        return project / "chats"
+
+    def saved(self, file: Path, session_id: str) -> Path:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        top = {"sessionId": session_id, "projectHash": "x", "kind": "main"}
+        said = {"id": "1", "type": "user", "content": "Hi", "timestamp": "2026-01-01T00:00:00Z"}
+        file.write_text(json.dumps(top) + "\n" + json.dumps(said) + "\n")
+        return file
+
+    @pytest.mark.parametrize("name", ["{victim}/yarn", "../../../../victim/yarn", "a\0b"])
+    def test_an_id_that_is_a_path_deletes_nothing_else(self, tmp_path, chats, name):
+        victim = tmp_path / "victim"
+        victim.mkdir()
+        (victim / "yarn.lock").write_text("mine")
+        file = self.saved(chats / "session-1-aaaaaaaa.jsonl", name.format(victim=victim))
+        assert sessions.delete(file, home=tmp_path) == [file]
+        assert (victim / "yarn.lock").read_text() == "mine"
+
+    def test_only_a_session_s_file_is_deleted(self, tmp_path, chats):
+        self.saved(chats / "session-1-aaaaaaaa.jsonl", "aaaaaaaa-1")
+        for path in (chats.parent, chats, chats.parent / ".project_root", chats / "nothing.jsonl"):
+            with pytest.raises(errors.GeminorumError):
+                sessions.delete(path, home=tmp_path)
+        assert (chats / "session-1-aaaaaaaa.jsonl").exists()
+        assert (chats.parent / ".project_root").exists()
+
+    def test_a_deleted_fork_takes_nothing_from_the_original(self, tmp_path, chats):
+        self.saved(chats / "session-1-aaaaaaaa.jsonl", "aaaaaaaa-1")
+        sub = self.saved(chats / "aaaaaaaa-1" / "sub-1.jsonl", "sub-1")
+        sub.write_text(sub.read_text().replace('"main"', '"subagent"'))
+        kept = chats.parent / "tool-outputs" / "session-sub-1" / "out.txt"
+        kept.parent.mkdir(parents=True)
+        kept.write_text("mine")
+        copy = sessions.fork("aaaaaaaa-1", home=tmp_path)
+        sessions.delete(copy, home=tmp_path)
+        assert kept.read_text() == "mine"
+        assert sub.exists()
+        assert kept in [path / "out.txt" for path in sessions.delete("aaaaaaaa-1", home=tmp_path)]
+
+    def test_a_pipe_keeps_nobody_waiting(self, tmp_path, chats):
+        self.saved(chats / "session-1-aaaaaaaa.jsonl", "aaaaaaaa-1")
+        os.mkfifo(chats / "session-2-bbbbbbbb.jsonl")
+        assert places.latest(tmp_path, tmp_path) == "aaaaaaaa-1"
+        assert usage.report(home=tmp_path).problems
+        assert not list(FileTail(chats / "session-2-bbbbbbbb.jsonl").messages())
+
+    @pytest.mark.parametrize("text", ["a\0b", "/loop/loop"])
+    def test_a_project_that_cannot_be_named_is_listed_all_the_same(self, tmp_path, chats, text):
+        self.saved(chats / "session-1-aaaaaaaa.jsonl", "aaaaaaaa-1")
+        (chats.parent / ".project_root").write_text(text)
+        (tmp_path / ".gemini" / "projects.json").write_text("[" * 100_000)
+        assert [info.id for info in sessions.list(home=tmp_path)] == ["aaaaaaaa-1"]
+
+    def test_the_end_of_time_spoils_no_report(self, tmp_path, chats):
+        file = self.saved(chats / "session-1-aaaaaaaa.jsonl", "aaaaaaaa-1")
+        tokens = {"input": 5, "total": 5}
+        late = {"id": "2", "type": "gemini", "model": "gemini-2.5-flash", "tokens": tokens}
+        with file.open("a") as log:
+            log.write(json.dumps({**late, "timestamp": "9999-12-31T23:59:59-14:00"}) + "\n")
+        assert usage.report(home=tmp_path, tz="Pacific/Kiritimati").total.tokens.input == 5
+        assert sessions.export(sessions.load(file), "html")
+
+    def test_a_document_that_was_rewritten_says_so(self, tmp_path):
+        file = tmp_path / "session-1.json"
+        messages = [{"id": str(n), "type": "user", "content": "Hi"} for n in range(3)]
+        document = {"sessionId": "s", "projectHash": "x", "messages": messages}
+        file.write_text(json.dumps(document, indent=2))
+        loaded = sessions.load(file)
+        file.write_text(json.dumps({**document, "messages": messages * 2}, indent=2))
+        with pytest.raises(errors.SessionUnreadable, match="changed since"):
+            list(loaded.messages)

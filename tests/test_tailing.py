@@ -168,3 +168,22 @@ async def test_an_old_document_is_followed_too(tmp_path):
         file.write_text(json.dumps({"sessionId": "s", "messages": messages}, indent=2))
         event = await anext(told)
     assert (event.text, event.session_id) == ("two", "s")
+
+
+async def test_messages_without_an_id_and_texts_that_grow_are_told(tmp_path):
+    file = tmp_path / "session-x.jsonl"
+    anonymous = json.dumps({"messages": [{"type": "gemini", "content": text} for text in "abc"]})
+    file.write_text(anonymous + "\n" + line(1, "half") + line(1, "half and half"))
+    async with asyncio.timeout(20), aclosing(tail(file)) as told:
+        texts = [(await anext(told)).text for _ in range(5)]
+    assert texts == ["a", "b", "c", "half", "half and half"]
+
+
+async def test_a_log_rewritten_in_place_is_read_anew(tmp_path):
+    """Even where it is longer than before."""
+    file = tmp_path / "session-x.jsonl"
+    file.write_text(line(1, "one"))
+    async with asyncio.timeout(20), aclosing(tail(file)) as told:
+        assert (await anext(told)).text == "one"
+        file.write_text(line(7, "seven") + line(8, "eight"))
+        assert [(await anext(told)).text for _ in range(2)] == ["seven", "eight"]

@@ -219,7 +219,11 @@ def _was_alive(
 
 
 def _milliseconds(moment: datetime | int) -> float:
-    return moment if isinstance(moment, int) else moment.timestamp() * 1000
+    if isinstance(moment, int):
+        return moment
+    if not isinstance(moment, datetime):
+        raise InvalidOptions(f"{moment!r} is no moment", hint="pass a datetime, or milliseconds")
+    return moment.timestamp() * 1000
 
 
 def _says(info: SessionInfo, text: str) -> bool:

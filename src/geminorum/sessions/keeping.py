@@ -15,12 +15,12 @@ from typing import IO, Any
 
 import msgspec
 
-from geminorum.errors import InvalidOptions, SessionUnreadable
+from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.sessions.finding import HINT, AnyPath, check_id, find, known
 from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.places import ID_IN_NAME, all_projects, hash_of, home_of, records, store_of
-from geminorum.sessions.reading import ID, Session, load
+from geminorum.sessions.reading import ID, SUFFIXES, Session, load
 from geminorum.wire.session_file import SavedMessage
 
 _MINUTE = 60_000
@@ -34,8 +34,10 @@ def delete(session: SessionInfo | Session | AnyPath, *, home: AnyPath | None = N
     """
     place = home_of(home)
     info = known(session, home=place)
+    if not info.path.is_symlink() and not info.path.is_file():
+        raise SessionLost(f"{str(info.path)!r} is no session's file", hint=HINT)
     if not info.id:
-        return _removed([info.path], place)
+        return _removed([_named_like_a_session(info.path)], place)
     with SessionLock(place, info.parent or info.id):
         return _removed(list(_belongings(info, place)), place)
 
@@ -60,8 +62,8 @@ def fork(
     target = chats / f"session-{_stamp(info.started)}-{name[:ID_IN_NAME]}.jsonl"
     if target.exists():
         raise InvalidOptions(f"{str(target)!r} exists already", hint="choose another new_id")
-    _copy_subagents(info, chats / name)
     _write(target, load(info.path, info.cwd), name)
+    _copy_subagents(info, chats / name)
     return info_of(target, store_of(place), info.cwd)
 
 
@@ -74,8 +76,22 @@ def _belongings(info: SessionInfo, home: Path) -> Iterator[Path]:
         if info.parent is None:
             yield from _other_files(info, project.folder, store_of(home))
         for one in ids:
-            yield from filter(os.path.lexists, _traces(project.folder, one))
+            if one == info.id or not _is_shared(project.folder, info, one):
+                yield from filter(os.path.lexists, _traces(project.folder, one))
     yield info.path
+
+
+def _is_shared(project: Path, info: SessionInfo, subagent: str) -> bool:
+    """Does another session, a fork or what it was forked from, have this subagent too?"""
+    files = (project / "chats").glob(f"*/{escape(subagent)}.json*")
+    return any(path.parent.name != (info.parent or info.id) for path in files)
+
+
+def _named_like_a_session(path: Path) -> Path:
+    inside = path.parent.name == "chats" or path.parent.parent.name == "chats"
+    if path.suffix not in SUFFIXES or not (path.name.startswith("session-") or inside):
+        raise InvalidOptions(f"{str(path)!r} is not named like a session's file")
+    return path
 
 
 def _other_files(info: SessionInfo, project: Path, store: Path) -> Iterator[Path]:
@@ -107,12 +123,13 @@ def _is_uuid(text: str) -> bool:
 def _removed(paths: list[Path], home: Path) -> list[Path]:
     for path in paths:
         _refuse_outside(path, store_of(home).resolve())
-    for path in paths:
+    once = list(dict.fromkeys(paths))
+    for path in once:
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            path.unlink()
-    return paths
+            path.unlink(missing_ok=True)  # With the folder that it lay in.
+    return once
 
 
 def _refuse_outside(path: Path, store: Path) -> None:

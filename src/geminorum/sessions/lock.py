@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
 from contextlib import suppress
@@ -18,8 +19,10 @@ class SessionLock:
 
     def __init__(self, home: Path, session_id: str) -> None:
         self._session_id = session_id
-        # Beside what it guards, so that all who share the sessions share the locks.
-        self._path = home / ".gemini" / "tmp" / ".geminorum-locks" / f"{session_id}.lock"
+        # Beside what it guards, so that all who share the sessions share the locks. By a hash: an
+        # id that comes from a file may be anything, a path for one.
+        name = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()
+        self._path = home / ".gemini" / "tmp" / ".geminorum-locks" / f"{name[:32]}.lock"
         self._file = -1
 
     def __enter__(self) -> SessionLock:

@@ -87,6 +87,8 @@ def top_of(path: Path) -> Record | None:
 
 def records(path: Path) -> Iterator[tuple[Record, bytes]]:
     """A file's records, one at a time; what is torn or strange is left out."""
+    if not path.is_file():
+        return  # To open a pipe would wait for somebody to write.
     try:
         with path.open("rb") as file:
             # A document has many lines and one record, a log has one a line.
@@ -114,9 +116,13 @@ def _registry(home: Path) -> dict[str, str]:
     try:
         known = json.loads((home / ".gemini" / "projects.json").read_text(encoding="utf-8"))
         pairs = known["projects"].items()
-    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+    except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return {}
-    return {cwd: slug for cwd, slug in pairs if isinstance(slug, str) and Path(slug).name == slug}
+    return {cwd: slug for cwd, slug in pairs if _is_name(slug)}
+
+
+def _is_name(slug: object) -> bool:
+    return isinstance(slug, str) and Path(slug).name == slug != ".."
 
 
 def _folders_in(root: Path) -> list[Path]:
@@ -137,14 +143,14 @@ def _marked(root: Path, cwd: Path) -> list[Path]:
 def _root_of(project: Path) -> Path | None:
     try:
         text = (project / ".project_root").read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError):
-        return None
-    return Path(text).resolve() if text else None
+        return Path(text).resolve() if text else None
+    except (OSError, ValueError, RuntimeError):
+        return None  # Not there, not text, or a path that leads in a circle.
 
 
 def hash_of(cwd: Path) -> str:
     """The name that older CLIs gave to the folder of a project."""
-    return hashlib.sha256(str(cwd).encode()).hexdigest()
+    return hashlib.sha256(str(cwd).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _written(path: Path) -> float:

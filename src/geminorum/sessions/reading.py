@@ -140,7 +140,10 @@ def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessa
             line, at = file.read(place.length), place.offset
             record = record_of(line)
             raws = messages_in(record, line) if record else []
-        yield message_of(raws[place.ordinal] if place.ordinal < len(raws) else b"")
+        if place.ordinal >= len(raws):
+            hint = "load it again: older CLIs write the whole file anew at every turn"
+            raise SessionUnreadable("the file has changed since it was loaded", hint=hint)
+        yield message_of(raws[place.ordinal])
 
 
 def load(path: str | os.PathLike[str], cwd: Path | None = None) -> Session:

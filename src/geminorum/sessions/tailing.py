@@ -15,6 +15,8 @@ from geminorum.wire.lines import Lines
 from geminorum.wire.saved_events import events_of
 from geminorum.wire.session_file import Record, SavedMessage, message_of, messages_in, record_of
 
+_HEAD = 256
+"""Bytes at the beginning by which a file is known again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.02
 
 
@@ -32,7 +34,8 @@ class FileTail:
         self.path = path
         self._lines = Lines()
         self._offset = 0
-        self._inode = 0
+        self._head = b""
+        self._seen = (0, 0, 0)
         self.session_id: str | None = None
         self.is_subagent = False
 
@@ -50,7 +53,8 @@ class FileTail:
         except OSError:
             return  # Swept away by another CLI; what was read stays counted.
         # A document is written anew each time, a log grows line by line.
-        for piece in self._lines.feed(data) if self._is_log else [data]:
+        pieces = self._lines.feed(data) if self._is_log else [data]
+        for piece in filter(None, pieces):
             if (record := record_of(piece)) is not None:
                 yield record, piece
 
@@ -59,14 +63,26 @@ class FileTail:
         return self.path.suffix == ".jsonl"
 
     def _fresh(self) -> bytes:
+        if not self.path.is_file():
+            raise FileNotFoundError  # To open a pipe would wait for somebody to write.
+        now = self.path.stat()
+        seen = (now.st_ino, now.st_size, now.st_mtime_ns)
+        if seen == self._seen:
+            return b""
         with self.path.open("rb") as file:
-            now = os.fstat(file.fileno())
-            if now.st_ino != self._inode or now.st_size < self._offset or not self._is_log:
-                self._offset, self._inode, self._lines = 0, now.st_ino, Lines()
+            head = file.read(_HEAD)
+            if self._is_another(now, head):
+                self._offset, self._lines = 0, Lines()
             file.seek(self._offset)
-            data = file.read(now.st_size - self._offset)
+            data = file.read()
         self._offset += len(data)
+        self._seen, self._head = seen, head
         return data
+
+    def _is_another(self, now: os.stat_result, head: bytes) -> bool:
+        """A log only grows; what has another beginning, or less in it, was written anew."""
+        grown = now.st_ino == self._seen[0] and now.st_size >= self._offset
+        return not (self._is_log and grown and head.startswith(self._head))
 
 
 class SessionTail:
@@ -113,15 +129,18 @@ class Novelties:
 
     def of(self, messages: Iterable[SavedMessage], session_id: str | None) -> Iterator[Event]:
         for message in messages:
-            for number, event in enumerate(events_of(message, session_id)):
-                key = (message.id, event.type, _own_id(event) or number)
+            for event in events_of(message, session_id):
+                key = (message.id or bytes(message.raw), event.type, _own_mark(event))
                 if key not in self._told:
                     self._told.add(key)
                     yield event
 
 
-def _own_id(event: Event) -> str | None:
-    return event.id if isinstance(event, ToolUse | ToolResult) else None
+def _own_mark(event: Event) -> object:
+    """What tells an event from others of its kind in one message."""
+    if isinstance(event, ToolUse | ToolResult):
+        return event.id
+    return hash(getattr(event, "text", None))
 
 
 async def events_in(path: Path) -> AsyncGenerator[Event, None]:

@@ -107,6 +107,8 @@ class Bill:
 def bill_of(path: Path) -> Bill:
     """What a file tells, of any version of the CLI. OSError where it cannot be read."""
     bill = Bill(path, path.stem)
+    if not path.is_file():
+        raise OSError(f"{str(path)!r} is not a file")  # A pipe would wait for a writer.
     with path.open("rb") as file:
         # The document of older versions begins like this, and a log never does.
         if file.readline().strip() != b"{":

@@ -147,7 +147,7 @@ def _drafts(events: Iterable[Event]) -> tuple[list[_Draft], tuple[ModelRequest, 
     requests: tuple[ModelRequest, ...] = ()
     for event in events:
         if isinstance(event, Done):
-            requests = event.usage.requests if event.usage else ()
+            requests += event.usage.requests if event.usage else ()
         elif type(event) is not TextDelta:
             _place(event, drafts)
     return drafts, requests

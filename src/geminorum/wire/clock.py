@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+_LATEST = 253_370_764_800_000
+"""The year 9999 begins. Later moments cannot be told in every time zone, and tell nothing."""
 _FRACTIONS = {f"{number:03}Z": number for number in range(1000)}
 
 
@@ -31,6 +33,8 @@ class Clock:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         milliseconds = round(moment.timestamp() * 1000)
+        if milliseconds > _LATEST:
+            return self._last
         if stamp[20:] in _FRACTIONS:
             self._second, self._base = stamp[:20], milliseconds // 1000 * 1000
         return milliseconds

@@ -127,7 +127,8 @@ _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
 _USAGE = re.compile(r"(.*?)\nUsage: gemini ", re.S)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _NOISE = re.compile(
-    r"^(?:Ripgrep is not available|\[STARTUP\]|YOLO mode is enabled|Warning: (?:256-color|True)"
+    r"^(?:Ripgrep is not available|\[STARTUP\]|YOLO mode is enabled"
+    r"|Warning: (?:256-color|True|Basic terminal)"
     r"|Error executing tool|Full report available at|\s+at )"
 )
 
