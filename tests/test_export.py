@@ -416,3 +416,11 @@ def test_a_real_run_reads_the_same_live_and_saved(fake_gemini, real_cli_door, tm
             assert words in page.text
     assert "Plan" in page_of(saved).text
     assert " one\n-two\n+2\n" in page_of(saved).text
+
+
+def test_a_changed_line_may_look_like_a_file_s_name():
+    from geminorum.views.diffs import counts
+
+    diff = "--- a.txt\n+++ a.txt\n@@ -1,1 +1,2 @@\n--- two\n+++ one\n+++ three"
+    assert counts(diff) == (2, 1)
+    assert counts("+one\n-two") == (1, 1)

@@ -701,3 +701,12 @@ class TestHostileStores:
         file.write_text(json.dumps({**document, "messages": messages * 2}, indent=2))
         with pytest.raises(errors.SessionUnreadable, match="changed since"):
             list(loaded.messages)
+
+    def test_a_large_log_whose_end_tells_no_time_has_the_file_s(self, tmp_path, chats):
+        """A run that was killed leaves its last answer at the end."""
+        file = self.saved(chats / "session-1-aaaaaaaa.jsonl", "aaaaaaaa-1")
+        top = {"sessionId": "aaaaaaaa-1", "projectHash": "x", "lastUpdated": "2020-01-01T00:00:00Z"}
+        long = {"id": "2", "type": "gemini", "content": "x" * 50_000}
+        file.write_text("\n".join(map(json.dumps, [top, {"id": "1", "type": "user"}, long])) + "\n")
+        (info,) = sessions.list(home=tmp_path)
+        assert info.updated == int(file.stat().st_mtime * 1000)

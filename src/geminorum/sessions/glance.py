@@ -146,6 +146,8 @@ def _log(file: IO[bytes], size: int) -> _Glimpse | None:
             break
     if index.top.session_id is None and not index.places:
         return None
+    # The time at the top is that of the beginning; where the end tells none, the file's own counts.
+    index.top.last_updated = ""
     for line in _last_lines(file, size):
         if (record := record_of(line)) and record.id is None:
             index.note(record.change or record)

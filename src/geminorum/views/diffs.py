@@ -28,9 +28,16 @@ def diff_of(call: Call) -> str | None:
     return (_saved_diff(call.result) if call.result else None) or _asked_diff(call.use.input)
 
 
+def head_and_body(diff: str) -> tuple[list[str], list[str]]:
+    """The lines that name the files, and those of the change, which may begin with `++ ` too."""
+    lines = diff.split("\n")
+    start = next((at for at, line in enumerate(lines) if line.startswith("@@")), len(lines))
+    return (lines[:start], lines[start:]) if start < len(lines) else ([], lines)
+
+
 def counts(diff: str) -> tuple[int, int]:
     """How many lines came and went."""
-    lines = [line for line in diff.split("\n") if not line.startswith(("+++", "---"))]
+    _, lines = head_and_body(diff)
     return sum(line[:1] == "+" for line in lines), sum(line[:1] == "-" for line in lines)
 
 

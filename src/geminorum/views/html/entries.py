@@ -7,7 +7,7 @@ from itertools import groupby
 
 from geminorum.cost import PriceBook, request_usd
 from geminorum.events import ModelRequest, Text, Thinking, UserMessage
-from geminorum.views.diffs import SHOWN_BY_DIFF, counts, diff_of
+from geminorum.views.diffs import SHOWN_BY_DIFF, counts, diff_of, head_and_body
 from geminorum.views.html.prose import escaped, rendered
 from geminorum.views.transcript import (
     Answer,
@@ -129,12 +129,13 @@ def _box(name: str, text: str, kind: str) -> str:
 
 
 def _diff(diff: str) -> str:
-    lines = "".join(map(_diff_line, diff.split("\n")))
-    return f'<pre class="diff" tabindex="0">{lines}</pre>'
+    head, body = head_and_body(diff)
+    files = "".join(_diff_line(line, "file") for line in head)
+    lines = "".join(_diff_line(line, _MARKS.get(line[:1], "same")) for line in body)
+    return f'<pre class="diff" tabindex="0">{files}{lines}</pre>'
 
 
-def _diff_line(line: str) -> str:
-    kind = "file" if line.startswith(("--- ", "+++ ")) else _MARKS.get(line[:1], "same")
+def _diff_line(line: str, kind: str) -> str:
     return f'<span class="{kind}">{escaped(line)}\n</span>'
 
 
