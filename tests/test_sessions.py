@@ -710,3 +710,14 @@ class TestHostileStores:
         file.write_text("\n".join(map(json.dumps, [top, {"id": "1", "type": "user"}, long])) + "\n")
         (info,) = sessions.list(home=tmp_path)
         assert info.updated == int(file.stat().st_mtime * 1000)
+
+    @pytest.mark.parametrize("linked", ["work", "work/chats"])
+    def test_a_folder_that_is_a_link_out_of_the_store_is_told(self, tmp_path, linked):
+        elsewhere = tmp_path / "elsewhere"
+        inside = elsewhere / "chats" if linked == "work" else elsewhere
+        self.saved(inside / "session-1-aaaaaaaa.jsonl", "aaaaaaaa-1")
+        link = tmp_path / ".gemini" / "tmp" / linked
+        link.parent.mkdir(parents=True)
+        link.symlink_to(elsewhere)
+        (info,) = sessions.list(home=tmp_path)
+        assert (info.id, "link out of the store" in info.problem) == ("", True)

@@ -128,9 +128,9 @@ def _at(path: Path, home: Path) -> SessionInfo:
     if not os.path.lexists(path):
         raise SessionLost(f"No Gemini session found at {str(path)!r}", hint=HINT)
     below = path.parent.parent.name == "chats"
-    return info_of(
-        path, store_of(home), _owner(path, home), parent=path.parent.name if below else None
-    )
+    # A file that was never in the store may lie where it likes.
+    store = store_of(home) if path.is_relative_to(store_of(home)) else path.parent
+    return info_of(path, store, _owner(path, home), parent=path.parent.name if below else None)
 
 
 def _owner(path: Path, home: Path) -> Path | None:

@@ -83,7 +83,9 @@ def info_of(
     """What a file tells at a glance; whatever is wrong with it stands in `problem`."""
     blank = SessionInfo(id="", path=path, cwd=cwd, parent=parent)
     try:
-        if path.is_symlink() and not path.resolve().is_relative_to(store.resolve()):
+        # A link may stand for the file, or for a folder above it.
+        real = path.resolve() if path.is_symlink() else path.parent.resolve()
+        if not real.is_relative_to(store.resolve()):
             raise SessionUnreadable(f"{str(path)!r} is a link out of the store")
         with opened(path) as file:
             status = os.fstat(file.fileno())

@@ -72,11 +72,11 @@ def project_of(home: Path, session_id: str) -> Path | None:
 
 def latest(home: Path, cwd: Path) -> str | None:
     """The session of `cwd` in which somebody spoke last."""
-    for project in projects_of(home, cwd):
-        for path in files_in(project):
-            top = top_of(path)
-            if top and top.kind != "subagent" and _was_used(path):
-                return top.session_id
+    files = [path for project in projects_of(home, cwd) for path in files_in(project)]
+    for path in sorted(files, key=_written, reverse=True):
+        top = top_of(path)
+        if top and top.kind != "subagent" and _was_used(path):
+            return top.session_id
     return None
 
 

@@ -67,6 +67,8 @@ def told(moment: int, zone: tzinfo | None) -> datetime:
 def _milliseconds(given: date | None, zone: tzinfo | None) -> int | None:
     if given is None:
         return None
+    if not isinstance(given, date):
+        raise InvalidOptions(f"{given!r} is no date", hint="pass a date or a datetime")
     moment = given if isinstance(given, datetime) else datetime.combine(given, time())
     if moment.tzinfo is None:
         # Not `replace(tzinfo=None)`: a local time needs `astimezone` to find its offset.
