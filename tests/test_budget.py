@@ -193,14 +193,14 @@ TOP = json.dumps({"sessionId": "abcdefgh-1", "projectHash": "x", "kind": "main"}
 def test_a_ledger_counts_each_answer_once_as_it_is_written(tmp_path, chats):
     file = chats / "session-2026-11-16T00-00-abcdefgh.jsonl"
     ledger = Ledger(tmp_path, tmp_path, since=0)
-    assert ledger.requests("abcdefgh-1") == []
+    assert ledger.requests("abcdefgh-1", thoroughly=True) == []
     whole = TOP + record(1, input=5, total=5) + record(1, input=5, total=5)
     file.write_text(whole + record(2, input=7, total=7)[:-9])
-    assert [one.input for one in ledger.requests("abcdefgh-1")] == [5]
+    assert [one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)] == [5]
     file.write_text(whole + record(2, input=7, total=7))
-    assert [one.input for one in ledger.requests("abcdefgh-1")] == [5, 7]
+    assert [one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)] == [5, 7]
     file.unlink()
-    assert [one.input for one in ledger.requests("abcdefgh-1")] == [5, 7]
+    assert [one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)] == [5, 7]
 
 
 def test_a_ledger_leaves_out_what_came_before_and_what_is_another_s(tmp_path, chats):
@@ -210,7 +210,7 @@ def test_a_ledger_leaves_out_what_came_before_and_what_is_another_s(tmp_path, ch
     )
     (chats / "session-2-abcdefgh.jsonl").write_text(other + record(3, input=4))
     ledger = Ledger(tmp_path, tmp_path, since=1794787202_000)
-    assert [one.input for one in ledger.requests("abcdefgh-1")] == [2]
+    assert [one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)] == [2]
 
 
 def test_a_ledger_counts_subagents_and_old_documents(tmp_path, chats):
@@ -223,10 +223,10 @@ def test_a_ledger_counts_subagents_and_old_documents(tmp_path, chats):
     sub = json.dumps({"sessionId": "sub", "projectHash": "x", "kind": "subagent"}) + "\n"
     (chats / "abcdefgh-1" / "sub.jsonl").write_text(sub + record(2, input=2))
     ledger = Ledger(tmp_path, tmp_path, since=0)
-    assert sorted(one.input for one in ledger.requests("abcdefgh-1")) == [1, 2]
+    assert sorted(one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)) == [1, 2]
     document["messages"].append(json.loads(record(3, input=4)))
     file.write_text(json.dumps(document))
-    assert sorted(one.input for one in ledger.requests("abcdefgh-1")) == [1, 2, 4]
+    assert sorted(one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)) == [1, 2, 4]
 
 
 def test_a_file_that_does_not_fit_the_sums_is_not_believed():

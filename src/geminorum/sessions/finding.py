@@ -154,12 +154,23 @@ def _infos(
     kind: Kind,
     wanted: Callable[[Path], bool] = lambda path: True,
 ) -> Iterator[SessionInfo]:
+    store, inside = store_of(home), dict[Path, bool]()
     for project in _projects(cwd, home):
         for path, parent in _files(project.folder, kind):
             if wanted(path):
-                info = info_of(path, store_of(home), project.cwd, parent)
+                if path.parent not in inside:  # Each folder is asked once: it takes its time.
+                    inside[path.parent] = _is_inside(path.parent, store)
+                safe = inside[path.parent]
+                info = info_of(path, store, project.cwd, parent, is_inside=safe)
                 if kind in ("all", info.kind) or not info.id:
                     yield info
+
+
+def _is_inside(folder: Path, store: Path) -> bool:
+    try:
+        return folder.resolve().is_relative_to(store.resolve())
+    except (OSError, RuntimeError):
+        return False
 
 
 def _projects(cwd: AnyPath | None, home: Path) -> list[Project]:

@@ -78,15 +78,24 @@ class _Glimpse(NamedTuple):
 
 
 def info_of(
-    path: Path, store: Path, cwd: Path | None = None, parent: str | None = None
+    path: Path,
+    store: Path,
+    cwd: Path | None = None,
+    parent: str | None = None,
+    *,
+    is_inside: bool = False,
 ) -> SessionInfo:
-    """What a file tells at a glance; whatever is wrong with it stands in `problem`."""
+    """What a file tells at a glance; whatever is wrong with it stands in `problem`.
+
+    `is_inside`: that no folder above it leads out of the store is known already.
+    """
     blank = SessionInfo(id="", path=path, cwd=cwd, parent=parent)
     try:
         # A link may stand for the file, or for a folder above it.
-        real = path.resolve() if path.is_symlink() else path.parent.resolve()
-        if not real.is_relative_to(store.resolve()):
-            raise SessionUnreadable(f"{str(path)!r} is a link out of the store")
+        if path.is_symlink() or not is_inside:
+            real = path.resolve() if path.is_symlink() else path.parent.resolve()
+            if not real.is_relative_to(store.resolve()):
+                raise SessionUnreadable(f"{str(path)!r} is a link out of the store")
         with opened(path) as file:
             status = os.fstat(file.fileno())
             seen = _glance(file, path.suffix, status.st_size)

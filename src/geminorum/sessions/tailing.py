@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +16,8 @@ from geminorum.wire.lines import Lines
 from geminorum.wire.saved_events import events_of
 from geminorum.wire.session_file import Record, SavedMessage, message_of, messages_in, record_of
 
+_SEARCH = 0.1
+"""Seconds between two searches for files: a folder may hold thousands."""
 _HEAD = 256
 """Bytes at the beginning by which a file is known again."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.02
@@ -94,16 +97,20 @@ class SessionTail:
     def __init__(self, home: Path, cwd: Path, since: int = 0) -> None:
         self._home, self._cwd, self._since = home, cwd, since
         self._files: dict[Path, FileTail] = {}
+        self._searched = -_SEARCH
 
     @property
     def found(self) -> bool:
         """Is there a file of this session?"""
         return bool(self._files)
 
-    def read(self, session_id: str) -> list[Written]:
-        clock = Clock()
-        for path in self._paths(session_id):
-            self._files.setdefault(path, FileTail(path))
+    def read(self, session_id: str, *, thoroughly: bool = False) -> list[Written]:
+        """What was written since the last look; new files are looked for now and then only."""
+        clock, now = Clock(), time.monotonic()
+        if thoroughly or now - self._searched >= _SEARCH:
+            self._searched = now
+            for path in self._paths(session_id):
+                self._files.setdefault(path, FileTail(path))
         return [
             Written(message, file.is_subagent)
             for file in self._files.values()

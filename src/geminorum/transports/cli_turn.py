@@ -286,7 +286,7 @@ class CliTurn:
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,
             price=self._price,
-            requests=self._requests(),
+            requests=self._ledger.requests(self._known_session, thoroughly=True),
         )
         done = events[-1]
         assert isinstance(done, Done)

@@ -24,14 +24,16 @@ class Ledger:
         """The agent's messages whose thoughts were not handed out yet."""
         self._handed_out: set[str] = set()
 
-    def requests(self, session_id: str | None) -> list[ModelRequest]:
+    def requests(self, session_id: str | None, *, thoroughly: bool = False) -> list[ModelRequest]:
         """All requests that were answered by now, in that order, those of subagents too."""
-        self.read(session_id)
+        self.read(session_id, thoroughly=thoroughly)
         return list(self._requests.values())
 
-    def read(self, session_id: str | None) -> None:
+    def read(self, session_id: str | None, *, thoroughly: bool = False) -> None:
         """Takes in what was written since the last look."""
-        for message, by_subagent in self._tail.read(session_id) if session_id else ():
+        if session_id is None:
+            return
+        for message, by_subagent in self._tail.read(session_id, thoroughly=thoroughly):
             self._requests |= requests_of([message])
             if not by_subagent and message.id:
                 self._calls |= {call.id: call for call in message.tool_calls or ()}
