@@ -241,8 +241,7 @@ def test_a_file_that_does_not_fit_the_sums_is_not_believed():
     assert (usage.exact, usage.thoughts, usage.tool) == (True, 15, 5)
 
 
-def test_a_failed_run_has_a_warning_free_stream(fake_gemini, options, real_cli_door):
-    """A budget that was not reached leaves no word in the stream."""
+def test_a_budget_that_was_not_reached_leaves_no_word(fake_gemini, options, real_cli_door):
     fake_gemini.say("Hi", tokens=Told(prompt=10))
     with sync.run("Hi", options.changed(max_budget_usd=1.0), via=real_cli_door) as live:
         assert not [event for event in live if isinstance(event, Error)]

@@ -17,8 +17,8 @@ import msgspec
 
 from geminorum.events import Billing
 from geminorum.options import Options
-from geminorum.transports.home import parsed_settings
-from geminorum.transports.launch import environment, home_of
+from geminorum.surroundings import environment, home_of
+from geminorum.wire.settings_file import parsed_settings
 
 Mode: TypeAlias = Literal["api_key", "vertex", "google_account", "compute", "refused", "none"]
 

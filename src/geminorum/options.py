@@ -14,6 +14,7 @@ import msgspec
 
 from geminorum.errors import InvalidOptions
 from geminorum.permissions import Policy, rule_of
+from geminorum.spelling import snake_case
 
 if TYPE_CHECKING:
     StrPath: TypeAlias = str | os.PathLike[str]
@@ -86,7 +87,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         """Options from plain data: strings for paths, camelCase accepted, nearest key suggested."""
         known: dict[str, Any] = {}
         for key, value in data.items():
-            name = _SYNONYMS.get(name := _SNAKE.sub("_", key).lower(), name)
+            name = _SYNONYMS.get(name := snake_case(key), name)
             if name in cls.__struct_fields__:
                 known[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
             else:
@@ -99,7 +100,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 _SYNONYMS = {"permission_mode": "approval", "approval_mode": "approval"}
-_SNAKE = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 @cache

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from geminorum.errors import InvalidOptions
+from geminorum.spelling import snake_case
 
 Level: TypeAlias = Literal["allow", "ask", "deny"]
 
@@ -76,14 +77,11 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
         """From plain data, camelCase or snake_case."""
-        plain = {_WORD_END.sub("_", key).lower(): value for key, value in data.items()}
+        plain = {snake_case(key): value for key, value in data.items()}
         try:
             return msgspec.convert(plain, cls)
         except msgspec.ValidationError as error:
             raise InvalidOptions(f"policy={dict(data)!r}: {error}") from error
-
-
-_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def check_tool(name: str) -> None:

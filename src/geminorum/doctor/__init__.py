@@ -12,7 +12,7 @@ from geminorum.doctor.login import auth_check, base_url_check
 from geminorum.doctor.program import cli_check, found_check, node_check, version_check
 from geminorum.doctor.trust import trust_check
 from geminorum.options import Options
-from geminorum.transports.launch import environment
+from geminorum.surroundings import environment
 
 if TYPE_CHECKING:
     from geminorum.transports.cli import Cli

@@ -14,7 +14,7 @@ import msgspec
 from geminorum.auth import is_read_by_cli, read_settings, system_settings
 from geminorum.doctor.finding import Finding, check_of, fail, ok, set_aside, to_utf8, warn, worst
 from geminorum.options import Options
-from geminorum.transports.launch import home_of
+from geminorum.surroundings import home_of
 
 
 @check_of("settings")

@@ -20,7 +20,7 @@ from geminorum.doctor.finding import (
     worst,
 )
 from geminorum.options import Options
-from geminorum.transports.launch import home_of
+from geminorum.surroundings import home_of
 
 StrPath = str | os.PathLike[str]
 

@@ -8,7 +8,7 @@ from geminorum.doctor.finding import Finding, check_of, fail, ok, warn
 from geminorum.errors import GeminorumError, RunTimeout
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
-from geminorum.transports.launch import environment
+from geminorum.surroundings import environment
 
 if TYPE_CHECKING:
     from geminorum.transports import Transport

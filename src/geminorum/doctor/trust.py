@@ -8,7 +8,7 @@ from pathlib import Path
 from geminorum.auth import is_trusted_at_start, read_settings, settings_files
 from geminorum.doctor.finding import Finding, check_of, fail, ok, set_aside
 from geminorum.options import Options
-from geminorum.transports.launch import home_of
+from geminorum.surroundings import home_of
 
 _LEVELS = {"TRUST_FOLDER": True, "TRUST_PARENT": True, "DO_NOT_TRUST": False}
 _NAMED_BY = "GEMINI_CLI_TRUSTED_FOLDERS_PATH"

@@ -13,8 +13,8 @@ from geminorum.cost import PriceBook
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
+from geminorum.surroundings import environment
 from geminorum.transports.cli_turn import CliTurn
-from geminorum.transports.launch import environment
 from geminorum.wire.argv import missing_flags
 
 _NOT_YET = ("output_schema",)

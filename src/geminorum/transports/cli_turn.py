@@ -19,11 +19,10 @@ from geminorum.prompt import delivered
 from geminorum.redaction import redacted, secrets_in
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
+from geminorum.surroundings import environment, home_of
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
     command_of,
-    environment,
-    home_of,
     policies_of,
     settings_of,
     variables_of,

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import stat
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 import psutil
 
 from geminorum.errors import ConfigError
+from geminorum.wire.settings_file import parsed_settings
 
 _PREFIX = "geminorum-home-"
 _A_DAY = 24 * 3600
@@ -31,9 +31,6 @@ _OWN_CONTEXT = "GEMINORUM.md"
 _OWN_STORES = ("tmp", "history")
 """Where the CLI keeps sessions. Linked even before they exist, or the first run's session would
 vanish together with the overlay."""
-
-# A string, which may hold what looks like a comment; or a comment.
-_STRING_OR_COMMENT = re.compile(r'"(?:\\.|[^"\\])*"|//[^\n]*|/\*.*?\*/', re.S)
 
 
 class Overlay:
@@ -153,25 +150,6 @@ def _read(path: Path) -> dict[str, Any]:
             f"the settings file {str(path)!r} cannot be used: {error}",
             hint="mend it, or pass Options(home=…) to run without it",
         ) from error
-
-
-def parsed_settings(text: str) -> dict[str, Any]:
-    """The settings in a file's text; a ValueError says what is wrong with it, and where."""
-    # Comments become blanks of the same length, so that places in the error are places in the file.
-    bare = _STRING_OR_COMMENT.sub(lambda m: m[0] if m[0][0] == '"' else _blank(m[0]), text)
-    data = json.loads(bare, parse_constant=_refuse) if bare.strip() else {}
-    if not isinstance(data, dict):
-        raise ValueError(f"a JSON object is wanted, not a {type(data).__name__}")
-    return data
-
-
-def _refuse(word: str) -> None:
-    """Python takes NaN and Infinity for JSON; the CLI does not."""
-    raise ValueError(f"{word} is not JSON")
-
-
-def _blank(comment: str) -> str:
-    return "".join("\n" if letter == "\n" else " " for letter in comment)
 
 
 def _link(target: Path, link: Path) -> None:

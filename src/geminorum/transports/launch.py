@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
+from geminorum.surroundings import environment, home_of
 from geminorum.transports.home import merged
 from geminorum.wire.argv import IGNORE_DOTENV, OWN_HOME, POLICY, SKIP_TRUST, arguments, has
 from geminorum.wire.effort import overrides
@@ -48,16 +49,6 @@ def working_folder(options: Options) -> Path:
         if not (cwd / extra).is_dir():
             raise InvalidOptions(f"include_directories: {str(extra)!r} is not a folder")
     return cwd
-
-
-def environment(options: Options) -> dict[str, str]:
-    return {**os.environ, **options.env}
-
-
-def home_of(options: Options, env: Mapping[str, str]) -> Path:
-    # The environment's home before our own: one process may serve many tenants.
-    named = options.home or env.get("GEMINI_CLI_HOME") or env.get("HOME") or Path.home()
-    return Path(named).expanduser().absolute()
 
 
 def settings_of(

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import re
 import warnings
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeAlias
@@ -14,6 +13,7 @@ import msgspec
 
 from geminorum.options import Options, StrPath
 from geminorum.permissions import Policy
+from geminorum.spelling import snake_case
 
 PermissionPolicy: TypeAlias = Policy
 
@@ -99,7 +99,6 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 _SHARED = tuple(
     name for name in AgentOptions.__struct_fields__ if name not in ("permissions", "abort_signal")
 )
-_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def _unknown(name: str, names: Sequence[str]) -> str:
@@ -108,4 +107,4 @@ def _unknown(name: str, names: Sequence[str]) -> str:
 
 
 def _snake_cased(data: Mapping[str, Any]) -> dict[str, Any]:
-    return {_WORD_END.sub("_", key).lower(): value for key, value in data.items()}
+    return {snake_case(key): value for key, value in data.items()}

@@ -14,7 +14,7 @@ from geminorum.errors import SessionLost
 from geminorum.options import Options, StrPath
 from geminorum.sessions import places
 from geminorum.sessions.reading import Session, load
-from geminorum.transports.launch import home_of
+from geminorum.surroundings import home_of
 from geminorum.views.messages import Message, claude, of_saved
 from geminorum.wire.session_file import is_spoken, message_of
 

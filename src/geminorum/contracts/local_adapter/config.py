@@ -145,16 +145,11 @@ def refusal(problems: list[ConfigProblem]) -> InvalidOptions:
     return InvalidOptions(f"the config cannot be used: {told}", hint=remedies)
 
 
-def snake_cased(key: str) -> str:
-    return _WORD_END.sub("_", key).lower()
-
-
 def camel_cased(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
 
 
-_WORD_END = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _VARIABLE = re.compile(r"[^=\0]+")
 _REMEDIES: Mapping[str, str] = {
     "cwd": 'a folder, like "/srv/agents/writer"',

@@ -21,8 +21,8 @@ from geminorum.contracts.local_adapter.config import (
     in_order,
     problems_of,
     refusal,
-    snake_cased,
 )
+from geminorum.spelling import snake_case
 
 FieldKind: TypeAlias = Literal["text", "textarea", "path", "number", "checkbox", "select", "env"]
 
@@ -175,7 +175,7 @@ def _read(values: Mapping[str, Any]) -> tuple[dict[str, Any], list[ConfigProblem
     read: dict[str, Any] = {}
     problems: list[ConfigProblem] = []
     for key, typed in values.items():
-        name = snake_cased(key)
+        name = snake_case(key)
         if typed == "" or (typed is None and name not in _MAY_BE_NULL):
             continue
         try:

@@ -40,9 +40,10 @@ from geminorum.events import Done, Error, Event, Init
 from geminorum.options import Options
 from geminorum.prompt import delivered
 from geminorum.redaction import redacted, secrets_in
+from geminorum.surroundings import environment
 from geminorum.sync import BackgroundLoop
 from geminorum.transports.cli import Cli
-from geminorum.transports.launch import command_of, environment
+from geminorum.transports.launch import command_of
 from geminorum.views import result as views
 from geminorum.wire.stream_json import StreamDecoder
 

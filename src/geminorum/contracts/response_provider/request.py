@@ -16,8 +16,8 @@ from geminorum.detect import find_cli
 from geminorum.errors import InvalidPrompt
 from geminorum.options import Options
 from geminorum.prompt import PromptFile
+from geminorum.surroundings import environment
 from geminorum.transports.cli import Cli
-from geminorum.transports.launch import environment
 from geminorum.wire.argv import POLICY
 from geminorum.wire.policy_toml import policy_toml
 

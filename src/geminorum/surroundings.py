@@ -1,0 +1,19 @@
+"""What a run is surrounded by before it is made: variables, and the home that holds `.gemini`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from geminorum.options import Options
+
+
+def environment(options: Options) -> dict[str, str]:
+    return {**os.environ, **options.env}
+
+
+def home_of(options: Options, env: Mapping[str, str]) -> Path:
+    # The environment's home before our own: one process may serve many tenants.
+    named = options.home or env.get("GEMINI_CLI_HOME") or env.get("HOME") or Path.home()
+    return Path(named).expanduser().absolute()
