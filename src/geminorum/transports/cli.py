@@ -13,6 +13,7 @@ from geminorum.cost import PriceBook
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
+from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.wire.argv import missing_flags
@@ -96,7 +97,7 @@ class CliConversation:
     async def __aexit__(self, *_: object) -> None:
         self._program = None
 
-    def turn(self, prompt: str) -> CliTurn:
+    def turn(self, prompt: Prompt) -> CliTurn:
         assert self._program is not None
         return CliTurn(self, self._door, self._options, self._program, prompt)
 
