@@ -4,6 +4,7 @@ import asyncio
 import base64
 import gc
 import gzip
+import importlib.util
 import json
 import subprocess
 import sys
@@ -44,6 +45,7 @@ from geminorum.prompt import PromptFile
 from geminorum.testing import FakeGemini
 from geminorum.testing.answers import Say, Tokens
 
+ROOT = Path(__file__).parent.parent
 GEMINI_3 = "gemini-3.8-flash"
 
 
@@ -174,7 +176,8 @@ class TestParts:
         picture = tmp_path / "cat.png"
         picture.write_bytes(b"\x89PNG")
         fake.say("A cat")
-        prompt = ["What?", picture, Blob(b"RIFF", "audio/wav"), Link("gs://bucket/a.pdf")]
+        options = options.changed(cwd=tmp_path)
+        prompt = ["What?", Path("cat.png"), Blob(b"RIFF", "audio/wav"), Link("gs://bucket/a.pdf")]
         events, _ = await events_of(prompt, options)
         assert fake.requests[0].contents[0]["parts"] == [
             {"text": "What?"},
@@ -794,3 +797,30 @@ async def abandoned(fake: FakeGemini, count: int = 1) -> None:
     async with asyncio.timeout(10):
         while len(fake.abandoned) < count:
             await asyncio.sleep(0.01)
+
+
+@pytest.mark.gemini_cli
+async def test_one_program_handles_both_doors(fake_gemini, real_cli_door, tmp_path):
+    """The example's own function, over the real CLI and over the API."""
+    spec = importlib.util.spec_from_file_location("two_doors", ROOT / "examples/two_doors.py")
+    two_doors = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(two_doors)
+
+    def read_file(file_path: str) -> str:
+        return (tmp_path / file_path).read_text()
+
+    (tmp_path / "note.txt").write_text("Buy milk.")
+    fake_gemini.whenever().calls(
+        ("read_file", {"file_path": "note.txt"}), thoughts=["A file."]
+    ).say("It says: ", "buy milk.")
+    options = Options(env=fake_gemini.env, cwd=tmp_path, model=GEMINI_3)
+    door = Api(tools=[read_file])
+    by_api = await two_doors.tell("What does it say?", options, door)
+    by_cli = await two_doors.tell("What does it say?", options, real_cli_door)
+    shapes = [[line.split()[0] for line in lines] for lines in (by_api, by_cli)]
+    assert shapes[0] == ["said", "thought", "call", "result", "done"]
+    assert sorted(shapes[1]) == sorted(shapes[0])
+    for lines in (by_api, by_cli):
+        assert "said     It says: buy milk." in lines
+        assert "call     read_file {'file_path': 'note.txt'}" in lines
+        assert any(line.startswith("done     success") for line in lines)

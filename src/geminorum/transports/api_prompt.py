@@ -18,8 +18,11 @@ _LARGEST_FILE = 100 * 1024 * 1024
 _PIECES = "text, Path(…), Blob(data, mime_type) or Link(uri)"
 
 
-def content_of(prompt: Prompt) -> Content:
-    """The content; refuses what is empty, missing or nothing that the API could read."""
+def content_of(prompt: Prompt, folder: Path) -> Content:
+    """The content; refuses what is empty, missing or nothing that the API could read.
+
+    Paths are meant from `folder`.
+    """
     if isinstance(prompt, Mapping):
         check_content(prompt, "the prompt")
         return prompt
@@ -31,13 +34,13 @@ def content_of(prompt: Prompt) -> Content:
     pieces: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
     if not isinstance(pieces, list | tuple):
         raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint=f"pass {_PIECES}")
-    parts = [_part(piece) for piece in pieces]
+    parts = [_part(piece, folder) for piece in pieces]
     if not any(part.get("text", "x").strip() for part in parts):
         raise InvalidPrompt("the prompt is empty", hint="pass some text to run() or ask()")
     return user(parts)
 
 
-def _part(piece: object) -> Part:
+def _part(piece: object, folder: Path) -> Part:
     match piece:
         case str():
             # A lone surrogate cannot be sent; a question mark in its place can.
@@ -48,7 +51,7 @@ def _part(piece: object) -> Part:
             told = {"fileUri": uri, "mimeType": piece.mime_type or mimetypes.guess_type(uri)[0]}
             return {"fileData": {key: value for key, value in told.items() if value}}
         case os.PathLike():
-            return _file(Path(piece))
+            return _file(folder / piece)
         case _:
             raise InvalidPrompt(f"{piece!r:.100} in the prompt", hint=f"pass {_PIECES}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -48,7 +49,7 @@ class ApiTurn:
 
     def __init__(self, conversation: ApiConversation, prompt: Prompt) -> None:
         self._talk = conversation
-        self._prompt = content_of(prompt)
+        self._prompt = content_of(prompt, Path(conversation.options.cwd or "."))
         self._pending: list[Content] = [self._prompt]
         """What the next answer completes; only then is it history."""
         self._out = Outbox(conversation.session_id)
