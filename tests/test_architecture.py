@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
-        *("surroundings", "decisions", "permissions", "tools", "schema"),
+        *("surroundings", "decisions", "permissions", "spelling", "tools", "schema"),
         *("wire", "sessions", "transports"),
     },
     "client": {"events", "errors", "options", "prompt", "schema", "transports", "views"},
