@@ -18,11 +18,15 @@ MAY_IMPORT = {
     "redaction": set(),
     "permissions": {"errors", "spelling"},
     "skills": {"errors"},
+    "decisions": {"errors", "events"},
+    "schema": {"errors", "schema_check"},
+    "schema_check": set(),
+    "tools": {"decisions", "errors", "schema", "schema_check"},
     "options": {"errors", "permissions", "spelling"},
     "prompt": {"errors"},
     "detect": {"errors", "install"},
     "install": {"errors", "detect"},
-    "wire": {"events", "errors", "options", "permissions", "wire"},
+    "wire": {"_version", "events", "errors", "options", "permissions", "wire"},
     "cost": {"events"},
     "sessions": {"cost", "events", "errors", "views", "wire", "sessions"},
     "store": {"errors"},
@@ -30,10 +34,10 @@ MAY_IMPORT = {
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
-        "surroundings",
+        *("surroundings", "decisions", "tools", "schema", "permissions"),
         *("wire", "sessions", "transports"),
     },
-    "client": {"events", "errors", "options", "transports", "views"},
+    "client": {"events", "errors", "options", "schema", "transports", "views"},
     "sync": {"events", "errors", "options", "transports", "views", "client"},
     "auth": {"events", "options", "surroundings", "wire"},
     "spelling": set(),
@@ -126,6 +130,7 @@ def test_the_public_names_are_these():
             *("Tokens", "Usage", "Cost", "FileChange"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
             *("doctor", "sessions", "skills", "usage"),
+            *("Allow", "AllowAlways", "Deny", "Tool"),
         ]
     )
 

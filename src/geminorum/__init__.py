@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from geminorum.client import ask as ask
     from geminorum.client import connect as connect
     from geminorum.client import run as run
+    from geminorum.decisions import Allow as Allow
+    from geminorum.decisions import AllowAlways as AllowAlways
+    from geminorum.decisions import Deny as Deny
     from geminorum.errors import GeminorumError as GeminorumError
     from geminorum.events import Cost as Cost
     from geminorum.events import Done as Done
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from geminorum.options import Options as Options
     from geminorum.permissions import Policy as Policy
     from geminorum.permissions import Rule as Rule
+    from geminorum.tools import Tool as Tool
     from geminorum.transports.cli import Cli as Cli
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
@@ -54,6 +58,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "": ("doctor", "errors", "events", "sessions", "skills", "sync", "usage", "views"),
     "client": ("Chat", "Run", "ask", "connect", "run"),
+    "decisions": ("Allow", "AllowAlways", "Deny"),
     "errors": ("GeminorumError",),
     "events": (
         *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult", "PermissionRequest"),
@@ -61,6 +66,7 @@ _HOMES = {
     ),
     "options": ("Options",),
     "permissions": ("Policy", "Rule"),
+    "tools": ("Tool",),
     "transports.cli": ("Cli",),
     "views.files": ("FileChange",),
     "views.result": ("Result",),

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.events import Event
@@ -28,7 +28,7 @@ def run(prompt: str, options: Options | None = None, *, via: Transport | None = 
     Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
     """
     options, door = _checked(options), _door(via)
-    return Run(partial(_only_turn, prompt, options, door), options.timeout)
+    return Run(partial(_only_turn, prompt, options, door), options)
 
 
 async def ask(
@@ -46,14 +46,14 @@ def connect(options: Options | None = None, *, via: Transport | None = None) -> 
 class Run:
     """A prompt in flight, and afterwards its result."""
 
-    def __init__(self, begin: Beginning, timeout: float | None) -> None:
-        self._begin, self._timeout = begin, timeout
+    def __init__(self, begin: Beginning, options: Options) -> None:
+        self._begin, self._timeout = begin, options.timeout
         self._stack = AsyncExitStack()
         self._turn: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expiry: asyncio.Task[None] | None = None
         self._batch: Iterator[Event] = iter(())
-        self._fold = ResultFold()
+        self._fold = ResultFold(partial(_typed, options))
         self._stderr = ""
 
     @property
@@ -155,7 +155,7 @@ class Chat:
         conversation = self._conversation
         if conversation is None:
             raise GeminorumError("the chat is not open", hint="async with connect() as chat: …")
-        return Run(partial(_next_turn, prompt, conversation), self._options.timeout)
+        return Run(partial(_next_turn, prompt, conversation), self._options)
 
     async def ask(self, prompt: str) -> Result:
         """The next prompt's result, or an exception that carries it."""
@@ -176,6 +176,15 @@ async def _finished(live: Run) -> Result:
         async for _ in live:
             pass
     return live.result.raise_on_failure()
+
+
+def _typed(options: Options, data: Any) -> Any:
+    """The answer's data in the shape that was asked for."""
+    if options.output_schema is None:
+        return data
+    from geminorum.schema import shape_of
+
+    return shape_of(options.output_schema).read(data)
 
 
 def _checked(options: Options | None) -> Options:

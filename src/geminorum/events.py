@@ -244,6 +244,8 @@ class Done(_Event, frozen=True, gc=False, tag="done"):
     resume: str | None = None
     """The session to go on with."""
     exit_code: int | None = None
+    data: Any = None
+    """The answer as plain data, where `output_schema` asked for some."""
 
 
 Event: TypeAlias = (

@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from geminorum.cost import PriceBook
+from geminorum.decisions import Decide
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.surroundings import environment
+from geminorum.tools import Tool
+from geminorum.transports.backchannel import reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
+from geminorum.transports.launch import refuse_without_hooks
 from geminorum.wire.argv import missing_flags
-
-_NOT_YET = ("output_schema",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,15 @@ class Cli:
     """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
     otherwise the run has one of its own, which ends with it."""
 
+    tools: Sequence[Callable[..., Any] | Tool] = ()
+    """Functions of this process that the agent may call, unasked, while a run lasts."""
+    decide: Decide | None = None
+    """Who is asked where the CLI would ask somebody; None: nobody, and that is refused."""
+    decide_timeout: float | None = 300.0
+    """Seconds until no answer is a no."""
+    answer_attempts: int = 3
+    """How often the agent may try to answer in the shape of `output_schema`."""
+
     def __post_init__(self) -> None:
         if isinstance(self.extra_args, str):
             raise InvalidOptions("extra_args takes a tuple", hint=f"({self.extra_args!r},)")
@@ -63,6 +74,8 @@ class Cli:
             raise InvalidOptions(f"prices={self.prices!r}", hint="prices=PriceBook({…})")
         for name in ("start_timeout", "stall_timeout", "grace"):
             _check_seconds(name, getattr(self, name))
+        if self.answer_attempts < 1:
+            raise InvalidOptions(f"answer_attempts={self.answer_attempts!r}", hint="1 or more")
         try:
             json.dumps(self.settings)
         except (TypeError, ValueError) as error:
@@ -77,12 +90,12 @@ class CliConversation:
 
     def __init__(self, door: Cli, options: Options) -> None:
         self._door, self._options = door, options
+        self.reach = reach_of(door, options)
         self._program: CliProgram | None = None
         self._turn: CliTurn | None = None
 
     async def __aenter__(self) -> CliConversation:
         options = self._options
-        _refuse_unsupported(options)
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
         if missing := missing_flags(options, found.version):
@@ -90,6 +103,10 @@ class CliConversation:
                 f"this CLI is too old for {', '.join(missing)}",
                 hint="update it with `npm install -g @google/gemini-cli@latest`",
             )
+        if self.reach:
+            refuse_unreachable(self._door, options, found)
+        if self.reach.asked:
+            refuse_without_hooks(options)
         self._program = found
         return self
 
@@ -123,13 +140,3 @@ def _check_seconds(name: str, value: object) -> None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
         raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")
-
-
-def _refuse_unsupported(options: Options) -> None:
-    default = Options()
-    wanted = [name for name in _NOT_YET if getattr(options, name) != getattr(default, name)]
-    if wanted:
-        raise Unsupported(
-            f"the Cli door cannot honour {', '.join(wanted)} yet",
-            hint="leave it out; the changelog says when it arrives",
-        )

@@ -20,18 +20,25 @@ from geminorum.redaction import redacted, secrets_in
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
+from geminorum.transports.asking import Asking
+from geminorum.transports.backchannel import Backchannel
+from geminorum.transports.final_answer import FinalAnswer, instructed_to_answer
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
+    announce,
     command_of,
     policies_of,
     settings_of,
     variables_of,
+    without_proxy,
     working_folder,
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
+from geminorum.transports.tool_server import served
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
+from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
 from geminorum.wire.verdict import POLICY_ERROR, Ending, Stop, last_events
@@ -58,13 +65,20 @@ class CliTurn:
         program: CliProgram,
         prompt: str,
     ) -> None:
-        self._conversation = conversation
+        self._conversation, self._reach = conversation, conversation.reach
         self._door, self._options, self._program = door, options, program
         self._stdin, self._prompt = delivered(prompt, literal=options.literal)
         self._cwd = working_folder(options)
         self._env = environment(options)
         self._home = home_of(options, self._env)
         self._secrets: list[str] = []
+        self._questions: Asking | None = None
+        self._answer: FinalAnswer | None = None
+        if self._reach.shape is not None:
+            self._answer = FinalAnswer(self._reach.shape, door.answer_attempts)
+            self._options = instructed_to_answer(options)
+        self._spent: Usage | None = None
+        """What earlier processes of this turn used."""
         self._decoder = self._new_decoder()
         self._stack = AsyncExitStack()
         self._began = time.monotonic()
@@ -142,27 +156,48 @@ class CliTurn:
 
     def _new_decoder(self) -> StreamDecoder:
         refused = partial(is_refused, self._options)
-        return StreamDecoder(cwd=str(self._cwd), is_refused=refused)
+        named = own_name if self._reach else str
+        return StreamDecoder(cwd=str(self._cwd), is_refused=refused, tool_name=named)
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
             if self._known_session:
                 stack.enter_context(SessionLock(self._home, self._known_session))
             self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
-            self._child = await stack.enter_async_context(self._spawned(stack))
+            back = await stack.enter_async_context(self._backchannel())
+            self._child = await stack.enter_async_context(self._spawned(stack, back))
+            stack.callback(self._withdraw_questions)
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
 
-    def _spawned(self, stack: AsyncExitStack) -> Child:
+    def _backchannel(self) -> Backchannel:
+        reach, offered = self._reach, [served(tool) for tool in self._reach.tools]
+        if self._answer is not None:
+            offered.append(self._answer.served)
+        if reach.decisions is not None and reach.asked:
+            self._questions = Asking(reach.decisions, reach.pattern, lambda: self._child.nudge())
+        return Backchannel(offered, self._questions, reach.pattern)
+
+    def _withdraw_questions(self) -> None:
+        """Before the process is ended: it must not take the end of a question for a yes."""
+        if self._questions is not None:
+            self._questions.stop()
+
+    def _spawned(self, stack: AsyncExitStack, back: Backchannel) -> Child:
         door, options, program = self._door, self._options, self._program
         settings = settings_of(door, options, self._env, selected_auth(self._home))
         instructions = None if options.replace_system_prompt else options.system_prompt
         home = stack.enter_context(Overlay(self._home, settings, instructions))
         self._overlay = home
         env = self._env | variables_of(door, options, program, home)
+        if self._reach:
+            announce(home, back)
+            env |= without_proxy(self._env)
         self._secrets = secrets_in(env)
-        policies = policies_of(door, options, program, home)
+        policies = policies_of(
+            door, options, program, home, asked=self._reach.asked, unasked=back.unasked
+        )
         command = [*command_of(door, options, program, policies), *self._prompt]
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
 
@@ -195,13 +230,27 @@ class CliTurn:
             await self._breathe()
             chunk = await self._child.read()
             # No await from here on: a cancellation must not fall between reading and keeping.
-            self._unpaused += len(chunk)
-            self._check_policy()
-            self._ready = self._decoder.feed(chunk) if chunk else self._last_events()
+            self._ready = self._taken_in(chunk)
         if self._is_lost(self._ready):
             await self._fresh_start()
         await self._await_second_channel()
         events, self._ready = self._ledger.completed(self._ready), []
+        return events
+
+    def _taken_in(self, chunk: bytes | None) -> list[Event]:
+        if chunk is None:
+            return self._with_decisions([])
+        self._unpaused += len(chunk)
+        self._check_policy()
+        events = self._decoder.feed(chunk) if chunk else self._last_events()
+        return self._with_decisions(events)
+
+    def _with_decisions(self, events: list[Event]) -> list[Event]:
+        if self._questions is None:
+            return events
+        events = self._questions.placed(events)
+        if self._questions.evaded:
+            self._begin_stop("unasked", None)
         return events
 
     async def _await_second_channel(self) -> None:
@@ -265,6 +314,7 @@ class CliTurn:
         self._wish = self._wish or (reason, limit)
         # What ended by itself was not ended by us.
         if self._stop is None and self._child.exit_code is None:
+            self._withdraw_questions()
             self._stop, self._limit = reason, limit
             self._stopping = asyncio.create_task(self._child.stop())
 
