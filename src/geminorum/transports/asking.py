@@ -48,11 +48,15 @@ class Asking:
             return hook_answer(None)
         request = self._request(call)
         decision = await self._decision(request)
-        reason = (decision.reason or None) if isinstance(decision, Deny) else None
         word = _WORDS[type(decision)]
-        self._decided.append(msgspec.structs.replace(request, decision=word, reason=reason))
+        self._decided.append(msgspec.structs.replace(request, decision=word))
         self._news()
-        return hook_answer((reason or "the user said no") if word == "deny" else None)
+        return hook_answer(_reason(decision) if isinstance(decision, Deny) else None)
+
+    @property
+    def is_open(self) -> bool:
+        """Is somebody thinking about an answer?"""
+        return bool(self._pending)
 
     def stop(self) -> None:
         """Refuses what is open, and what may come: the run has ended."""
@@ -116,3 +120,7 @@ class Asking:
         taken = [request for request in self._decided if request.id in ids]
         self._decided = [request for request in self._decided if request.id not in ids]
         return taken
+
+
+def _reason(decision: Deny) -> str:
+    return decision.reason or "the user said no"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -52,10 +53,13 @@ def reach_of(door: Cli, options: Options) -> Reach:
     """InvalidOptions where a function, or a shape, cannot be told to a model."""
     tools = tools_of(door.tools)
     shape = None if options.output_schema is None else shape_of(options.output_schema)
-    names = [*(tool.name for tool in tools), *([FINAL_ANSWER] if shape else [])]
-    check_names(names, KNOWN_TOOLS)
+    taken = KNOWN_TOOLS | {FINAL_ANSWER} if shape else KNOWN_TOOLS
+    check_names([tool.name for tool in tools], taken)
     decisions = None if door.decide is None else Decisions(door.decide, door.decide_timeout)
     asked = asked_tools(options) if decisions is not None else ()
+    if decisions is not None and not asked:
+        text = "decide is never asked: these options allow or refuse everything by themselves"
+        warnings.warn(text, stacklevel=2)
     pattern = matcher(asked, unasked_tools(options))
     return Reach(tools, decisions, shape, asked, pattern)
 

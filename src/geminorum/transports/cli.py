@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from geminorum.cost import PriceBook
-from geminorum.decisions import Decide
+from geminorum.decisions import Decide, Decisions
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.surroundings import environment
-from geminorum.tools import Tool
+from geminorum.tools import Tool, tools_of
 from geminorum.transports.backchannel import reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.transports.launch import refuse_without_hooks
@@ -74,6 +74,9 @@ class Cli:
             raise InvalidOptions(f"prices={self.prices!r}", hint="prices=PriceBook({…})")
         for name in ("start_timeout", "stall_timeout", "grace"):
             _check_seconds(name, getattr(self, name))
+        for tool in tools_of(self.tools):
+            _check_can_be_called(tool)
+        Decisions(self.decide, self.decide_timeout)
         if self.answer_attempts < 1:
             raise InvalidOptions(f"answer_attempts={self.answer_attempts!r}", hint="1 or more")
         try:
@@ -140,3 +143,9 @@ def _check_seconds(name: str, value: object) -> None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
         raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")
+
+
+def _check_can_be_called(tool: Tool) -> None:
+    if tool.function is None:
+        hint = "give it a function: nobody else can answer the CLI"
+        raise InvalidOptions(f"tool {tool.name} is only declared", hint=hint)

@@ -9,11 +9,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from geminorum import cost
 from geminorum.auth import payer
 from geminorum.detect import CliProgram
 from geminorum.errors import InvalidOptions, SessionLost
-from geminorum.events import Cost, Done, Error, Event, ModelRequest, Status, Usage
+from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
 from geminorum.options import Options
 from geminorum.prompt import delivered
 from geminorum.redaction import redacted, secrets_in
@@ -22,7 +24,12 @@ from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.asking import Asking
 from geminorum.transports.backchannel import Backchannel
-from geminorum.transports.final_answer import FinalAnswer, instructed_to_answer
+from geminorum.transports.final_answer import (
+    ONCE_MORE,
+    FinalAnswer,
+    instructed_to_answer,
+    is_complaint,
+)
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
     announce,
@@ -38,6 +45,7 @@ from geminorum.transports.process import Child
 from geminorum.transports.tool_server import served
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
+from geminorum.wire.frames import added
 from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
@@ -77,7 +85,7 @@ class CliTurn:
         if self._reach.shape is not None:
             self._answer = FinalAnswer(self._reach.shape, door.answer_attempts)
             self._options = instructed_to_answer(options)
-        self._spent: Usage | None = None
+        self._earlier: list[Usage | None] = []
         """What earlier processes of this turn used."""
         self._decoder = self._new_decoder()
         self._stack = AsyncExitStack()
@@ -184,6 +192,9 @@ class CliTurn:
         if self._questions is not None:
             self._questions.stop()
 
+    def _is_asking(self) -> bool:
+        return self._questions is not None and self._questions.is_open
+
     def _spawned(self, stack: AsyncExitStack, back: Backchannel) -> Child:
         door, options, program = self._door, self._options, self._program
         settings = settings_of(door, options, self._env, selected_auth(self._home))
@@ -203,7 +214,9 @@ class CliTurn:
 
     def _patrols(self) -> list[Patrol]:
         door, budget = self._door, self._options.max_budget_usd
-        silence = Silence(lambda: self._child.written, door.start_timeout, door.stall_timeout)
+        silence = Silence(
+            lambda: self._child.written, door.start_timeout, door.stall_timeout, self._is_asking
+        )
         watch = partial(Patrol, stop=self._begin_stop)
         patrols = [watch(_GLANCE, self._policy_trouble, until=lambda: self._policy_checked)]
         if silence.pause is not None:
@@ -231,6 +244,8 @@ class CliTurn:
             chunk = await self._child.read()
             # No await from here on: a cancellation must not fall between reading and keeping.
             self._ready = self._taken_in(chunk)
+            if self._unanswered():
+                await self._ask_once_more()
         if self._is_lost(self._ready):
             await self._fresh_start()
         await self._await_second_channel()
@@ -243,7 +258,7 @@ class CliTurn:
         self._unpaused += len(chunk)
         self._check_policy()
         events = self._decoder.feed(chunk) if chunk else self._last_events()
-        return self._with_decisions(events)
+        return self._with_answer(self._with_decisions(events))
 
     def _with_decisions(self, events: list[Event]) -> list[Event]:
         if self._questions is None:
@@ -252,6 +267,36 @@ class CliTurn:
         if self._questions.evaded:
             self._begin_stop("unasked", None)
         return events
+
+    def _with_answer(self, events: list[Event]) -> list[Event]:
+        if self._answer is None:
+            return events
+        if self._earlier:
+            # It began once, however many processes it takes.
+            events = [event for event in events if not isinstance(event, Init)]
+        events = self._answer.judged(events)
+        if self._answer.is_hopeless:
+            self._begin_stop("no_answer", None)
+        if events and isinstance(done := events[-1], Done):
+            self.status = done.status
+        return events
+
+    def _unanswered(self) -> bool:
+        """Has the agent ended without an answer, and may it be asked once more?"""
+        wanted = self._answer is not None and self._answer.is_owed
+        return wanted and self.status is not None and self._wish is None and bool(self.session_id)
+
+    async def _ask_once_more(self) -> None:
+        """In the same session, by a process of its own, and as a part of this same turn."""
+        assert self._answer is not None
+        self._ready = self._ledger.completed(self._ready)
+        *said, done = [event for event in self._ready if not is_complaint(event)]
+        assert isinstance(done, Done)
+        self._earlier.append(done.usage)
+        self._options = self._options.changed(resume=self.session_id, session_id=None)
+        self._stdin, self._prompt = delivered(ONCE_MORE, literal=True)
+        await self._restart()
+        self._answer.is_owed, self._ready = False, said
 
     async def _await_second_channel(self) -> None:
         """A tool's result is printed a moment before it is written to the session file."""
@@ -273,16 +318,21 @@ class CliTurn:
 
     async def _fresh_start(self) -> None:
         lost, why = self._ready, next(one.message for one in self._ready if isinstance(one, Error))
-        self._stderr = self.stderr
+        self._ready = []
         try:
-            await self._stack.aclose()
-            self._decoder, self._ready, self._results_seen = self._new_decoder(), [], 0
             self._go_fresh(why)
             self._choose_session()
-            await self._start()
+            await self._restart()
         except BaseException:
             self._ready = lost  # It stays at that.
             raise
+
+    async def _restart(self) -> None:
+        """Another process for the same turn."""
+        self._stderr = self.stderr
+        await self._stack.aclose()
+        self._decoder, self._results_seen = self._new_decoder(), 0
+        await self._start()
         self.status = self._stderr = None
         self._policy_checked = False
         if self._wish is not None:
@@ -323,7 +373,8 @@ class CliTurn:
         return self._decoder.session_id or self._options.resume or self._options.session_id
 
     def _requests(self) -> list[ModelRequest]:
-        return self._ledger.requests(self._known_session)
+        earlier = [request for usage in self._earlier if usage for request in usage.requests]
+        return [*earlier, *self._ledger.requests(self._known_session)]
 
     def _last_events(self) -> list[Event]:
         stderr = self.stderr
@@ -340,7 +391,17 @@ class CliTurn:
         done = events[-1]
         assert isinstance(done, Done)
         self.status = done.status
-        return events
+        return [*events[:-1], self._with_earlier(done)] if self._earlier else events
+
+    def _with_earlier(self, done: Done) -> Done:
+        usage = added([*self._earlier, done.usage])
+        price = self._price(usage)
+        return msgspec.structs.replace(
+            done,
+            usage=usage,
+            cost=price if isinstance(price, Cost) else None,
+            cost_note=price if isinstance(price, str) else None,
+        )
 
     def _price(self, usage: Usage | None) -> Cost | str:
         prices = self._door.prices

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from geminorum.errors import InvalidAnswer
+from geminorum.events import Done, Error, Event, ToolResult
 from geminorum.options import Options
 from geminorum.schema import Shape
 from geminorum.transports.tool_server import Served
@@ -29,6 +32,10 @@ def instructed_to_answer(options: Options) -> Options:
     return options.changed(system_prompt=f"{told}\n\n{INSTRUCTIONS}" if told else INSTRUCTIONS)
 
 
+def is_complaint(event: Event) -> bool:
+    return isinstance(event, Error) and event.code == InvalidAnswer.code
+
+
 class FinalAnswer:
     """What one run is to answer, and how often it may try."""
 
@@ -38,9 +45,11 @@ class FinalAnswer:
         self.data: Any = None
         """The answer as plain data, once there is one that fits."""
         self.arrived = False
-        self.failed = 0
-        """How often there was none."""
-        self._problem = "it never called the tool for it"
+        self.is_owed = False
+        """Has the agent ended without an answer, with attempts left?"""
+        self._failed = 0
+        self._speechless = False
+        self._problem = f"it did not call {NAME}"
 
     @property
     def served(self) -> Served:
@@ -49,17 +58,51 @@ class FinalAnswer:
 
     @property
     def is_hopeless(self) -> bool:
-        return not self.arrived and self.failed >= self._attempts
+        return not self.arrived and self._failed >= self._attempts
 
-    @property
-    def complaint(self) -> str:
-        times = "attempt" if self.failed == 1 else "attempts"
-        return f"no valid answer from the model in {self.failed} {times}: {self._problem}"
+    def judged(self, events: list[Event]) -> list[Event]:
+        """The events with the answer in their `Done`, or with the complaint that there is none."""
+        return [judged for event in events for judged in self._judged(event)]
 
-    def missed(self, problem: str | None = None) -> None:
-        """One attempt is gone."""
-        self.failed += 1
-        self._problem = problem or self._problem
+    def _judged(self, event: Event) -> list[Event]:
+        match event:
+            case ToolResult(name=name, status="error" | "denied") if name == NAME:
+                # What the CLI itself refuses never reaches us.
+                refused = event.error_type == "invalid_tool_params"
+                self._missed(str(event.output) if refused else self._problem)
+            case Error(code=InvalidAnswer.code) if self.arrived:
+                # The answer stands; only the closing words were empty.
+                self._speechless = True
+                return [msgspec.structs.replace(event, recoverable=True)]
+            case Done():
+                return self._ended(event)
+        return [event]
+
+    def _ended(self, done: Done) -> list[Event]:
+        change = msgspec.structs.replace
+        if self.arrived:
+            speechless = done.status == "error" and self._speechless
+            return [change(done, data=self.data, status="success" if speechless else done.status)]
+        if done.status == "success":
+            self._missed(self._problem)
+            self.is_owed = not self.is_hopeless
+        elif done.status != "error" or not self.is_hopeless:
+            return [done]
+        return [self._complaint(done), change(done, status="error")]
+
+    def _complaint(self, done: Done) -> Error:
+        times = "attempt" if self._failed == 1 else "attempts"
+        return Error(
+            f"no valid answer from the model in {self._failed} {times}: {self._problem}",
+            InvalidAnswer.code,
+            hint="say in the prompt what is wanted, or raise Cli(answer_attempts=…)",
+            timestamp=done.timestamp,
+            session_id=done.session_id,
+        )
+
+    def _missed(self, problem: str) -> None:
+        self._failed += 1
+        self._problem = problem
 
     async def _take(self, arguments: dict[str, Any]) -> tuple[str, bool]:
         answer = arguments.get("answer") if self._wrapped else arguments

@@ -76,10 +76,10 @@ class Loopback:
         handler = self._routes.get(path)
         if handler is None or method != "POST":
             return await _send(writer, "405 Method Not Allowed" if handler else "404 Not Found")
-        answer = await handler(body)
+        answer, close = await handler(body), headers.get("connection", "").lower() == "close"
         if answer is None:
-            return await _send(writer, "202 Accepted")
-        return await _send(writer, "200 OK", answer)
+            return await _send(writer, "202 Accepted", close=close)
+        return await _send(writer, "200 OK", answer, close=close)
 
 
 def _head(head: bytes) -> tuple[str, str, dict[str, str]]:

@@ -85,7 +85,7 @@ body=$(cat)
 LC_ALL=C
 exec 3<>/dev/tcp/127.0.0.1/{port} || exit 2
 printf 'POST /decide HTTP/1.1\\r\\nAuthorization: Bearer {token}\\r\\n' >&3 || exit 2
-printf 'Content-Length: %d\\r\\n\\r\\n%s' "${{#body}}" "$body" >&3 || exit 2
+printf 'Connection: close\\r\\nContent-Length: %d\\r\\n\\r\\n%s' "${{#body}}" "$body" >&3 || exit 2
 IFS= read -r line <&3 && [[ $line == 'HTTP/1.1 200 '* ]] || exit 2
 while IFS= read -r line <&3 && [[ $line != $'\\r' ]]; do :; done
 IFS= read -r answer <&3 && [[ $answer == '{{'*'}}' ]] || exit 2

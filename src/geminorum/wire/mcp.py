@@ -122,8 +122,8 @@ def check_names(names: Sequence[str], taken: frozenset[str]) -> None:
     for name in names:
         if len(full_name(name)) > _LONGEST_NAME:
             room = _LONGEST_NAME - len(PREFIX)
-            raise InvalidOptions(f"the tool name {name!r} is too long", hint=f"{room} at most")
+            hint = f"{room} characters at most: Tool.of(function, name=…)"
+            raise InvalidOptions(f"the tool name {name!r} is too long", hint=hint)
         if name in taken:
-            raise InvalidOptions(
-                f"the CLI has a tool {name!r} of its own", hint=f"call yours my_{name}, or so"
-            )
+            hint = f"Tool.of(function, name='my_{name}')"
+            raise InvalidOptions(f"there is a tool {name!r} already", hint=hint)
