@@ -21,7 +21,7 @@ from geminorum.transports.asking import Asking
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import Served, ToolServer
-from geminorum.wire.argv import POLICY, has
+from geminorum.wire.argv import HOOKS, has
 from geminorum.wire.hook import hook_command, hook_script, hook_settings, matcher
 from geminorum.wire.mcp import PREFIX, SERVER, check_names
 from geminorum.wire.policy_toml import asked_tools, unasked_tools
@@ -66,7 +66,7 @@ def reach_of(door: Cli, options: Options) -> Reach:
 
 def refuse_unreachable(door: Cli, options: Options, program: CliProgram) -> None:
     """Where the CLI could not reach us; before anything starts, since nobody would be asked."""
-    if not has(program.version, POLICY):
+    if not has(program.version, HOOKS):
         raise Unsupported(
             "this CLI is too old for tools, decide and output_schema",
             hint="update it with `npm install -g @google/gemini-cli@latest`",

@@ -101,8 +101,10 @@ class FinalAnswer:
         )
 
     def _missed(self, problem: str) -> None:
-        self._failed += 1
-        self._problem = problem
+        # What comes while the run is being ended for that does not count any more.
+        if not self.is_hopeless:
+            self._failed += 1
+            self._problem = problem
 
     async def _take(self, arguments: dict[str, Any]) -> tuple[str, bool]:
         answer = arguments.get("answer") if self._wrapped else arguments
