@@ -7,7 +7,16 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import cold_start, imports, latency, long_line, memory, memory_store, throughput
+from benchmarks import (
+    api_chunks,
+    cold_start,
+    imports,
+    latency,
+    long_line,
+    memory,
+    memory_store,
+    throughput,
+)
 from benchmarks.figures import HEAD, Figure, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
@@ -17,6 +26,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "memory": memory.measure,
     "latency": latency.measure,
     "store": memory_store.measure,
+    "api": api_chunks.measure,
     "cold_start": cold_start.measure,
 }
 

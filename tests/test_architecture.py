@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "prompt": {"errors"},
     "detect": {"errors", "install"},
     "install": {"errors", "detect"},
-    "wire": {"_version", "events", "errors", "options", "permissions", "wire"},
+    "wire": {"_version", "events", "errors", "options", "permissions", "tools", "wire"},
     "cost": {"events"},
     "sessions": {"cost", "events", "errors", "views", "wire", "sessions"},
     "store": {"errors"},
@@ -34,11 +34,11 @@ MAY_IMPORT = {
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
-        *("surroundings", "decisions", "tools", "schema", "permissions"),
+        *("surroundings", "decisions", "permissions", "tools", "schema"),
         *("wire", "sessions", "transports"),
     },
-    "client": {"events", "errors", "options", "schema", "transports", "views"},
-    "sync": {"events", "errors", "options", "transports", "views", "client"},
+    "client": {"events", "errors", "options", "prompt", "schema", "transports", "views"},
+    "sync": {"events", "errors", "options", "prompt", "transports", "views", "client"},
     "auth": {"events", "options", "surroundings", "wire"},
     "spelling": set(),
     "surroundings": {"options"},
@@ -52,7 +52,7 @@ MAY_IMPORT = {
         *("spelling", "surroundings"),
         *("client", "detect", "errors", "events", "options", "transports", "views", "wire"),
         *("contracts", "permissions", "cost", "prompt", "redaction", "store", "sync", "doctor"),
-        "sessions",
+        *("sessions", "tools"),
     },
     "_version": set(),
 }
@@ -120,6 +120,7 @@ def test_the_public_names_are_these():
                 "Options",
                 "Policy",
                 "Rule",
+                "Api",
                 "Cli",
                 "Run",
                 "Chat",
@@ -130,7 +131,7 @@ def test_the_public_names_are_these():
             *("Tokens", "Usage", "Cost", "FileChange"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
             *("doctor", "sessions", "skills", "usage"),
-            *("Allow", "AllowAlways", "Deny", "Tool"),
+            *("Allow", "AllowAlways", "Deny", "Blob", "Link", "Tool"),
         ]
     )
 

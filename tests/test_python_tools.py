@@ -113,20 +113,31 @@ class TestTheRealCli:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.output for result in results] == ["8"]
 
-    async def test_a_function_runs_beside_a_whitelist_and_opens_nothing_else(
-        self, fake_gemini, options, real_cli_door
+    @pytest.mark.parametrize(
+        ("lists", "statuses"),
+        [
+            ({"allowed_tools": ["peek"]}, ["success", "denied"]),
+            ({"allowed_tools": ["mcp_geminorum_peek"]}, ["success", "denied"]),
+            ({"allowed_tools": ["read_file"]}, ["denied", "denied"]),
+            ({"disallowed_tools": ["peek"]}, ["denied", "denied"]),
+        ],
+    )
+    async def test_the_lists_of_the_options_hold_for_functions_too(
+        self, fake_gemini, options, real_cli_door, lists, statuses
     ):
-        """S0-24."""
+        """S0-24: and a function opens nothing else."""
+        peeked = []
 
-        def peek() -> str:
-            return "peeked"
+        def peek() -> None:
+            peeked.append(True)
 
         calls = [("mcp_geminorum_peek", {}), ("run_shell_command", {"command": "touch made"})]
         fake_gemini.calls(*calls).say("Done.")
-        only_reads = options.changed(allowed_tools=["read_file"])
-        async with run("Go", only_reads, via=replace(real_cli_door, tools=[peek])) as live:
+        door = replace(real_cli_door, tools=[peek])
+        async with run("Go", options.changed(**lists), via=door) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
-        assert [result.status for result in results] == ["success", "denied"]
+        assert [result.status for result in results] == statuses
+        assert bool(peeked) == (statuses[0] == "success")
         assert not (options.cwd / "made").exists()
 
     @pytest.mark.parametrize("kind", ["async", "thread"])

@@ -48,7 +48,10 @@ if TYPE_CHECKING:
     from geminorum.options import Options as Options
     from geminorum.permissions import Policy as Policy
     from geminorum.permissions import Rule as Rule
+    from geminorum.prompt import Blob as Blob
+    from geminorum.prompt import Link as Link
     from geminorum.tools import Tool as Tool
+    from geminorum.transports.api import Api as Api
     from geminorum.transports.cli import Cli as Cli
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
@@ -66,12 +69,14 @@ _HOMES = {
     ),
     "options": ("Options",),
     "permissions": ("Policy", "Rule"),
+    "prompt": ("Blob", "Link"),
     "tools": ("Tool",),
+    "transports.api": ("Api",),
     "transports.cli": ("Cli",),
     "views.files": ("FileChange",),
     "views.result": ("Result",),
 }
-_NOT_YET = ("Acp", "Api")
+_NOT_YET = ("Acp",)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]

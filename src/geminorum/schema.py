@@ -18,6 +18,7 @@ _HINT = (
 )
 _FENCED = re.compile(r"\s*```(?:json|JSON)?[ \t]*\r?\n(.*)\n[ \t]*```\s*", re.S)
 _MOST_PROBLEMS = 5
+_NAMELESS = "answer"
 
 
 class Shape:
@@ -42,7 +43,7 @@ class Shape:
             plain = _parsed(data) if isinstance(data, str | bytes | bytearray) else data
             return self._typed(whole_numbers(plain))
         except msgspec.ValidationError as error:
-            raise _invalid(f"the answer does not fit {self.name}: {error}") from error
+            raise _invalid(f"the answer does not fit: {error}") from error
         except RecursionError as error:
             raise _invalid("the answer is nested too deeply") from error
 
@@ -59,7 +60,7 @@ def shape_of(wanted: Any) -> Shape:
         text = f"no JSON Schema can be made of {wanted!r}: {error}"
         raise InvalidOptions(text, hint=_HINT) from error
     name = getattr(wanted, "__name__", None) if isinstance(wanted, type) else None
-    return Shape(name or "answer", schema, lambda data: converted(data, wanted, schema, "answer"))
+    return Shape(name or _NAMELESS, schema, lambda data: converted(data, wanted, schema, "answer"))
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
@@ -73,7 +74,10 @@ def schema_of(kind: Any) -> dict[str, Any]:
         theirs.update(schema.pop("$defs", {}))
         return schema
 
-    schema = msgspec.json.schema(kind, schema_hook=of_others)
+    try:
+        schema = msgspec.json.schema(kind, schema_hook=of_others)
+    except (NameError, RuntimeError) as error:  # a name that leads nowhere; pydantic's refusals
+        raise TypeError(str(error)) from error
     ours = schema.pop("$defs", {})
     if clash := sorted(ours.keys() & theirs.keys()):
         raise TypeError(f"two types are called {clash[0]}; rename one")
@@ -86,9 +90,10 @@ def converted(data: Any, kind: Any, schema: dict[str, Any], at: str) -> Any:
     try:
         # Strict: "3" is no number, and 1 is no date. `str_keys`, because JSON has no others.
         return msgspec.convert(data, kind, str_keys=True, dec_hook=_validated)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # half a surrogate pair
         found = list(islice(problems(schema, data, at), _MOST_PROBLEMS))
-        raise msgspec.ValidationError("; ".join(found) or str(error)) from error
+        text = "; ".join(found) or str(error).replace("`$", f"`{at}")
+        raise msgspec.ValidationError(text) from error
 
 
 def is_pydantic(kind: Any) -> bool:
@@ -99,7 +104,7 @@ def is_pydantic(kind: Any) -> bool:
 
 def _validated(kind: type, data: Any) -> Any:
     if not is_pydantic(kind):
-        raise NotImplementedError
+        raise TypeError(f"nothing makes a {kind.__name__} of it")
     try:
         # From JSON and not from Python values: a strict model takes a date as text only there.
         return kind.model_validate_json(msgspec.json.encode(data))  # type: ignore[attr-defined]
@@ -133,7 +138,7 @@ def _refers_to(name: str, part: Any) -> bool:
 
 
 def _mended(part: Any) -> Any:
-    """As Gemini wants it: a `$ref` stands alone, and an enum says of what type it is."""
+    """As Gemini wants it: a `$ref` stands alone, an enum tells its type, there is no `const`."""
     if isinstance(part, list):
         return [_mended(item) for item in part]
     if not isinstance(part, dict):
@@ -141,6 +146,8 @@ def _mended(part: Any) -> Any:
     part = {key: _mended(value) for key, value in part.items()}
     if isinstance(part.get("$ref"), str) and len(part) > 1:
         return {"anyOf": [{"$ref": part.pop("$ref")}], **part}
+    if isinstance(part.get("const"), str | int):
+        part["enum"] = [part.pop("const")]
     if isinstance(part.get("enum"), list) and "type" not in part:
         kinds = {_ENUM_TYPES.get(type(value)) for value in part["enum"]}
         return {"type": kinds.pop(), **part} if len(kinds) == 1 and None not in kinds else part
@@ -162,7 +169,7 @@ def _from_schema(schema: dict[str, Any]) -> Shape:
             raise msgspec.ValidationError("; ".join(found))
         return data
 
-    return Shape(title if isinstance(title, str) and title else "the schema", rooted, checked)
+    return Shape(title if isinstance(title, str) and title else _NAMELESS, rooted, checked)
 
 
 def _parsed(text: str | bytes | bytearray) -> Any:
@@ -182,6 +189,8 @@ def _is_type(wanted: Any) -> bool:
     from types import GenericAlias, UnionType
     from typing import get_origin
 
+    if hasattr(wanted, "__supertype__") or hasattr(wanted, "__value__"):
+        return True  # NewType("Celsius", float); `type Celsius = float`
     return isinstance(wanted, type | GenericAlias | UnionType) or get_origin(wanted) is not None
 
 

@@ -6,6 +6,7 @@ schema is given, because passing over it in silence would let wrong answers thro
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -78,7 +79,10 @@ def _is(data: Any, kind: str) -> bool:
 
 
 def _told(data: Any) -> str:
-    text = msgspec.json.encode(data).decode()
+    try:
+        text = msgspec.json.encode(data).decode()
+    except (TypeError, ValueError):  # no JSON, or half a surrogate pair
+        text = ascii(data)
     return text if len(text) <= 80 else text[:79] + "…"
 
 
@@ -86,9 +90,9 @@ def _same(one: Any, other: Any) -> bool:
     return _spelled(one) == _spelled(other)
 
 
-def _spelled(data: Any) -> bytes:
+def _spelled(data: Any) -> str:
     # Compared as JSON: to Python, True == 1.
-    return msgspec.json.encode(whole_numbers(data), order="deterministic")
+    return json.dumps(whole_numbers(data), sort_keys=True, default=repr)
 
 
 def _type(wanted: str | list[str], data: Any, place: _Place) -> Iterator[str]:
@@ -171,15 +175,20 @@ def _all_of(wanted: list[Schema], data: Any, place: _Place) -> Iterator[str]:
 def _any_of(wanted: list[Schema], data: Any, place: _Place) -> Iterator[str]:
     firsts = [next(place.inside(schema, data), None) for schema in wanted]
     if None not in firsts:
-        yield "; or ".join(filter(None, firsts))
+        yield _nearest([text for text in firsts if text], place.at)
 
 
 def _one_of(wanted: list[Schema], data: Any, place: _Place) -> Iterator[str]:
-    firsts = [next(place.inside(schema, data), None) for schema in wanted]
-    if None not in firsts:
-        yield "; or ".join(filter(None, firsts))
-    elif firsts.count(None) > 1:
-        yield f"{place.at}: fits {firsts.count(None)} of the alternatives, must fit one"
+    yield from _any_of(wanted, data, place)
+    fitting = sum(next(place.inside(schema, data), None) is None for schema in wanted)
+    if fitting > 1:
+        yield f"{place.at}: fits {fitting} of the alternatives, must fit one"
+
+
+def _nearest(texts: list[str], at: str) -> str:
+    # Where one alternative got further than the others, it is the one that was meant.
+    deeper = [text for text in texts if not text.startswith(f"{at}: expected")]
+    return "; or ".join(dict.fromkeys(deeper or texts))
 
 
 def _pattern(wanted: str, data: Any, place: _Place) -> Iterator[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args, get_type_hints
@@ -14,10 +15,11 @@ import msgspec
 from geminorum.decisions import called
 from geminorum.errors import InvalidOptions
 from geminorum.schema import converted, schema_of
-from geminorum.schema_check import problems, whole_numbers
+from geminorum.schema_check import problems, schema_problems, whole_numbers
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Yields|Raises):")
+_ARGUMENTS = re.compile(r"(Args|Arguments|Parameters):\s*$")
 _PARAMETER = re.compile(r"(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
@@ -35,12 +37,16 @@ class Tool:
     """The same as `schema`, as a type; None where the schema was written by hand."""
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
+        name: Any = self.name
+        if not (isinstance(name, str) and _NAME.fullmatch(name)):
             hint = "letters, digits, _ . : - and no more than 64 of them: name='get_weather'"
             raise InvalidOptions(f"{self.name!r} cannot be the name of a tool", hint=hint)
-        if not isinstance(self.schema, dict) or self.schema.get("type") != "object":
+        schema: Any = self.schema
+        if not (isinstance(schema, dict) and schema.get("type") == "object"):
             hint = "{'type': 'object', 'properties': {'city': {'type': 'string'}}}"
             raise InvalidOptions(f"the schema of tool {self.name} is not an object's", hint=hint)
+        if self.function is not None and self.arguments is None:
+            _refuse_what_cannot_be_checked(self)
 
     @classmethod
     def of(
@@ -56,7 +62,7 @@ class Tool:
         """
         _refuse_what_cannot_be_called(function)
         name = _name_of(function) if name is None else name
-        text = inspect.getdoc(_source(function)) or ""
+        text = _docstring(function)
         parameters = _parameters(function, name)
         arguments = _arguments_of(name, parameters)
         schema = _described(_schema_of(name, arguments, parameters), parameters, text)
@@ -85,7 +91,8 @@ class Outcome:
 def tools_of(items: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     """Functions and tools as tools; InvalidOptions where two have one name."""
     if isinstance(items, str | bytes | Tool | Mapping) or not isinstance(items, Iterable):
-        raise InvalidOptions(f"tools={items!r} is not a list", hint="tools=[get_weather]")
+        name = getattr(items, "__name__", "get_weather")
+        raise InvalidOptions(f"tools={items!r} is not a list", hint=f"tools=[{name}]")
     found: dict[str, Tool] = {}
     for item in items:
         tool = item if isinstance(item, Tool) else Tool.of(item)
@@ -138,9 +145,19 @@ def _plain(value: Any) -> Any:
 
 
 def _as_builtin(value: Any) -> Any:
-    if hasattr(value, "model_dump") and not isinstance(value, type):
+    """The nearest that JSON has: msgspec takes no subclasses, and nothing of other libraries."""
+    match value:
+        case type():
+            return str(value)
+        case int() | float() | str():
+            return next(kind(value) for kind in (int, float, str) if isinstance(value, kind))
+        case Mapping():
+            return dict(value)
+        case Sequence() | Set():
+            return list(value)
+    if hasattr(value, "model_dump"):  # pydantic
         return value.model_dump(mode="json")
-    return _printable(str(value))
+    return value.tolist() if hasattr(value, "tolist") else _printable(str(value))  # numpy
 
 
 def _printable(text: str) -> str:
@@ -148,10 +165,20 @@ def _printable(text: str) -> str:
     return text.encode(errors="replace").decode()
 
 
+def _refuse_what_cannot_be_checked(tool: Tool) -> None:
+    if found := list(schema_problems(tool.schema)):
+        text = f"the schema of tool {tool.name} cannot be checked: {'; '.join(found)}"
+        raise InvalidOptions(text, hint="mend it, or let Tool.of(function) write it")
+
+
 def _refuse_what_cannot_be_called(function: Any) -> None:
     if not callable(function):
         raise InvalidOptions(f"{function!r} is not a function", hint="tools=[get_weather]")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+    if isinstance(function, type):
+        text = f"{function.__name__} is a class"
+        raise InvalidOptions(text, hint="pass a function, or the method of an object")
+    forms = (function, type(function).__call__)
+    if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in forms):
         text = f"{function!r} is a generator, a tool gives one result"
         raise InvalidOptions(text, hint="return a list")
 
@@ -168,7 +195,16 @@ def _source(function: Any) -> Any:
     """Where the hints and the docstring stand."""
     if isinstance(function, partial):
         return _source(function.func)
+    if hasattr(function, "__wrapped__"):
+        return _source(function.__wrapped__)
     return function if inspect.isroutine(function) else type(function).__call__
+
+
+def _docstring(function: Any) -> str:
+    given = function.func if isinstance(function, partial) else function
+    # Not inspect.getdoc(): for an object that is called it finds Python's own words on calling.
+    described = _source(given).__doc__ or given.__doc__
+    return inspect.cleandoc(described or "")
 
 
 @dataclass(frozen=True)
@@ -205,7 +241,7 @@ def _signature(function: Any, name: str) -> inspect.Signature:
 
 
 def _hints(function: Any, name: str) -> dict[str, Any]:
-    source = inspect.unwrap(_source(function))
+    source = _source(function)
     code, cells = getattr(source, "__code__", None), getattr(source, "__closure__", None) or ()
     # A hint that is text may name a class of the function around it, where it is used inside.
     nearby = dict(zip(getattr(code, "co_freevars", ()), cells, strict=False))
@@ -228,10 +264,10 @@ def _refuse_what_cannot_be_passed(
         text = f"{shown} is positional only, and a model names its arguments"
         raise InvalidOptions(text, hint="take the `/` out of the signature")
     if parameter.name not in hints:
-        bound = parameter.name in ("self", "cls")
-        hint = "pass the method of an object: Tool.of(weather.now)" if bound else None
-        text = f"{shown} has no type hint"
-        raise InvalidOptions(text, hint=hint or f"`{parameter.name}: str`, for example")
+        hint = f"`{parameter.name}: str`, for example"
+        if parameter.name in ("self", "cls"):
+            hint = "pass the method of an object: Tool.of(weather.now)"
+        raise InvalidOptions(f"{shown} has no type hint", hint=hint)
 
 
 def _arguments_of(name: str, parameters: list[_Parameter]) -> type[msgspec.Struct]:
@@ -291,7 +327,7 @@ def _with(part: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    return isinstance(value, str | int | float | bool) and type(value).__module__ == "builtins"
+    return type(value) in (str, int, bool) or (type(value) is float and math.isfinite(value))
 
 
 def _summary(docstring: str) -> str:

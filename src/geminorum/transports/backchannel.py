@@ -23,7 +23,7 @@ from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import Served, ToolServer
 from geminorum.wire.argv import HOOKS, has
 from geminorum.wire.hook import hook_command, hook_script, hook_settings, matcher
-from geminorum.wire.mcp import PREFIX, SERVER, check_names
+from geminorum.wire.mcp import PREFIX, SERVER, check_names, full_name
 from geminorum.wire.policy_toml import asked_tools, unasked_tools
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Reach:
 
 def reach_of(door: Cli, options: Options) -> Reach:
     """InvalidOptions where a function, or a shape, cannot be told to a model."""
-    tools = tools_of(door.tools)
+    tools = tuple(tool for tool in tools_of(door.tools) if _is_wanted(tool, options))
     shape = None if options.output_schema is None else shape_of(options.output_schema)
     taken = KNOWN_TOOLS | {FINAL_ANSWER} if shape else KNOWN_TOOLS
     check_names([tool.name for tool in tools], taken)
@@ -62,6 +62,13 @@ def reach_of(door: Cli, options: Options) -> Reach:
         warnings.warn(text, stacklevel=2)
     pattern = matcher(asked, unasked_tools(options))
     return Reach(tools, decisions, shape, asked, pattern)
+
+
+def _is_wanted(tool: Tool, options: Options) -> bool:
+    """By the lists of the options, which mean every tool; as the caller writes it, or the CLI."""
+    names = {tool.name, full_name(tool.name), f"{PREFIX}*"}
+    listed = options.allowed_tools is None or not names.isdisjoint(options.allowed_tools)
+    return listed and names.isdisjoint(options.disallowed_tools)
 
 
 def refuse_unreachable(door: Cli, options: Options, program: CliProgram) -> None:

@@ -14,6 +14,8 @@ from geminorum.decisions import Decide, Decisions
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
+from geminorum.permissions import rule_of, warn_of_stranger
+from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.backchannel import reach_of, refuse_unreachable
@@ -99,6 +101,10 @@ class CliConversation:
 
     async def __aenter__(self) -> CliConversation:
         options = self._options
+        own = {tool.name for tool in tools_of(self._door.tools)}
+        for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
+            if spec not in own:
+                warn_of_stranger(rule_of(spec)[0], stacklevel=2)
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
         if missing := missing_flags(options, found.version):
@@ -116,7 +122,7 @@ class CliConversation:
     async def __aexit__(self, *_: object) -> None:
         self._program = None
 
-    def turn(self, prompt: str) -> CliTurn:
+    def turn(self, prompt: Prompt) -> CliTurn:
         assert self._program is not None
         return CliTurn(self, self._door, self._options, self._program, prompt)
 

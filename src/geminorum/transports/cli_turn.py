@@ -17,7 +17,7 @@ from geminorum.detect import CliProgram
 from geminorum.errors import InvalidOptions, SessionLost
 from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
 from geminorum.options import Options
-from geminorum.prompt import delivered
+from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
@@ -71,7 +71,7 @@ class CliTurn:
         door: Cli,
         options: Options,
         program: CliProgram,
-        prompt: str,
+        prompt: Prompt,
     ) -> None:
         self._conversation, self._reach = conversation, conversation.reach
         self._door, self._options, self._program = door, options, program
@@ -164,7 +164,7 @@ class CliTurn:
 
     def _new_decoder(self) -> StreamDecoder:
         refused = partial(is_refused, self._options)
-        named = own_name if self._reach else str
+        named = own_name if self._door.tools or self._answer else str
         return StreamDecoder(cwd=str(self._cwd), is_refused=refused, tool_name=named)
 
     async def _start(self) -> None:

@@ -56,10 +56,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
             return None
         cause = self._cause()
         kind = _KINDS.get(self.status) or class_for(cause.code)
-        status = http_status(cause.message, self.exit_code) if self.status == "error" else None
+        status = cause.status
+        if status is None and self.status == "error":
+            status = http_status(cause.message, self.exit_code)
+        known = cause.retryable
         details: dict[str, Any] = {
             "status": status,
-            "retryable": worth_retrying(cause.message, status),
+            "retryable": worth_retrying(cause.message, status) if known is None else known,
+            "retry_after": cause.retry_after,
             "hint": cause.hint,
             "result": self,
             "exit_code": self.exit_code,

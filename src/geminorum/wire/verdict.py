@@ -186,7 +186,7 @@ def status_of_exit(exit_code: int) -> Status:
 def judge(seen: StreamDecoder, ending: Ending) -> Verdict:
     """What became of the run."""
     if ending.stop is not None:
-        return _stopped(ending)
+        return stopped(ending)
     if _turn_limited(seen.result, ending.exit_code):
         return Verdict("max_turns")
     if seen.result is not None:
@@ -205,7 +205,7 @@ def last_words(stderr: str) -> str:
     return "\n".join(line for line in lines if line and not _NOISE.match(line))
 
 
-def _stopped(ending: Ending) -> Verdict:
+def stopped(ending: Ending) -> Verdict:
     match ending.stop:
         case "timeout":
             text = f"timed out after {ending.limit:g} s" if ending.limit else "timed out"
