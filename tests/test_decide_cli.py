@@ -199,6 +199,21 @@ class TestTheRealCli:
         assert (result.status, "the phone is dead" in result.output) == ("denied", True)
         assert attempt.made() == set()
 
+    async def test_what_a_subagent_wants_is_asked_about_too(
+        self, fake_gemini, options, real_cli_door
+    ):
+        """Its calls are not in the stream; the question is."""
+        fake_gemini.call("invoke_agent", agent_name="generalist", prompt="Touch it")
+        fake_gemini.call(*TOUCH[:1], **TOUCH[1])
+        fake_gemini.call("complete_task", result={"response": "I could not."}).say("Done.")
+        door = replace(real_cli_door, decide=lambda request: False)
+        async with run("Go", options, via=door) as live:
+            events = [event async for event in live]
+        (request,) = [event for event in events if isinstance(event, PermissionRequest)]
+        assert (request.name, request.id, request.decision) == (TOUCH[0], None, "deny")
+        assert not (options.cwd / "made").exists()
+        assert live.result.status == "success"
+
     @pytest.mark.parametrize("harm", ["removed", "broken", "nobody listens", "killed"])
     async def test_a_hook_that_fails_lets_nothing_run(
         self, fake_gemini, options, real_cli_door, harm
@@ -387,9 +402,18 @@ class TestWhoIsAsked:
         with pytest.warns(UserWarning, match="never asked"):
             Cli(decide=yes).open(Options(approval="yolo"))
 
-    def test_a_decide_that_cannot_be_called_is_refused(self):
-        with pytest.raises(InvalidOptions, match="cannot be called"):
-            Cli(decide="yes")
+    @pytest.mark.parametrize(
+        ("wrong", "message"),
+        [
+            ({"decide": "yes"}, "cannot be called"),
+            ({"decide": yes, "decide_timeout": 0}, "greater than 0"),
+            ({"answer_attempts": 0}, "1 or more"),
+            ({"answer_attempts": "3"}, "1 or more"),
+        ],
+    )
+    def test_a_door_says_what_is_wrong_when_it_is_made(self, wrong, message):
+        with pytest.raises(InvalidOptions, match=message):
+            Cli(**wrong)
 
 
 class TestWhereTheHookWouldNotRun:

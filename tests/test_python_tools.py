@@ -235,7 +235,7 @@ def ring(times: int) -> str:
     [
         ([Tool.of(ring, name="read_file")], "already"),
         ([Tool.of(ring, name="r" * 50)], "too long"),
-        ([ring, ring], "two tools"),
+        ((one for one in (ring, ring)), "two tools"),
         ([Tool("ring", "", {"type": "object"})], "only declared"),
         ("ring", "not a list"),
         ([3], "not a function"),

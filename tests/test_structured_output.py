@@ -117,6 +117,15 @@ class TestTheRealCli:
         assert live.result.text == "It is Ada, who is 36.Done."
         assert "36" in str(fake_gemini.requests[1].body["contents"])
 
+    async def test_every_process_of_a_turn_is_paid_for_once(
+        self, fake_gemini, options, real_cli_door
+    ):
+        fake_gemini.say("Hm.").say("Well.").call(ANSWER, name="Ada", age=36).say("Done.")
+        result = await ask("Who is it?", options, via=real_cli_door)
+        assert result.data == Person("Ada", 36)
+        assert len(result.usage.requests) == len(fake_gemini.requests) == 4
+        assert result.usage.total == sum(request.total for request in result.usage.requests)
+
     async def test_enough_wrong_answers_end_the_run(self, fake_gemini, options, real_cli_door):
         fake_gemini.call(ANSWER, name="Ada").times(9)
         with pytest.raises(InvalidAnswer, match=r"2 attempts.*age") as caught:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,18 +13,21 @@ from typing import TYPE_CHECKING, Any
 from geminorum.decisions import Decisions
 from geminorum.detect import CliProgram
 from geminorum.errors import Unsupported
+from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.permissions import KNOWN_TOOLS
 from geminorum.schema import Shape, shape_of
-from geminorum.tools import Tool, tools_of
+from geminorum.tools import Tool
 from geminorum.transports.asking import Asking
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
+from geminorum.transports.final_answer import FinalAnswer
 from geminorum.transports.loopback import Loopback
-from geminorum.transports.tool_server import Served, ToolServer
+from geminorum.transports.tool_server import ToolServer, served
 from geminorum.wire.argv import HOOKS, has
 from geminorum.wire.hook import hook_command, hook_script, hook_settings, matcher
 from geminorum.wire.mcp import PREFIX, SERVER, check_names, full_name
 from geminorum.wire.policy_toml import asked_tools, unasked_tools
+from geminorum.wire.verdict import Stop
 
 if TYPE_CHECKING:
     from geminorum.transports.cli import Cli
@@ -49,9 +52,14 @@ class Reach:
         return bool(self.tools or self.asked or self.shape)
 
 
+def own_tools(door: Cli) -> tuple[Tool, ...]:
+    """The caller's functions; the door has made tools of them."""
+    return tuple(tool for tool in door.tools if isinstance(tool, Tool))
+
+
 def reach_of(door: Cli, options: Options) -> Reach:
     """InvalidOptions where a function, or a shape, cannot be told to a model."""
-    tools = tuple(tool for tool in tools_of(door.tools) if _is_wanted(tool, options))
+    tools = tuple(tool for tool in own_tools(door) if _is_wanted(tool, options))
     shape = None if options.output_schema is None else shape_of(options.output_schema)
     taken = KNOWN_TOOLS | {FINAL_ANSWER} if shape else KNOWN_TOOLS
     check_names([tool.name for tool in tools], taken)
@@ -86,9 +94,16 @@ def refuse_unreachable(door: Cli, options: Options, program: CliProgram) -> None
 class Backchannel:
     """Serves tools and answers questions for one block. Where there are none, it is not there."""
 
-    def __init__(self, offered: Sequence[Served], asking: Asking | None, pattern: str) -> None:
+    def __init__(self, reach: Reach, answer: FinalAnswer | None, news: Callable[[], None]) -> None:
+        """`news` is called when there is something for the stream that the CLI did not say."""
+        offered = [served(tool) for tool in reach.tools]
+        if answer is not None:
+            offered.append(answer.served)
         self._tools = ToolServer(offered) if offered else None
-        self._asking, self._pattern = asking, pattern
+        self._asking: Asking | None = None
+        if reach.decisions is not None and reach.asked:
+            self._asking = Asking(reach.decisions, reach.pattern, news)
+        self._answer, self._pattern = answer, reach.pattern
         self._stack = AsyncExitStack()
         self._server: Loopback | None = None
 
@@ -104,6 +119,30 @@ class Backchannel:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def completed(self, events: list[Event]) -> list[Event]:
+        """The events with what was decided, and the answer that was given, among them."""
+        if self._asking is not None:
+            events = self._asking.placed(events)
+        return events if self._answer is None else self._answer.judged(events)
+
+    @property
+    def trouble(self) -> Stop | None:
+        """Why the run cannot go on, if so."""
+        if self._asking is not None and self._asking.evaded:
+            return "unasked"
+        return "no_answer" if self._answer is not None and self._answer.is_hopeless else None
+
+    @property
+    def is_asking(self) -> bool:
+        """Is somebody thinking about an answer?"""
+        return self._asking is not None and self._asking.is_open
+
+    def withdraw(self) -> None:
+        """Refuses what is open. To be called before the CLI is ended: it would take the end of a
+        question for a yes."""
+        if self._asking is not None:
+            self._asking.stop()
 
     @property
     def unasked(self) -> tuple[str, ...]:

@@ -18,7 +18,7 @@ from geminorum.permissions import rule_of, warn_of_stranger
 from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
-from geminorum.transports.backchannel import reach_of, refuse_unreachable
+from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.transports.launch import refuse_without_hooks
 from geminorum.wire.argv import missing_flags
@@ -76,11 +76,9 @@ class Cli:
             raise InvalidOptions(f"prices={self.prices!r}", hint="prices=PriceBook({…})")
         for name in ("start_timeout", "stall_timeout", "grace"):
             _check_seconds(name, getattr(self, name))
-        for tool in tools_of(self.tools):
-            _check_can_be_called(tool)
-        Decisions(self.decide, self.decide_timeout)
-        if self.answer_attempts < 1:
-            raise InvalidOptions(f"answer_attempts={self.answer_attempts!r}", hint="1 or more")
+        # Once and for all: what was passed may be an iterator.
+        object.__setattr__(self, "tools", tools_of(self.tools))
+        _check_callbacks(self)
         try:
             json.dumps(self.settings)
         except (TypeError, ValueError) as error:
@@ -101,7 +99,7 @@ class CliConversation:
 
     async def __aenter__(self) -> CliConversation:
         options = self._options
-        own = {tool.name for tool in tools_of(self._door.tools)}
+        own = {tool.name for tool in own_tools(self._door)}
         for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
             if spec not in own:
                 warn_of_stranger(rule_of(spec)[0], stacklevel=2)
@@ -151,7 +149,12 @@ def _check_seconds(name: str, value: object) -> None:
         raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")
 
 
-def _check_can_be_called(tool: Tool) -> None:
-    if tool.function is None:
-        hint = "give it a function: nobody else can answer the CLI"
-        raise InvalidOptions(f"tool {tool.name} is only declared", hint=hint)
+def _check_callbacks(door: Cli) -> None:
+    for tool in own_tools(door):
+        if tool.function is None:
+            hint = "give it a function: nobody else can answer the CLI"
+            raise InvalidOptions(f"tool {tool.name} is only declared", hint=hint)
+    Decisions(door.decide, door.decide_timeout)
+    attempts: object = door.answer_attempts
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+        raise InvalidOptions(f"answer_attempts={attempts!r}", hint="a number, 1 or more")

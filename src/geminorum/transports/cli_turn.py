@@ -22,7 +22,6 @@ from geminorum.redaction import redacted, secrets_in
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
-from geminorum.transports.asking import Asking
 from geminorum.transports.backchannel import Backchannel
 from geminorum.transports.final_answer import (
     ONCE_MORE,
@@ -42,7 +41,6 @@ from geminorum.transports.launch import (
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
-from geminorum.transports.tool_server import served
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
 from geminorum.wire.frames import added
@@ -80,13 +78,12 @@ class CliTurn:
         self._env = environment(options)
         self._home = home_of(options, self._env)
         self._secrets: list[str] = []
-        self._questions: Asking | None = None
         self._answer: FinalAnswer | None = None
         if self._reach.shape is not None:
             self._answer = FinalAnswer(self._reach.shape, door.answer_attempts)
             self._options = instructed_to_answer(options)
         self._earlier: list[Usage | None] = []
-        """What earlier processes of this turn used."""
+        """What earlier processes of this turn used together; empty in the first."""
         self._decoder = self._new_decoder()
         self._stack = AsyncExitStack()
         self._began = time.monotonic()
@@ -172,30 +169,15 @@ class CliTurn:
             if self._known_session:
                 stack.enter_context(SessionLock(self._home, self._known_session))
             self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
-            back = await stack.enter_async_context(self._backchannel())
-            self._child = await stack.enter_async_context(self._spawned(stack, back))
-            stack.callback(self._withdraw_questions)
+            back = Backchannel(self._reach, self._answer, lambda: self._child.nudge())
+            self._back = await stack.enter_async_context(back)
+            self._child = await stack.enter_async_context(self._spawned(stack))
+            stack.callback(self._back.withdraw)
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
 
-    def _backchannel(self) -> Backchannel:
-        reach, offered = self._reach, [served(tool) for tool in self._reach.tools]
-        if self._answer is not None:
-            offered.append(self._answer.served)
-        if reach.decisions is not None and reach.asked:
-            self._questions = Asking(reach.decisions, reach.pattern, lambda: self._child.nudge())
-        return Backchannel(offered, self._questions, reach.pattern)
-
-    def _withdraw_questions(self) -> None:
-        """Before the process is ended: it must not take the end of a question for a yes."""
-        if self._questions is not None:
-            self._questions.stop()
-
-    def _is_asking(self) -> bool:
-        return self._questions is not None and self._questions.is_open
-
-    def _spawned(self, stack: AsyncExitStack, back: Backchannel) -> Child:
+    def _spawned(self, stack: AsyncExitStack) -> Child:
         door, options, program = self._door, self._options, self._program
         settings = settings_of(door, options, self._env, selected_auth(self._home))
         instructions = None if options.replace_system_prompt else options.system_prompt
@@ -203,11 +185,11 @@ class CliTurn:
         self._overlay = home
         env = self._env | variables_of(door, options, program, home)
         if self._reach:
-            announce(home, back)
+            announce(home, self._back)
             env |= without_proxy(self._env)
         self._secrets = secrets_in(env)
         policies = policies_of(
-            door, options, program, home, asked=self._reach.asked, unasked=back.unasked
+            door, options, program, home, asked=self._reach.asked, unasked=self._back.unasked
         )
         command = [*command_of(door, options, program, policies), *self._prompt]
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
@@ -215,7 +197,10 @@ class CliTurn:
     def _patrols(self) -> list[Patrol]:
         door, budget = self._door, self._options.max_budget_usd
         silence = Silence(
-            lambda: self._child.written, door.start_timeout, door.stall_timeout, self._is_asking
+            lambda: self._child.written,
+            door.start_timeout,
+            door.stall_timeout,
+            lambda: self._back.is_asking,
         )
         watch = partial(Patrol, stop=self._begin_stop)
         patrols = [watch(_GLANCE, self._policy_trouble, until=lambda: self._policy_checked)]
@@ -253,30 +238,17 @@ class CliTurn:
         return events
 
     def _taken_in(self, chunk: bytes | None) -> list[Event]:
-        if chunk is None:
-            return self._with_decisions([])
-        self._unpaused += len(chunk)
-        self._check_policy()
-        events = self._decoder.feed(chunk) if chunk else self._last_events()
-        return self._with_answer(self._with_decisions(events))
-
-    def _with_decisions(self, events: list[Event]) -> list[Event]:
-        if self._questions is None:
-            return events
-        events = self._questions.placed(events)
-        if self._questions.evaded:
-            self._begin_stop("unasked", None)
-        return events
-
-    def _with_answer(self, events: list[Event]) -> list[Event]:
-        if self._answer is None:
-            return events
+        events: list[Event] = []
+        if chunk is not None:
+            self._unpaused += len(chunk)
+            self._check_policy()
+            events = self._decoder.feed(chunk) if chunk else self._last_events()
         if self._earlier:
             # It began once, however many processes it takes.
             events = [event for event in events if not isinstance(event, Init)]
-        events = self._answer.judged(events)
-        if self._answer.is_hopeless:
-            self._begin_stop("no_answer", None)
+        events = self._back.completed(events)
+        if (trouble := self._back.trouble) is not None:
+            self._begin_stop(trouble, None)
         if events and isinstance(done := events[-1], Done):
             self.status = done.status
         return events
@@ -292,7 +264,7 @@ class CliTurn:
         self._ready = self._ledger.completed(self._ready)
         *said, done = [event for event in self._ready if not is_complaint(event)]
         assert isinstance(done, Done)
-        self._earlier.append(done.usage)
+        self._earlier = [done.usage]
         self._options = self._options.changed(resume=self.session_id, session_id=None)
         self._stdin, self._prompt = delivered(ONCE_MORE, literal=True)
         await self._restart()
@@ -364,7 +336,7 @@ class CliTurn:
         self._wish = self._wish or (reason, limit)
         # What ended by itself was not ended by us.
         if self._stop is None and self._child.exit_code is None:
-            self._withdraw_questions()
+            self._back.withdraw()
             self._stop, self._limit = reason, limit
             self._stopping = asyncio.create_task(self._child.stop())
 
@@ -390,7 +362,6 @@ class CliTurn:
         )
         done = events[-1]
         assert isinstance(done, Done)
-        self.status = done.status
         return [*events[:-1], self._with_earlier(done)] if self._earlier else events
 
     def _with_earlier(self, done: Done) -> Done:

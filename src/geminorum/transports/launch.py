@@ -121,7 +121,13 @@ def _settings_in(file: Path) -> dict[str, Any]:
 
 
 def policies_of(
-    door: Cli, options: Options, program: CliProgram, home: Path, **ours: Sequence[str]
+    door: Cli,
+    options: Options,
+    program: CliProgram,
+    home: Path,
+    *,
+    asked: Sequence[str] = (),
+    unasked: Sequence[str] = (),
 ) -> list[str]:
     """The policy files to name; an older CLI finds the permissions in its settings instead."""
     _refuse_folder_settings(options, program)
@@ -131,7 +137,8 @@ def policies_of(
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
         return []
     file = home / "policy.toml"
-    file.write_text(policy_toml(options, plan_tools=door.plan_tools, **ours), encoding="utf-8")
+    rules = policy_toml(options, plan_tools=door.plan_tools, asked=asked, unasked=unasked)
+    file.write_text(rules, encoding="utf-8")
     # The flag replaces the user's own policies; naming their folder brings them back.
     return [str(file), *([str(theirs)] if theirs.is_dir() else [])]
 
