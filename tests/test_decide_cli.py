@@ -33,7 +33,7 @@ from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.events import Event
 from geminorum.transports.asking import Asking
 from geminorum.transports.loopback import Loopback
-from geminorum.wire.hook import hook_command, hook_script, hook_settings, matcher
+from geminorum.wire.hook import hook_answer, hook_command, hook_script, hook_settings, matcher
 from geminorum.wire.policy_toml import asked_tools, policy_toml, unasked_tools
 
 MODEL = "gemini-2.5-flash"
@@ -235,6 +235,16 @@ class TestTheRealCli:
         assert (options.cwd / "first").exists()
         assert not (options.cwd / "second").exists()
 
+    async def test_a_shell_that_talks_at_its_start_changes_no_decision(
+        self, attempt, options, tmp_path
+    ):
+        noise = tmp_path / "noise.sh"
+        noise.write_text("echo good morning")
+        env = {**options.env, "BASH_ENV": str(noise)}
+        events = await attempt(lambda request: False, TOUCH, env=env)
+        assert [event.status for event in events if isinstance(event, ToolResult)] == ["denied"]
+        assert attempt.made() == set()
+
     async def test_the_users_own_hooks_still_run(self, attempt, tmp_path, fake_gemini):
         log = tmp_path / "log"
         theirs = {"type": "command", "command": f"cat > {log}; echo '{{}}'"}
@@ -279,6 +289,13 @@ class TestTheScript:
     """The hook as bash runs it, without the CLI."""
 
     async def asked(self, command: str, body: bytes = b"{}", **env: str) -> dict:
+        said, code = await self.run(command, body, **env)
+        answer = json.loads(said)
+        # Once more by its exit code, for a reader who cannot make out the words.
+        assert code == {"allow": 0, "deny": 2}[answer["decision"]]
+        return answer
+
+    async def run(self, command: str, body: bytes = b"{}", **env: str) -> tuple[bytes, int | None]:
         process = await asyncio.create_subprocess_exec(
             *("bash", "-c", command),
             stdin=subprocess.PIPE,
@@ -287,7 +304,7 @@ class TestTheScript:
             env={**os.environ, **env},
         )
         said, _ = await process.communicate(body)
-        return json.loads(said)
+        return said, process.returncode
 
     @pytest.fixture
     def script(self, tmp_path):
@@ -333,6 +350,20 @@ class TestTheScript:
     async def test_without_its_file_it_is_a_no_in_every_mode_of_bash(self, tmp_path, mode):
         command = hook_command(str(tmp_path / "gone.sh"))
         assert (await self.asked(command, **mode))["decision"] == "deny"
+
+    @pytest.mark.parametrize("denial", ["no", None])
+    async def test_a_bash_that_talks_does_not_turn_a_no_into_a_yes(self, script, tmp_path, denial):
+        """The CLI takes words that it cannot read for a yes, unless the exit code says no."""
+        noise = tmp_path / "bashrc"
+        noise.write_text("echo good morning")
+
+        async def decide(body: bytes) -> bytes:
+            return hook_answer(denial)
+
+        async with Loopback({"/decide": decide}) as server:
+            said, code = await self.run(script(server), BASH_ENV=str(noise))
+        assert said.startswith(b"good morning")
+        assert code == (2 if denial else 0)
 
     async def test_a_server_that_goes_away_in_the_middle_is_a_no(self, script):
         began = asyncio.Event()

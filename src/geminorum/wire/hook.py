@@ -10,6 +10,7 @@ import msgspec
 
 from geminorum.wire.mcp import PREFIX
 
+_YES = '{"decision":"allow"}'
 _NO_ANSWER = "geminorum could not be asked whether this is allowed"
 _FOREVER = 2**31 - 1
 """Milliseconds; more than this a timer of Node takes for none. A hook that runs out of time counts
@@ -37,7 +38,7 @@ def hook_call(body: bytes) -> HookCall | None:
 def hook_answer(denial: str | None) -> bytes:
     """One line, because that is what the script reads; None: go on."""
     if denial is None:
-        return b'{"decision":"allow"}\n'
+        return f"{_YES}\n".encode()
     return msgspec.json.encode({"decision": "deny", "reason": denial}) + b"\n"
 
 
@@ -68,7 +69,10 @@ def _either(names: Sequence[str]) -> str:
 def hook_command(script: str) -> str:
     """What the CLI gives to bash. Only an answer of ours lets a tool run: whatever else happens, a
     script that is gone, broken or killed, leaves the answer of the trap."""
-    denial = shlex.quote(f"printf %s {shlex.quote(hook_answer(_NO_ANSWER).decode().strip())}")
+    answer = shlex.quote(hook_answer(_NO_ANSWER).decode().strip())
+    # The exit code says no a second time: a bash that prints something of its own beforehand would
+    # make the answer unreadable, and then the code alone counts.
+    denial = shlex.quote(f"printf %s {answer}; exit 2")
     # No `$` in here, since the CLI would put variables in; `command`, so that no mode of bash
     # ends the shell where the file is missing.
     return f"trap {denial} EXIT; command . {shlex.quote(script)}"
@@ -91,7 +95,7 @@ while IFS= read -r line <&3 && [[ $line != $'\\r' ]]; do :; done
 IFS= read -r answer <&3 && [[ $answer == '{{'*'}}' ]] || exit 2
 trap - EXIT
 printf '%s' "$answer"
-exit 0
+[[ $answer == '{_YES}' ]] && exit 0 || exit 2
 """
 
 
