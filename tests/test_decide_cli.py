@@ -115,6 +115,21 @@ class TestTheRealCli:
         assert statuses == ["success", "denied"]
         assert asked == ["run_shell_command"]
 
+    async def test_a_rule_for_everything_asks_about_everything(self, attempt):
+        asked = []
+
+        def decide(request: PermissionRequest) -> bool:
+            asked.append(request.name)
+            return request.name != "write_file"
+
+        policy = Policy("allow", "allow", "allow", rules=(Rule("*", "ask"),))
+        shell = ("run_shell_command", {"command": "echo hey > made"})
+        events = await attempt(decide, READ, shell, WRITE, policy=policy)
+        results = [event.status for event in events if isinstance(event, ToolResult)]
+        assert results == ["success", "success", "denied"]
+        assert sorted(asked) == ["read_file", "run_shell_command", "write_file"]
+        assert attempt.made() == {"made"}
+
     async def test_each_mode_asks_about_what_it_does_not_allow(self, attempt):
         asked = []
 
@@ -405,6 +420,7 @@ class TestWhoIsAsked:
                 ["write_file", TOUCH[0]],
             ),
             (Options(policy=Policy(rules=(Rule("cli_help", "ask"),))), [], ["cli_help"]),
+            (Options(approval="plan", policy=Policy()), [], ["write_file", TOUCH[0]]),
         ],
     )
     def test_by_options(self, options, asked, not_asked):

@@ -165,6 +165,21 @@ class TestTheRealCli:
             event for event in events if isinstance(event, Error) and not event.recoverable
         ] == []
 
+    async def test_it_stands_though_the_api_fails_afterwards(
+        self, fake_gemini, options, real_cli_door
+    ):
+        fake_gemini.call(ANSWER, name="Ada", age=36).fail(400, "Not today.").always()
+        result = await ask("Who?", options, via=real_cli_door)
+        assert result.data == Person("Ada", 36)
+        assert [(error.code, error.recoverable) for error in result.errors] == [("API", True)]
+
+    async def test_it_stands_though_there_is_no_turn_left_for_last_words(
+        self, fake_gemini, options, real_cli_door
+    ):
+        fake_gemini.call(ANSWER, name="Ada", age=36).say("Never asked for.")
+        result = await ask("Who?", options.changed(max_turns=1), via=real_cli_door)
+        assert (result.status, result.data) == ("success", Person("Ada", 36))
+
     async def test_a_run_that_ends_otherwise_keeps_its_own_reason(
         self, fake_gemini, options, real_cli_door
     ):

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from geminorum.errors import InvalidAnswer
+from geminorum.errors import ApiError, InvalidAnswer, NetworkError, class_for
 from geminorum.events import Done, Error, Event, ToolResult
 from geminorum.options import Options
 from geminorum.schema import Shape
@@ -24,6 +24,10 @@ is wrong, mend that and call it again. When it has accepted the answer, stop."""
 ONCE_MORE = f"""\
 You have not given your answer yet. Call the tool {full_name(NAME)} now, with the answer to my
 request as its arguments."""
+
+
+_SPEECHLESS = (InvalidAnswer, ApiError, NetworkError)
+"""What may befall the words behind an answer."""
 
 
 def instructed_to_answer(options: Options) -> Options:
@@ -70,8 +74,7 @@ class FinalAnswer:
                 # What the CLI itself refuses never reaches us.
                 refused = event.error_type == "invalid_tool_params"
                 self._missed(str(event.output) if refused else self._problem)
-            case Error(code=InvalidAnswer.code) if self.arrived:
-                # The answer stands; only the closing words were empty.
+            case Error() if self.arrived and issubclass(class_for(event.code), _SPEECHLESS):
                 self._speechless = True
                 return [msgspec.structs.replace(event, recoverable=True)]
             case Done():
@@ -81,8 +84,9 @@ class FinalAnswer:
     def _ended(self, done: Done) -> list[Event]:
         change = msgspec.structs.replace
         if self.arrived:
-            speechless = done.status == "error" and self._speechless
-            return [change(done, data=self.data, status="success" if speechless else done.status)]
+            # The answer stands; only the closing words are missing.
+            enough = done.status == "max_turns" or (done.status == "error" and self._speechless)
+            return [change(done, data=self.data, status="success" if enough else done.status)]
         if done.status == "success":
             self._missed(self._problem)
             self.is_owed = not self.is_hopeless

@@ -33,6 +33,8 @@ _SECOND_NAMES = {"grep_search": "search_file_content"}
 def asked_tools(options: Options) -> tuple[str, ...]:
     """The tools that somebody is asked about, where there is somebody. Each as a whole: a word on
     single commands is for the CLI to read, not for us."""
+    if options.approval == "plan":
+        return ()  # What a plan may not do, nobody can allow.
     policy = options.policy or Policy()
     names = [rule.tool for rule in policy.rules if rule.decision == "ask"]
     if options.allowed_tools is None:
@@ -77,7 +79,7 @@ def _groups(policy: Policy, level: Level) -> list[str]:
 def _has_a_hook(tool: str) -> bool:
     """An agent's name can stand in a policy, but its call is one of `invoke_agent`: what nobody
     can be asked about stays refused."""
-    if tool.startswith(("mcp_", "discovered_tool_")):
+    if tool == "*" or tool.startswith(("mcp_", "discovered_tool_")):
         return True
     return tool in KNOWN_TOOLS and tool not in ("codebase_investigator", "cli_help")
 
@@ -111,7 +113,7 @@ def _answerable(rule: dict[str, Any], asked: Sequence[str]) -> dict[str, Any]:
 
 def _let_through(rule: dict[str, Any]) -> dict[str, Any]:
     """Without the CLI's own doubts about a command: it would ask once more, and nobody hears it."""
-    if rule["toolName"] not in ("run_shell_command", ["run_shell_command"]):
+    if rule["toolName"] not in ("*", "run_shell_command", ["run_shell_command"]):
         return rule
     any_arguments = {} if "commandPrefix" in rule else {"argsPattern": "."}
     return {**rule, **any_arguments, "allowRedirection": True}
