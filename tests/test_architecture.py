@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "prompt": {"errors"},
     "detect": {"errors", "install"},
     "install": {"errors", "detect"},
-    "wire": {"events", "errors", "options", "permissions", "tools", "wire"},
+    "wire": {"_version", "events", "errors", "options", "permissions", "tools", "wire"},
     "cost": {"events"},
     "sessions": {"cost", "events", "errors", "views", "wire", "sessions"},
     "store": {"errors"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +19,13 @@ from geminorum.surroundings import environment, home_of
 from geminorum.transports.home import merged
 from geminorum.wire.argv import IGNORE_DOTENV, OWN_HOME, POLICY, SKIP_TRUST, arguments, has
 from geminorum.wire.effort import overrides
+from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
 from geminorum.wire.policy_toml import policy_toml
+from geminorum.wire.settings_file import parsed_settings
 
 if TYPE_CHECKING:
+    from geminorum.transports.backchannel import Backchannel
     from geminorum.transports.cli import Cli
 
 _QUIET_SETTINGS: Mapping[str, Any] = {
@@ -31,6 +36,11 @@ _QUIET_SETTINGS: Mapping[str, Any] = {
         "sessionRetention": {"enabled": False},
     },
     "privacy": {"usageStatisticsEnabled": False},
+}
+
+_SYSTEM_SETTINGS = {
+    "linux": Path("/etc/gemini-cli/settings.json"),
+    "darwin": Path("/Library/Application Support/GeminiCli/settings.json"),
 }
 
 # Every name that the CLI's own reader of `.env` files would find, by its idea of spaces and lines.
@@ -76,7 +86,49 @@ def _safety(door: Cli, options: Options) -> dict[str, Any]:
     }
 
 
-def policies_of(door: Cli, options: Options, program: CliProgram, home: Path) -> list[str]:
+def announce(home: Path, back: Backchannel) -> None:
+    """Tells the CLI of what it can reach in this process; above every other setting of the run."""
+    file = home / ".gemini" / "settings.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    both = merged(settings, back.settings(settings, home))
+    file.write_text(json.dumps(both), encoding="utf-8")
+
+
+def refuse_without_hooks(options: Options) -> None:
+    """Where the CLI's hook would not run, whoever decides would not be asked."""
+    env = environment(options)
+    if sys.platform == "win32" or shutil.which("bash", path=env.get("PATH")) is None:
+        hint = "install bash; on Windows `decide` works on the Acp door only"
+        raise Unsupported("to ask somebody, the CLI needs bash", hint=hint)
+    for file in _settings_above_ours(options, env):
+        if turns_hooks_off(_settings_in(file)):
+            hint = "take `hooksConfig` out of it, or leave `decide` out"
+            raise Unsupported(f"{str(file)!r} switches the CLI's hooks off", hint=hint)
+
+
+def _settings_above_ours(options: Options, env: Mapping[str, str]) -> Iterator[Path]:
+    named = env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
+    yield Path(named) if named else _SYSTEM_SETTINGS.get(sys.platform, _SYSTEM_SETTINGS["linux"])
+    if options.trust_workspace is not None:
+        yield working_folder(options) / ".gemini" / "settings.json"
+
+
+def _settings_in(file: Path) -> dict[str, Any]:
+    try:
+        return parsed_settings(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # The CLI itself refuses what is broken.
+
+
+def policies_of(
+    door: Cli,
+    options: Options,
+    program: CliProgram,
+    home: Path,
+    *,
+    asked: Sequence[str] = (),
+    unasked: Sequence[str] = (),
+) -> list[str]:
     """The policy files to name; an older CLI finds the permissions in its settings instead."""
     _refuse_folder_settings(options, program)
     theirs = home / ".gemini" / "policies"
@@ -84,10 +136,11 @@ def policies_of(door: Cli, options: Options, program: CliProgram, home: Path) ->
         _refuse_broken(theirs)
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
         return []
-    ours = home / "policy.toml"
-    ours.write_text(policy_toml(options, plan_tools=door.plan_tools), encoding="utf-8")
+    file = home / "policy.toml"
+    rules = policy_toml(options, plan_tools=door.plan_tools, asked=asked, unasked=unasked)
+    file.write_text(rules, encoding="utf-8")
     # The flag replaces the user's own policies; naming their folder brings them back.
-    return [str(ours), *([str(theirs)] if theirs.is_dir() else [])]
+    return [str(file), *([str(theirs)] if theirs.is_dir() else [])]
 
 
 def _refuse_folder_settings(options: Options, program: CliProgram) -> None:
@@ -164,6 +217,13 @@ def variables_of(door: Cli, options: Options, program: CliProgram, home: Path) -
         with suppress(OSError):
             variables["NODE_COMPILE_CACHE"] = str(_compile_cache())
     return variables
+
+
+def without_proxy(env: Mapping[str, str]) -> dict[str, str]:
+    """No proxy stands between the CLI and this process."""
+    names = ("NO_PROXY", "no_proxy")
+    known = next((env[name] for name in names if env.get(name)), "")
+    return dict.fromkeys(names, f"{known},127.0.0.1" if known else "127.0.0.1")
 
 
 def _predates_flag(program: CliProgram) -> bool:

@@ -41,6 +41,10 @@ class News:
         """Resets the pause: a stream that just spoke is likely to go on."""
         self._pause = _FIRST_PAUSE
 
+    def wake(self) -> None:
+        """For news of another kind."""
+        self._woken.set()
+
     def close(self) -> None:
         for handle in (self._growth, self._end):
             if handle is not None:

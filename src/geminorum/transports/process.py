@@ -67,6 +67,7 @@ class Child:
             self, _kill_everything, self._popen, self.run_id, os.getpid()
         )
         self._news = News(self._stdout.reader, self._popen.pid)
+        self._nudged = False
 
     async def __aenter__(self) -> Child:
         return self
@@ -88,8 +89,13 @@ class Child:
         """How many bytes it has said, read or not."""
         return self._stdout.size()
 
-    async def read(self) -> bytes:
-        """The next piece of stdout, waiting for one; empty at the true end."""
+    def nudge(self) -> None:
+        """Whoever waits in `read` shall look about: there is something else to tell."""
+        self._nudged = True
+        self._news.wake()
+
+    async def read(self) -> bytes | None:
+        """The next piece of stdout, waiting for one; empty at the true end, None on a nudge."""
         while True:
             # Asked before the read: what a child wrote, it wrote before it ended.
             ended = self._popen.poll() is not None
@@ -98,6 +104,9 @@ class Child:
                 return data
             if ended:
                 return b""
+            if self._nudged:
+                self._nudged = False
+                return None
             await self._news.wait()
 
     def stderr(self, clean: Callable[[str], str] = str) -> str:

@@ -18,6 +18,7 @@ _RESUME: Version = (0, 15, 0)
 OWN_HOME: Version = (0, 26, 0)
 POLICY: Version = (0, 30, 0)
 SKIP_TRUST: Version = (0, 39, 0)
+HOOKS: Version = (0, 40, 0)
 _SESSION_ID: Version = (0, 41, 0)
 IGNORE_DOTENV: Version = (0, 44, 0)
 

@@ -21,7 +21,15 @@ from geminorum.wire.frames import ResultFrame, told_cost, usage_of
 from geminorum.wire.stream_json import StreamDecoder
 
 Stop: TypeAlias = Literal[
-    "cancel", "timeout", "start_timeout", "stall", "bad_policy", "budget", "no_price"
+    "cancel",
+    "timeout",
+    "start_timeout",
+    "stall",
+    "bad_policy",
+    "budget",
+    "no_price",
+    "unasked",
+    "no_answer",
 ]
 
 POLICY_ERROR = "Policy file error"
@@ -211,6 +219,11 @@ def stopped(ending: Ending) -> Verdict:
         case "bad_policy":
             hint = "mend the policy file that the message names: the CLI would run without it"
             return _failed(errors.ConfigError, last_words(ending.stderr), hint=hint)
+        case "unasked":
+            text = "a tool ran although nobody was asked: the CLI's hooks are switched off"
+            return _failed(errors.ConfigError, text, hint=_NO_HOOKS)
+        case "no_answer":
+            return Verdict("error")  # The door says what was wrong with it.
         case "budget":
             return Verdict("max_budget")
         case "no_price":
@@ -220,6 +233,7 @@ def stopped(ending: Ending) -> Verdict:
             return Verdict("interrupted")
 
 
+_NO_HOOKS = 'look for "hooksConfig" in the settings of the folder and of the system'
 _NO_PRICE = "pass Cli(prices=PriceBook(…)) with its price, or leave max_budget_usd out"
 
 
