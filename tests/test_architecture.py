@@ -22,7 +22,8 @@ MAY_IMPORT = {
     "prompt": {"errors"},
     "detect": {"errors", "install"},
     "install": {"errors", "detect"},
-    "wire": {"events", "errors", "options", "permissions", "wire"},
+    "decisions": {"errors", "events"},
+    "wire": {"decisions", "events", "errors", "options", "permissions", "wire"},
     "cost": {"events"},
     "sessions": {"cost", "events", "errors", "views", "wire", "sessions"},
     "store": {"errors"},
@@ -30,7 +31,7 @@ MAY_IMPORT = {
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
-        "surroundings",
+        *("decisions", "surroundings", "_version"),
         *("wire", "sessions", "transports"),
     },
     "client": {"events", "errors", "options", "transports", "views"},
@@ -117,6 +118,7 @@ def test_the_public_names_are_these():
                 "Policy",
                 "Rule",
                 "Cli",
+                "Acp",
                 "Run",
                 "Chat",
                 "Result",
@@ -126,6 +128,7 @@ def test_the_public_names_are_these():
             *("Tokens", "Usage", "Cost", "FileChange"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
             *("doctor", "sessions", "skills", "usage"),
+            *("Allow", "AllowAlways", "Deny"),
         ]
     )
 

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from geminorum.client import ask as ask
     from geminorum.client import connect as connect
     from geminorum.client import run as run
+    from geminorum.decisions import Allow as Allow
+    from geminorum.decisions import AllowAlways as AllowAlways
+    from geminorum.decisions import Deny as Deny
     from geminorum.errors import GeminorumError as GeminorumError
     from geminorum.events import Cost as Cost
     from geminorum.events import Done as Done
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
     from geminorum.options import Options as Options
     from geminorum.permissions import Policy as Policy
     from geminorum.permissions import Rule as Rule
+    from geminorum.transports.acp import Acp as Acp
     from geminorum.transports.cli import Cli as Cli
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
@@ -59,13 +63,15 @@ _HOMES = {
         *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult", "PermissionRequest"),
         *("Error", "Done", "UserMessage", "Unknown", "Event", "Tokens", "Usage", "Cost"),
     ),
+    "decisions": ("Allow", "AllowAlways", "Deny"),
     "options": ("Options",),
     "permissions": ("Policy", "Rule"),
+    "transports.acp": ("Acp",),
     "transports.cli": ("Cli",),
     "views.files": ("FileChange",),
     "views.result": ("Result",),
 }
-_NOT_YET = ("Acp", "Api")
+_NOT_YET = ("Api",)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]

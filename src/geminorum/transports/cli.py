@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from geminorum.cost import PriceBook
 from geminorum.detect import CliProgram, find_cli
@@ -57,16 +57,14 @@ class Cli:
     otherwise the run has one of its own, which ends with it."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.extra_args, str):
-            raise InvalidOptions("extra_args takes a tuple", hint=f"({self.extra_args!r},)")
-        if self.prices is not None and not isinstance(self.prices, PriceBook):
-            raise InvalidOptions(f"prices={self.prices!r}", hint="prices=PriceBook({…})")
-        for name in ("start_timeout", "stall_timeout", "grace"):
-            _check_seconds(name, getattr(self, name))
-        try:
-            json.dumps(self.settings)
-        except (TypeError, ValueError) as error:
-            raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
+        check_door(self, ("start_timeout", "stall_timeout", "grace"))
+
+    asks: ClassVar[bool] = False
+
+    def own_settings(self, options: Options) -> Mapping[str, Any]:
+        """What this door cannot do without, below what the caller says."""
+        turns = options.max_turns
+        return {} if turns is None else {"model": {"maxSessionTurns": turns}}
 
     def open(self, options: Options) -> CliConversation:
         return CliConversation(self, options)
@@ -116,6 +114,20 @@ class CliConversation:
             return  # A first prompt that failed is rolled back; there is nothing to resume.
         if turn.session_id:
             self._options = self._options.changed(resume=turn.session_id, session_id=None)
+
+
+def check_door(door: Any, seconds: tuple[str, ...]) -> None:
+    """Refuses fields that cannot be meant so."""
+    if isinstance(door.extra_args, str):
+        raise InvalidOptions("extra_args takes a tuple", hint=f"({door.extra_args!r},)")
+    if door.prices is not None and not isinstance(door.prices, PriceBook):
+        raise InvalidOptions(f"prices={door.prices!r}", hint="prices=PriceBook({…})")
+    for name in seconds:
+        _check_seconds(name, getattr(door, name))
+    try:
+        json.dumps(door.settings)
+    except (TypeError, ValueError) as error:
+        raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
 
 
 def _check_seconds(name: str, value: object) -> None:

@@ -15,17 +15,42 @@ if TYPE_CHECKING:
 _PLAN_TOOLS, _DISALLOWED, _CAPABILITY_DENIED = 999, 998, 997
 _RULES, _ALLOWED, _NOTHING_ELSE, _BESIDE_WHITELIST, _CAPABILITY = 990, 980, 970, 960, 500
 
+_SHELL, _ANYTHING = "run_shell_command", "."
+# Below whatever else has been said about the shell, and not where a mode decides for itself.
+_ASK_ABOUT_SHELL: dict[str, Any] = {
+    "toolName": _SHELL,
+    "decision": "ask_user",
+    "priority": 1,
+    "modes": ["default", "autoEdit"],
+    "argsPattern": _ANYTHING,
+}
+
 _DECISIONS = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
 
 
-def policy_toml(options: Options, *, plan_tools: bool = False) -> str:
-    """The policy file; empty where there is nothing to say."""
+def policy_toml(options: Options, *, plan_tools: bool = False, always_ask: bool = False) -> str:
+    """The policy file; empty where there is nothing to say.
+
+    `always_ask`: a question is put for every shell command that may not run unasked.
+    """
     import tomli_w
 
     rules = [*_rules(options)]
     if not plan_tools:
         rules.append(_plan_rule(options))
+    if always_ask:
+        rules = [*map(_without_exceptions, rules), _ASK_ABOUT_SHELL]
     return tomli_w.dumps({"rule": rules}) if rules else ""
+
+
+def _without_exceptions(rule: dict[str, Any]) -> dict[str, Any]:
+    """The CLI runs commands that it knows for safe (`cat`, `grep` …) where a rule says ask; but
+    not where the rule looks at the arguments, whatever it looks for in them."""
+    tools = rule["toolName"]
+    shell = tools == _SHELL or (isinstance(tools, list) and _SHELL in tools)
+    if not shell or rule["decision"] != "ask_user" or "commandPrefix" in rule:
+        return rule
+    return {**rule, "argsPattern": _ANYTHING}
 
 
 def is_refused(options: Options, tool: str) -> bool:
@@ -37,6 +62,18 @@ def is_refused(options: Options, tool: str) -> bool:
     if options.allowed_tools is not None:
         return tool not in {rule_of(spec)[0] for spec in options.allowed_tools}
     groups = [TOOL_GROUPS[name] for name in TOOL_GROUPS if getattr(policy, name) != "allow"]
+    return any(tool in group for group in groups)
+
+
+def is_denied(options: Options, tool: str) -> bool:
+    """The same where there is somebody to be asked: only what is denied outright is hidden."""
+    policy = options.policy or Policy(file_write="allow", shell_execute="allow")
+    rules = [rule.tool for rule in policy.rules if rule.decision == "deny" and not rule.command]
+    if tool in {*rules, *options.disallowed_tools}:
+        return True
+    if options.allowed_tools is not None:
+        return tool not in {rule_of(spec)[0] for spec in options.allowed_tools}
+    groups = [TOOL_GROUPS[name] for name in TOOL_GROUPS if getattr(policy, name) == "deny"]
     return any(tool in group for group in groups)
 
 

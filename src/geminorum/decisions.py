@@ -1,0 +1,167 @@
+"""A permission request in, what somebody said about it out: whoever is asked, never a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+import msgspec
+
+from geminorum.errors import InvalidOptions
+from geminorum.events import PermissionRequest
+
+T = TypeVar("T")
+
+
+class Allow(msgspec.Struct, frozen=True):
+    """Yes, this once."""
+
+
+class AllowAlways(msgspec.Struct, frozen=True):
+    """Yes, and do not ask again about this tool."""
+
+
+class Deny(msgspec.Struct, frozen=True):
+    """No."""
+
+    reason: str = ""
+    """What the agent is told, where the door can tell it."""
+
+
+Decision: TypeAlias = Allow | AllowAlways | Deny
+Decide: TypeAlias = Callable[[PermissionRequest], Decision | Awaitable[Decision]]
+
+_ANSWERS = "Allow(), AllowAlways() or Deny('why')"
+
+
+class Decisions:
+    """Puts questions to `decide`, one at a time: a person cannot answer two at once.
+
+    Whatever goes wrong is a no: no answer in `timeout` seconds (None waits for ever), an
+    exception, a value that is no decision. True and False are understood. A plain function runs
+    in a thread of its own; one that outlives the timeout cannot be stopped, its answer is dropped.
+    """
+
+    def __init__(self, decide: Decide | None, timeout: float | None = 300.0) -> None:
+        """`decide=None`: nobody is asked, and everything is denied."""
+        if decide is not None and not callable(decide):
+            hint = f"decide=may_i, a function of one PermissionRequest that returns {_ANSWERS}"
+            raise InvalidOptions(f"decide={decide!r} cannot be called", hint=hint)
+        if timeout is not None and not timeout > 0:
+            text = f"timeout must be greater than 0, not {timeout!r}"
+            raise InvalidOptions(text, hint="None waits for ever")
+        self._decide = decide
+        self._timeout = timeout
+        self._always: set[str] = set()
+        self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
+
+    async def ask(self, request: PermissionRequest) -> Decision:
+        """What `decide` says; Allow without asking where it said AllowAlways to this tool."""
+        if self._decide is None:
+            return Deny("there is nobody to be asked")
+        if request.name in self._always:
+            return Allow()
+        async with self._turn():
+            # Asked once more: the question that we waited for may have been about this tool.
+            if request.name in self._always:
+                return Allow()
+            decision = await self._answer(self._decide, request)
+            if isinstance(decision, AllowAlways):
+                self._always.add(request.name)
+            return decision
+
+    async def _answer(self, decide: Decide, request: PermissionRequest) -> Decision:
+        limit = asyncio.timeout(self._timeout)
+        try:
+            async with limit:
+                decision = _understood(await called(decide, request))
+        except Exception as error:
+            decision = Deny(f"decide raised {type(error).__name__}: {error}")
+        # `expired` and not the exception: a function may raise a TimeoutError of its own, or
+        # swallow the cancellation and answer too late.
+        return Deny(f"nobody answered in {self._timeout:g} s") if limit.expired() else decision
+
+    def _turn(self) -> asyncio.Lock:
+        # A lock serves one loop, and this object may outlive many: one for each asyncio.run().
+        loop = asyncio.get_running_loop()
+        if loop not in self._locks:
+            for gone in [known for known in self._locks if known.is_closed()]:
+                self._locks.pop(gone, None)
+            self._locks[loop] = asyncio.Lock()
+        return self._locks[loop]
+
+
+def _understood(answer: object) -> Decision:
+    match answer:
+        case Allow() | AllowAlways() | Deny():
+            return answer
+        case bool():
+            return Allow() if answer else Deny()
+        case _:
+            return Deny(f"decide returned {_kind(answer)}; it must return {_ANSWERS}")
+
+
+def _kind(answer: object) -> str:
+    if isinstance(answer, type):
+        return f"the class {answer.__name__}"
+    return "None" if answer is None else f"a value of type {type(answer).__name__}"
+
+
+async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """What a function of the caller's gives: an async one awaited, any other `in_thread`."""
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        type(function).__call__
+    ):
+        return await function(*args, **kwargs)
+    given = await in_thread(partial(function, *args, **kwargs))
+    # `lambda request: ask(request)` does not look async, and is.
+    return await given if inspect.isawaitable(given) else given
+
+
+async def in_thread(function: Callable[..., T], /, *args: Any) -> T:
+    """What the function gives, from a daemon thread with the context variables of the caller.
+
+    Not the loop's executor: asyncio.run() would wait for its threads at the end, for ever where a
+    function never returns. Where nobody waits any more, a late result is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[tuple[T | None, BaseException | None]] = loop.create_future()
+    work = partial(contextvars.copy_context().run, function, *args)
+    thread = threading.Thread(target=_work, args=(work, loop, future), daemon=True)
+    thread.start()
+    value, error = await future
+    if error is not None:
+        raise error
+    return value  # type: ignore[return-value]  # None only where T is None
+
+
+def _work(work: Callable[[], T], loop: asyncio.AbstractEventLoop, future: Any) -> None:
+    # The exception travels as a value: a future that nobody reads would complain about one, and
+    # it cannot hold a StopIteration.
+    outcome: tuple[T | None, BaseException | None]
+    try:
+        outcome = (work(), None)
+    except BaseException as error:
+        outcome = (None, error)
+    try:
+        loop.call_soon_threadsafe(_settle, future, outcome)
+    except RuntimeError:  # the loop is closed
+        _drop(outcome)
+
+
+def _settle(future: asyncio.Future[Any], outcome: tuple[Any, BaseException | None]) -> None:
+    if future.done():
+        _drop(outcome)
+    else:
+        future.set_result(outcome)
+
+
+def _drop(outcome: tuple[Any, BaseException | None]) -> None:
+    # A coroutine that is never awaited warns, unless it is closed.
+    if inspect.iscoroutine(outcome[0]):
+        outcome[0].close()
