@@ -7,7 +7,16 @@ import json
 import sys
 from collections.abc import Callable
 
-from benchmarks import cold_start, imports, latency, long_line, memory, memory_store, throughput
+from benchmarks import (
+    cold_start,
+    imports,
+    latency,
+    long_line,
+    memory,
+    memory_store,
+    throughput,
+    warm,
+)
 from benchmarks.figures import HEAD, Figure, table
 
 MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
@@ -18,6 +27,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "latency": latency.measure,
     "store": memory_store.measure,
     "cold_start": cold_start.measure,
+    "warm": warm.measure,
 }
 
 

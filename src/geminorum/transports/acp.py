@@ -90,8 +90,12 @@ class Acp:
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
         """What this door cannot do without, below what the caller says."""
-        # Otherwise the wire says nothing of what a command printed.
-        return {"tools": {"shell": {"enableInteractiveShell": False}}}
+        return {
+            # Otherwise the wire says nothing of what a command printed.
+            "tools": {"shell": {"enableInteractiveShell": False}},
+            # The CLI repeats a failed request in silence: ten times, over three minutes.
+            "general": {"maxAttempts": 3},
+        }
 
     def open(self, options: Options) -> AcpConversation:
         return AcpConversation(self, options)

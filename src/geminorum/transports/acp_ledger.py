@@ -37,6 +37,8 @@ class AcpLedger:
         self._calls: dict[str, SavedCall] = {}
         self._answers: list[Answer] = []
         self._rounds: list[list[ModelRequest]] = []
+        self._answered = False
+        """Has the last question to the model an answer?"""
         self._requests: list[ModelRequest] = []
 
     def begin(self) -> None:
@@ -56,7 +58,10 @@ class AcpLedger:
 
     @property
     def rounds(self) -> list[Round]:
-        return [Round(tuple(requests)) for requests in self._rounds]
+        whole = [Round(tuple(requests)) for requests in self._rounds]
+        if whole and not self._answered:
+            whole[-1] = Round(whole[-1].requests, answered=False)
+        return whole
 
     def read(self, *, thoroughly: bool = False) -> None:
         """Takes in what was written since the last look."""
@@ -67,9 +72,13 @@ class AcpLedger:
                 self._take(message)
 
     def answers(self) -> list[Answer]:
-        """What the model was told since the last look."""
+        """What the model was told since the last look, of calls that were never made.
+
+        Those that were have a record before their answer; the wire tells of them, though perhaps
+        in lines that are still to be read.
+        """
         fresh, self._answers = self._answers, []
-        return fresh
+        return [answer for answer in fresh if answer.id not in self._calls]
 
     def lacks(self, events: list[Event]) -> bool:
         """Is something still to be written that belongs to these events?"""
@@ -102,7 +111,9 @@ class AcpLedger:
         if message.type == "user":
             self._seen.add(message.id)
             self._rounds.append([])
+            self._answered = False
             self._answers += _answers_in(message.content)
+        self._answered = self._answered or message.type == "gemini"
         requests = self._fresh_requests(message)
         self._requests += requests
         if requests and self._rounds:

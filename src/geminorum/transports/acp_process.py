@@ -13,13 +13,14 @@ from msgspec import UNSET, Raw
 
 from geminorum._version import __version__
 from geminorum.detect import CliProgram
-from geminorum.errors import ConfigError, ProtocolError, Unsupported
+from geminorum.errors import ProtocolError, Unsupported
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
     policies_of,
+    refuse_broken,
     refuse_strange_dotenv,
     settings_of,
     variables_of,
@@ -29,7 +30,6 @@ from geminorum.transports.launch import (
 from geminorum.transports.piped import PipedChild
 from geminorum.wire import acp
 from geminorum.wire.lines import Lines
-from geminorum.wire.verdict import POLICY_ERROR, last_words
 
 if TYPE_CHECKING:
     from geminorum.transports.acp import Acp
@@ -169,8 +169,6 @@ class AcpProcess:
     # ---- listening
 
     def listen(self, session_id: str, listener: Listener) -> None:
-        if not self._listeners:
-            self._child.trim_log()
         self._listeners[session_id] = listener
 
     def unlisten(self, session_id: str, listener: Listener) -> None:
@@ -208,6 +206,8 @@ class AcpProcess:
         env = self.env | variables_of(door, options, program, self._overlay)
         self._given, self._secrets = env, secrets_in(env)
         policies = policies_of(door, options, program, self._overlay)
+        # A warm CLI keeps to itself that it could not read one, and goes on without it.
+        refuse_broken(self._overlay / ".gemini" / "policies")
         command = warm_command_of(door, options, program, policies)
         return PipedChild(
             command,
@@ -226,13 +226,6 @@ class AcpProcess:
                 f"{acp.PROTOCOL}",
                 hint="update geminorum, or use the Cli door",
             )
-        self.refuse_broken_policies()
-
-    def refuse_broken_policies(self) -> None:
-        """The CLI complains of a policy that it cannot read, and goes on without it."""
-        if POLICY_ERROR in (complaints := self.stderr()):
-            hint = "mend the policy file that the message names: the CLI would run without it"
-            raise ConfigError(last_words(complaints), hint=hint)
 
     async def _drop_handshake(self) -> None:
         task = self._handshake

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -40,11 +39,7 @@ from geminorum.wire.verdict import Ending, Stop
 if TYPE_CHECKING:
     from geminorum.transports.acp import AcpConversation
 
-RETRYING = "RETRYING"
-_GLANCE = 0.25
-"""Seconds between two looks for requests that the CLI makes again without a word."""
 _ROUND = 0.05
-_RETRY = re.compile(r"^Attempt (\d+) failed with status (\d+)\. Retrying.*", re.M)
 _PATIENCE, _MOMENT = 25, 0.004
 """How often, and how long each time, to wait for the session file to catch up with the wire."""
 _EXIT_WAIT = 100
@@ -64,7 +59,7 @@ class AcpTurn:
         refused = partial(is_denied, self._options)
         self._decoder = AcpDecoder(None, is_refused=refused)
         self._began = time.monotonic()
-        self._log_start = self._log_read = self._process.log_size
+        self._log_start = self._process.log_size
         self._ready: list[Event] = []
         self._news = asyncio.Event()
         self._over = asyncio.Event()
@@ -125,6 +120,8 @@ class AcpTurn:
         self._end()
 
     def _ask(self, session: AcpSession) -> None:
+        if self._over.is_set():
+            return  # Stopped while it waited.
         if self._process.gone:
             self._end()
             return
@@ -146,7 +143,7 @@ class AcpTurn:
     def _all_patrols(self) -> list[Patrol]:
         options, door = self._options, self._door
         watch = partial(Patrol, stop=self._begin_stop)
-        patrols = [watch(_GLANCE, self._look_for_retries)]
+        patrols = []
         silence = Silence(self._signs_of_life, None, door.stall_timeout)
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
@@ -350,13 +347,6 @@ class AcpTurn:
             await self._process.stop()
         finally:
             self._end()
-
-    def _look_for_retries(self) -> None:
-        """The CLI repeats failed requests for minutes, and tells nobody but its stderr."""
-        size = self._process.log_size
-        if size > self._log_read:
-            news, self._log_read = self._process.stderr(self._log_read), size
-            self._push([self._notice(found[0], RETRYING) for found in _RETRY.finditer(news)])
 
     def _count_rounds(self) -> Reason | None:
         self._ledger.read()

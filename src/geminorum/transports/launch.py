@@ -114,7 +114,7 @@ def policies_of(door: Door, options: Options, program: CliProgram, home: Path) -
     _refuse_folder_settings(options, program)
     theirs = home / ".gemini" / "policies"
     if not has(program.version, POLICY):
-        _refuse_broken(theirs)
+        refuse_broken(theirs)
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
         return []
     ours = home / "policy.toml"
@@ -137,7 +137,7 @@ def _refuse_folder_settings(options: Options, program: CliProgram) -> None:
         )
 
 
-def _refuse_broken(policies: Path) -> None:
+def refuse_broken(policies: Path) -> None:
     """Older CLIs complain of a broken policy so late that a tool may have run before."""
     import tomllib
 

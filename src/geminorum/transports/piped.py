@@ -22,7 +22,6 @@ from geminorum.transports.process import STDERR_KEPT, Capture, ProcessTree, mark
 
 _LAST_BYTES = 0.2
 """Seconds for the rest of its words after a process has ended; a grandchild may hold the pipe."""
-_LARGEST_LOG = 1024 * 1024
 _MANNERS = 0.3
 """Seconds to leave by itself once nobody speaks to it any more."""
 
@@ -41,7 +40,7 @@ class PipedChild(ProcessTree):
         ended: Callable[[], None],
     ) -> None:
         run_id = uuid.uuid4().hex
-        self._log = Capture(appending=True)
+        self._log = Capture()
         pipe = subprocess.PIPE
         try:
             popen = spawned(
@@ -52,6 +51,7 @@ class PipedChild(ProcessTree):
                 stdout=pipe,
                 stderr=self._log.writer,
             )
+            self._log.written()
         except BaseException:
             self._log.close()
             raise
@@ -94,11 +94,6 @@ class PipedChild(ProcessTree):
 
     def log_size(self) -> int:
         return self._log.size()
-
-    def trim_log(self) -> None:
-        """Forgets old complaints; only while nobody holds a `start` into them."""
-        if self._log.size() > _LARGEST_LOG:
-            os.ftruncate(self._log.writer, 0)
 
     def heard(self, data: bytes) -> None:
         self._hear(data)

@@ -137,14 +137,11 @@ class Child(ProcessTree):
 class Capture:
     """A private file that a child writes and we read; it has no name, so none can be left over."""
 
-    def __init__(self, *, appending: bool = False) -> None:
-        """`appending`: it may be emptied while the child goes on writing."""
+    def __init__(self) -> None:
         self.writer = self.reader = -1
         self._name: str | None = None
         try:
             self.writer, self._name = tempfile.mkstemp(prefix="geminorum-")
-            if appending:
-                _append_only(self.writer)
             self.reader = os.open(self._name, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         except OSError as error:
             self.close()
@@ -190,14 +187,6 @@ class Capture:
             with suppress(OSError):
                 os.unlink(self._name)  # noqa: PTH108 - a Path for one call
             self._name = None
-
-
-def _append_only(file: int) -> None:
-    # Otherwise the child would go on where it was, behind a hole.
-    if sys.platform != "win32":
-        import fcntl
-
-        fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_APPEND)
 
 
 def _started(

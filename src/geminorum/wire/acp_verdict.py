@@ -27,6 +27,8 @@ class Round:
     """The requests that one question to the model took: more than one where it was asked again."""
 
     requests: tuple[ModelRequest, ...] = ()
+    answered: bool = True
+    """Did the CLI save an answer? It forgets those that broke."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +141,9 @@ def _by_answer(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
 
 def was_cut(quota: Quota | None, rounds: Sequence[Round]) -> bool:
     """Was the last answer not counted by the CLI? It counts only those that were whole."""
-    return (
-        quota is not None
-        and len(rounds) > 0
-        and _counts(rounds[:-1]) == _told(quota) != _counts(rounds)
-    )
+    if quota is None or not rounds or _counts(rounds[:-1]) != _told(quota):
+        return False
+    return not rounds[-1].answered or _counts(rounds) != _told(quota)
 
 
 def fits(quota: Quota | None, rounds: Sequence[Round]) -> bool:
