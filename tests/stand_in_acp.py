@@ -101,6 +101,10 @@ def main() -> None:
         request = json.loads(sys.stdin.readline())
         reply(request, protocolVersion=2)
         time.sleep(LONGEST_LIFE)
+    if habit == "of the time before":
+        request = json.loads(sys.stdin.readline())
+        reply(request, protocolVersion=1, agentInfo={"name": "gemini-cli", "version": "0.40.1"})
+        time.sleep(LONGEST_LIFE)
     if habit == "without --acp":
         os.write(2, b"Unknown argument: acp\n\nUsage: gemini [options] [command]\n")
         os._exit(1)

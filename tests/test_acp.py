@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import random
 import re
 import signal
 import sys
@@ -413,6 +414,11 @@ async def test_a_cancel_ends_a_command_that_runs(fake_gemini, options, door):
         sleeping = [p for p in psutil.process_iter() if "sleep 250" in " ".join(_command(p))]
         assert not sleeping
         assert (await chat.ask("Well?")).text == "Hm"
+        # The CLI has kept the call without its answer; where the API minds, the hint says so.
+        fake_gemini.fail(400, "function call without response")
+        with pytest.raises(errors.ApiError) as caught:
+            await chat.ask("And now?")
+        assert "fresh conversation" in caught.value.hint
 
 
 def _command(process: psutil.Process) -> list[str]:
@@ -463,6 +469,41 @@ async def test_a_budget_ends_a_turn(fake_gemini, options, door):
     with pytest.raises(errors.BudgetExceeded) as caught:
         await ask("Spend", options.changed(max_budget_usd=0.1), via=door)
     assert caught.value.result.cost.usd > 0.1
+
+
+async def test_forty_turns_with_cancels_at_any_moment(fake_gemini, options, acp):
+    """S0-34: each ends in one Done, every call has its result, and the session goes on."""
+    dice = random.Random(7)
+
+    async def decide(request: PermissionRequest) -> Allow | Deny:
+        await asyncio.sleep(dice.choice([0, 0.02]))
+        return dice.choice([Allow(), Deny("no")])
+
+    async with connect(options, via=acp(decide=decide)) as chat:
+        for number in range(40):
+            rule = fake_gemini.when(f"turn {number}.")
+            kind = dice.randrange(3)
+            if kind == 0:
+                rule.say("Slowly", delay=dice.random() * 0.2)
+            elif kind == 1:
+                rule.call("write_file", file_path=f"{number}", content="x").say("Written")
+            else:
+                rule.call("run_shell_command", command="sleep 0.05").say("Slept")
+            async with chat.turn(f"turn {number}.") as live:
+                reading = asyncio.create_task(_all(live))
+                if dice.random() < 0.5:
+                    await asyncio.sleep(dice.random() * 0.15)
+                    await live.cancel()
+                events = await reading
+            assert last(events).status in ("success", "interrupted")
+            used = {use.id for use in of(ToolUse, events)}
+            assert used == {result.id for result in of(ToolResult, events)}
+        rule = fake_gemini.when("the last").say("Still here")
+        assert (await chat.ask("the last")).text == "Still here"
+
+
+async def _all(live: Any) -> list[Any]:
+    return [event async for event in live]
 
 
 # ---- what breaks
@@ -616,6 +657,7 @@ async def test_a_turn_that_does_not_hear_the_cancel_loses_its_process(options, s
         ("silent", errors.StartTimeout),
         ("of another time", errors.ProtocolError),
         ("without --acp", errors.CliTooOld),
+        ("of the time before", errors.CliTooOld),
         ("dying at once", errors.AuthError),
         ("odd", errors.RunFailed),
         ("refusing", errors.InvalidAnswer),

@@ -12,9 +12,8 @@ from typing import Any
 
 from geminorum.cost import PriceBook
 from geminorum.decisions import Decide, Decisions
-from geminorum.detect import CliProgram, find_cli, version_text
+from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import (
-    CliTooOld,
     GeminorumError,
     SessionLost,
     StartTimeout,
@@ -23,13 +22,13 @@ from geminorum.errors import (
 from geminorum.events import Error
 from geminorum.options import Options
 from geminorum.surroundings import environment
-from geminorum.transports.acp_process import AcpProcess
+from geminorum.transports.acp_process import AcpProcess, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.cli import check_door
 from geminorum.transports.launch import working_folder
 from geminorum.transports.resuming import going_fresh, to_resume
-from geminorum.wire.argv import ACP, has, missing_flags
+from geminorum.wire.argv import missing_flags
 
 _NOT_HERE = {
     "session_id": "a warm CLI names its sessions itself; leave it out, or use the Cli door",
@@ -153,6 +152,8 @@ class AcpConversation:
         self._turn: AcpTurn | None = None
         self.notices: list[Error] = []
         """What is to be said at the head of the next turn."""
+        self.dangling = False
+        """Was a turn cancelled between a tool's call and its answer?"""
 
     @property
     def process(self) -> AcpProcess:
@@ -244,13 +245,7 @@ async def _program(door: Acp, options: Options) -> CliProgram:
     working_folder(options)
     # In a thread: to learn a Node's version a process may have to be started.
     found = await asyncio.to_thread(find_cli, door.executable, environment(options))
-    if not has(found.version, ACP):
-        assert found.version is not None
-        raise CliTooOld(
-            f"Gemini CLI {version_text(found.version)} at {found.path} is too old for the Acp "
-            f"door: {version_text(ACP)} is the first that it was tried with",
-            hint="update it with `npm install -g @google/gemini-cli@latest`, or use the Cli door",
-        )
+    refuse_older(found.version, f"at {found.path}")
     if missing := missing_flags(options, found.version):
         raise Unsupported(
             f"this CLI is too old for {', '.join(missing)}",

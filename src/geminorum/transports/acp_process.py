@@ -12,8 +12,8 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from geminorum._version import __version__
-from geminorum.detect import CliProgram
-from geminorum.errors import ProtocolError, Unsupported
+from geminorum.detect import CliProgram, Version, version_text
+from geminorum.errors import CliTooOld, ProtocolError, Unsupported
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
 from geminorum.surroundings import environment, home_of
@@ -29,6 +29,7 @@ from geminorum.transports.launch import (
 )
 from geminorum.transports.piped import PipedChild
 from geminorum.wire import acp
+from geminorum.wire.argv import ACP, has
 from geminorum.wire.lines import Lines
 
 if TYPE_CHECKING:
@@ -52,9 +53,6 @@ class Refused(Exception):
 
 class Listener(Protocol):
     """Whoever has a session's turn."""
-
-    def glance(self) -> None:
-        """Something came, perhaps for this session: a moment to look at its file."""
 
     def told(self, update: Raw) -> None: ...
 
@@ -104,8 +102,8 @@ class AcpProcess:
         self.opening = asyncio.Lock()
         """One session is opened at a time: at once, they take ten times as long."""
         self.gone = False
-        self.spoke = False
-        """Has it said anything that was a message?"""
+        self.heard = 0
+        """How often it has said something, however much at once."""
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
@@ -226,6 +224,7 @@ class AcpProcess:
                 f"{acp.PROTOCOL}",
                 hint="update geminorum, or use the Cli door",
             )
+        refuse_older(acp.version_of(hello), "at the other end")
 
     async def _drop_handshake(self) -> None:
         task = self._handshake
@@ -236,17 +235,19 @@ class AcpProcess:
             task.exception()  # Nobody may have asked; asyncio would complain.
 
     def _hear(self, data: bytes) -> None:
-        lines = self._lines.feed(data)
-        if lines:
-            for listener in [*self._listeners.values()]:
-                listener.glance()
-        for line in lines:
+        self.heard += 1
+        for line in self._lines.feed(data):
             if (message := acp.message_of(line)) is not None:
-                self.spoke = True
                 self._dispatch(message)
             elif line.strip():
-                for listener in [*self._listeners.values()]:
-                    listener.garbled(line)
+                self._garbled(line)
+        if self._lines.overlong:
+            self._lines.overlong = 0
+            self._garbled(b"(a line that is too long)")
+
+    def _garbled(self, line: bytes) -> None:
+        for listener in [*self._listeners.values()]:
+            listener.garbled(line)
 
     def _dispatch(self, message: acp.Message) -> None:
         if message.method is None:
@@ -282,6 +283,16 @@ class AcpProcess:
             reply(None)
         for listener in [*self._listeners.values()]:
             listener.ended()
+
+
+def refuse_older(version: Version | None, where: str) -> None:
+    """Raises where a CLI is too old for this door; who does not tell is taken for a new one."""
+    if version is not None and not has(version, ACP):
+        raise CliTooOld(
+            f"Gemini CLI {version_text(version)} {where} is too old for the Acp door: "
+            f"{version_text(ACP)} is the first that it was tried with",
+            hint="update it with `npm install -g @google/gemini-cli@latest`, or use the Cli door",
+        )
 
 
 def _settle(future: asyncio.Future[acp.Message | None], reply: acp.Message | None) -> None:

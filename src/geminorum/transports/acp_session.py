@@ -131,9 +131,6 @@ class _Replay:
             except TimeoutError:
                 return
 
-    def glance(self) -> None:
-        pass
-
     def told(self, update: Raw) -> None:
         self._news.set()
 

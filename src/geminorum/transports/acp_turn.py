@@ -43,6 +43,11 @@ _ROUND = 0.05
 _PATIENCE, _MOMENT = 25, 0.004
 """How often, and how long each time, to wait for the session file to catch up with the wire."""
 _EXIT_WAIT = 100
+_BAD_REQUEST = 400
+_DANGLING = (
+    "an earlier turn was cancelled while a tool ran, and the CLI has kept that call without its "
+    "answer, which the API may mind: open a fresh conversation"
+)
 _SAMPLE = 200
 
 
@@ -74,7 +79,7 @@ class AcpTurn:
         self._beginning: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
         self._killing: asyncio.Task[None] | None = None
-        self._heard = 1
+        self._heard, self._glanced = 1, 0
         self._done = False
 
     async def __aenter__(self) -> AcpTurn:
@@ -156,18 +161,14 @@ class AcpTurn:
 
     # ---- what is told: called by the process, in the order of the wire
 
-    def glance(self) -> None:
-        ledger = self._ledger
-        ledger.read()
-        for answer in ledger.answers():
-            self._push(self._decoder.unseen(*answer, _now()))
-
     def told(self, update: Raw) -> None:
         self._heard += 1
+        self._glance()
         self._push(self._decoder.update(update, _now()))
 
     def asked(self, number: int | str | None, params: Raw) -> None:
         self._heard += 1
+        self._glance()
         try:
             question = msgspec.json.decode(params, type=acp.Question)
         except msgspec.MsgspecError:
@@ -187,7 +188,18 @@ class AcpTurn:
 
     def _replied(self, reply: acp.Message | None) -> None:
         self._reply = reply
+        self._glance()
         self._end()
+
+    def _glance(self) -> None:
+        """What the file tells of calls that the wire is silent about comes before what the model
+        says next. Once for all lines that came together."""
+        if self._glanced == self._process.heard:
+            return
+        self._glanced = self._process.heard
+        self._ledger.read()
+        for answer in self._ledger.answers():
+            self._push(self._decoder.unseen(*answer, _now()))
 
     def _push(self, events: list[Event]) -> None:
         self._ready += events
@@ -271,6 +283,11 @@ class AcpTurn:
         events = last_events(
             self._decoder, ending, at=now, duration=duration, price=self._price, resume=resume
         )
+        if self._conversation.dangling and error is not None and error.code == _BAD_REQUEST:
+            events = [_with_hint(event) for event in events]
+        # Cancelled between a call and its answer: the CLI keeps the one without the other.
+        cut = self._wish is not None and self._decoder.tool_uses > 0
+        self._conversation.dangling |= cut and not self._decoder.spoke_last
         return [self._ledger.completed(event) for event in events] if self._session else events
 
     def _outcome(self) -> tuple[acp.Prompted | None, acp.RpcError | None]:
@@ -381,6 +398,11 @@ async def _ended(*tasks: asyncio.Task[None]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
+
+
+def _with_hint(event: Event) -> Event:
+    failure = isinstance(event, Error) and not event.recoverable
+    return msgspec.structs.replace(event, hint=_DANGLING) if failure else event
 
 
 def _now() -> int:

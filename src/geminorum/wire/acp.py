@@ -14,6 +14,7 @@ PROTOCOL = 1
 """The version of the protocol that these types describe."""
 
 _COMMAND = re.compile(r"[\s\ufeff]*[/$]")
+_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 _DISARMED = "\u200b"
 _NO_MESSAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -104,6 +105,12 @@ class AgentInfo(msgspec.Struct):
 class Initialized(msgspec.Struct, rename="camel"):
     protocol_version: int = 0
     agent_info: AgentInfo | None = None
+
+
+def version_of(hello: Initialized) -> tuple[int, int, int] | None:
+    """The agent's version, where it tells one."""
+    found = _VERSION.match(hello.agent_info.version) if hello.agent_info else None
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 class Models(msgspec.Struct, rename="camel"):

@@ -19,8 +19,9 @@ OWN_HOME: Version = (0, 26, 0)
 POLICY: Version = (0, 30, 0)
 SKIP_TRUST: Version = (0, 39, 0)
 _SESSION_ID: Version = (0, 41, 0)
-ACP: Version = (0, 40, 0)
 IGNORE_DOTENV: Version = (0, 44, 0)
+# 0.40 speaks the protocol too, but its ids do not tell which tool a question is about.
+ACP: Version = (0, 51, 0)
 
 
 def arguments(

@@ -67,7 +67,7 @@ def is_refused(options: Options, tool: str) -> bool:
 
 def is_denied(options: Options, tool: str) -> bool:
     """The same where there is somebody to be asked: only what is denied outright is hidden."""
-    policy = options.policy or Policy(file_write="allow", shell_execute="allow")
+    policy = options.policy or Policy()
     rules = [rule.tool for rule in policy.rules if rule.decision == "deny" and not rule.command]
     if tool in {*rules, *options.disallowed_tools}:
         return True
