@@ -79,7 +79,7 @@ def stand_in_acp(tmp_path: Path) -> Any:
 
 
 async def told(live: Any) -> list[Any]:
-    async with live:
+    async with asyncio.timeout(60), live:
         return [event async for event in live]
 
 
@@ -431,7 +431,7 @@ def _command(process: psutil.Process) -> list[str]:
 async def test_time_limits_hold_for_the_whole_and_for_silence(fake_gemini, options, acp):
     """B-12: partial text survives."""
     fake_gemini.hang("Begun").hang("Begun").say("Back")
-    async with connect(options, via=acp(stall_timeout=0.5)) as chat:
+    async with asyncio.timeout(30), connect(options, via=acp(stall_timeout=0.5)) as chat:
         with pytest.raises(errors.Stalled) as caught:
             await chat.ask("Hm")
         assert caught.value.result.text == "Begun"
@@ -454,12 +454,17 @@ async def test_a_limit_of_turns_is_each_prompt_s_own(fake_gemini, options, door)
     """S0-21, S0-26: the CLI itself would count the whole session."""
     for _ in range(2):
         fake_gemini.call("read_file", file_path="a").call("read_file", file_path="b").say("Done")
-    fake_gemini.call("read_file", file_path="a").always()
+    for number in range(6):
+        part = {"functionCall": {"name": "read_file", "args": {"file_path": f"{number}"}}}
+        fake_gemini.say(part, delay=0.4)
     async with connect(options.changed(max_turns=3), via=door) as chat:
         assert (await chat.ask("one")).text == "Done"
         assert (await chat.ask("two")).text == "Done"
-        with pytest.raises(errors.TurnLimit):
-            await chat.ask("three")
+        events = await told(chat.turn("three"))
+    assert last(events).status == "max_turns"
+    # The fourth question is withdrawn before it has an answer.
+    assert len(of(ToolResult, events)) == len(last(events).usage.requests) == 3
+    assert len(fake_gemini.requests) == 6 + 4
 
 
 async def test_a_budget_ends_a_turn(fake_gemini, options, door):
@@ -641,7 +646,7 @@ async def test_what_nobody_has_heard_of_is_kept_and_what_was_not_offered_is_refu
 
 
 async def test_a_turn_that_does_not_hear_the_cancel_loses_its_process(options, stand_in_acp):
-    async with connect(options, via=stand_in_acp("deaf")) as chat:
+    async with asyncio.timeout(30), connect(options, via=stand_in_acp("deaf")) as chat:
         async with chat.turn("Hi") as live:
             async for event in live:
                 if isinstance(event, TextDelta):
@@ -681,6 +686,21 @@ async def test_a_cancel_before_the_program_is_ready(options, stand_in_acp):
         events = [event async for event in live]
     assert [type(event) for event in events] == [Done]
     assert last(events).status == "interrupted"
+
+
+async def test_a_prompt_that_was_cancelled_before_the_session_was_open_is_never_asked(
+    fake_gemini, options, door
+):
+    fake_gemini.say("Only this")
+    async with connect(options, via=door) as chat:
+        async with chat.turn("Not this") as live:
+            await live.cancel()
+            assert chat._conversation is not None
+            await chat._conversation.session()
+            await asyncio.sleep(0.1)
+        assert live.result.status == "interrupted"
+        assert (await chat.ask("But this")).text == "Only this"
+    assert [request.prompt for request in fake_gemini.requests] == ["But this"]
 
 
 async def test_a_cli_of_the_time_before_is_refused_before_it_is_started(tmp_path, options):
@@ -797,6 +817,9 @@ async def test_a_session_is_resumed_in_the_minute_of_its_birth(
         assert [type(event) for event in events] == [Init, UserMessage, TextDelta, Text, Done]
         assert last(events).usage.exact
         await chat.ask("Margaret here")
+        # The CLI begins a file of the same name at every load; it would cost both their lives.
+        store = Path(fake_gemini.home) / ".gemini" / "tmp"
+        assert len([*store.glob(f"*/chats/*{first.session_id[:8]}*")]) == 1
     second = await ask("Who was here?", again, via=real_cli_door)
     assert second.session_id == first.session_id
     for said in ("I am Ada", "Answer 0", "And I am Grace", "Answer 1", "Margaret here"):

@@ -61,9 +61,6 @@ class Listener(Protocol):
     def garbled(self, line: bytes) -> None:
         """A line that is no message; whose, cannot be told."""
 
-    def ended(self) -> None:
-        """The process is gone."""
-
 
 Reply: TypeAlias = Callable[[acp.Message | None], None]
 """Takes the answer; None: there will be none."""
@@ -281,8 +278,6 @@ class AcpProcess:
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply(None)
-        for listener in [*self._listeners.values()]:
-            listener.ended()
 
 
 def refuse_older(version: Version | None, where: str) -> None:

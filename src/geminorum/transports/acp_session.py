@@ -139,6 +139,3 @@ class _Replay:
 
     def garbled(self, line: bytes) -> None:
         pass
-
-    def ended(self) -> None:
-        self._news.set()

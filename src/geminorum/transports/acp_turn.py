@@ -183,9 +183,6 @@ class AcpTurn:
         text = f"expected a message of the protocol; raw: {sample}"
         self._push([self._notice(text, PARSE_ERROR)])
 
-    def ended(self) -> None:
-        self._end()
-
     def _replied(self, reply: acp.Message | None) -> None:
         self._reply = reply
         self._glance()
