@@ -250,6 +250,27 @@ async def test_what_belongs_to_the_process_cannot_differ_between_its_sessions(
         await ask("x", options, via=warm)
 
 
+async def test_what_belongs_to_the_process_reaches_the_model(fake_gemini, options, acp):
+    """The same settings as on the Cli door: instructions, effort, tools that are not there."""
+    fake_gemini.say("Aye")
+    careful = options.changed(
+        system_prompt="Speak like a pirate", effort="low", disallowed_tools=["glob"]
+    )
+    await ask("Hello", careful, via=acp(settings={"model": {"name": "gemini-2.5-pro"}}))
+    (request,) = fake_gemini.requests
+    assert "Speak like a pirate" in json.dumps(request.body)
+    assert request.body["generationConfig"]["thinkingConfig"]["thinkingBudget"] > 0
+    assert "glob" not in request.tools
+    assert "read_file" in request.tools
+    assert request.model == MODEL
+
+
+async def test_an_untrusted_folder_refuses_what_needs_trust(fake_gemini, options, door):
+    doubtful = options.changed(trust_workspace=False, approval="yolo")
+    with pytest.raises(errors.TrustError, match="yolo"):
+        await ask("Hello", doubtful, via=door)
+
+
 # ---- somebody who is asked
 
 

@@ -35,7 +35,6 @@ from geminorum.wire.lines import Lines
 if TYPE_CHECKING:
     from geminorum.transports.acp import Acp
 
-_NEVER_NAMED = "initialize"
 _STRUCT = TypeVar("_STRUCT", bound=msgspec.Struct)
 
 
@@ -65,14 +64,14 @@ class Listener(Protocol):
 Reply: TypeAlias = Callable[[acp.Message | None], None]
 """Takes the answer; None: there will be none."""
 
-PROCESS_WIDE_NOT = ("cwd", "timeout", "resume", "max_budget_usd", "max_turns", "literal")
+_EACH_ITS_OWN = ("cwd", "timeout", "resume", "max_budget_usd", "max_turns", "literal")
 
 
 def process_wide(options: Options) -> Options:
     """What of the options belongs to the process, so that sessions which agree in it may share
     one: environment, settings, policies. The rest each session has for itself."""
     default = Options()
-    own = {name: getattr(default, name) for name in PROCESS_WIDE_NOT}
+    own = {name: getattr(default, name) for name in _EACH_ITS_OWN}
     if options.approval != "plan":
         own["approval"] = None
     if options.effort is None:
@@ -214,7 +213,7 @@ class AcpProcess:
         )
 
     async def _shake_hands(self) -> None:
-        hello = await self.request(_NEVER_NAMED, acp.initialize(__version__), acp.Initialized)
+        hello = await self.request("initialize", acp.initialize(__version__), acp.Initialized)
         if hello.protocol_version != acp.PROTOCOL:
             raise ProtocolError(
                 f"this CLI speaks version {hello.protocol_version} of the protocol, not "

@@ -205,6 +205,8 @@ class AcpTurn:
 
     def _end(self) -> None:
         self._forget()
+        for question in [*self._questions.values()]:
+            question.cancel()  # Whoever asked is gone.
         self._over.set()
         self._news.set()
 
