@@ -17,7 +17,7 @@ GEMINI := $(CLI)/node_modules/.installed
 # Older ones, each in a folder of its own, for what is promised on them as well.
 OLDER := $(foreach version,0.29.0 0.40.1 0.51.0,$(CLI)-$(version)/node_modules/.installed)
 
-.PHONY: help demo test test-versions lint types bench clean
+.PHONY: help demo test test-versions test-compat lint types bench clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -31,6 +31,9 @@ test: lint types $(GEMINI)  ## lint, types and the whole test suite
 test-versions: $(PACKAGE) $(GEMINI) $(OLDER)  ## the control suite on older CLIs too; writes docs/versions.md
 	$(BIN)/python -m pytest -n 2 tests/versions/control.py
 
+test-compat: $(PACKAGE)  ## the API door on several versions of Google's SDK
+	@$(BIN)/python tests/compat.py
+
 lint: $(PACKAGE)  ## ruff: rules and format
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -42,7 +45,7 @@ bench: $(PACKAGE) $(GEMINI)  ## the measurements
 	$(BIN)/python -m benchmarks
 
 clean:  ## forget everything that was fetched or built
-	rm -rf .venv $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

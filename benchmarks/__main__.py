@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 
 from benchmarks import (
+    api_chunks,
     cold_start,
     imports,
     latency,
@@ -26,6 +27,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "memory": memory.measure,
     "latency": latency.measure,
     "store": memory_store.measure,
+    "api": api_chunks.measure,
     "cold_start": cold_start.measure,
     "warm": warm.measure,
 }

@@ -64,6 +64,14 @@ def test_the_readme_shows_its_real_output(real_cli_door, tmp_path, monkeypatch):
     assert re.sub(r"write_file__write_file_\d+_0", "write_file__1", real) == shown
 
 
+def test_the_rest_of_the_readme_runs_too():
+    first, *rest = [code for info, code in blocks(ROOT / "README.md") if "no-run" not in info]
+    assert "haiku" in first
+    for code in rest:
+        with contextlib.redirect_stdout(io.StringIO()):
+            exec(compile(code, "README.md", "exec"), {"__name__": "readme"})
+
+
 def test_the_readme_begins_with_what_a_newcomer_needs():
     lines = (ROOT / "README.md").read_text().splitlines()
     assert any("pip install" in line for line in lines[:10])

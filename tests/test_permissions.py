@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import Cli, Options, Policy, Rule, ToolResult, ask
+from geminorum import Cli, Options, Policy, Rule, ToolResult, ask, sync
 from geminorum import run as start
 from geminorum.errors import ConfigError, InvalidOptions
 from geminorum.permissions import TOOL_GROUPS
@@ -113,11 +113,15 @@ def test_a_wrong_permission_says_what_would_be_right(make, message):
         make()
 
 
-def test_a_tool_that_does_not_exist_is_warned_of():
-    with pytest.warns(
-        UserWarning, match="no tool 'write_fil' of its own; did you mean 'write_file"
-    ):
-        Options(disallowed_tools=["write_fil"])
+def test_a_tool_that_does_not_exist_is_warned_of(stand_in):
+    """By a rule at once; by options at the Cli door, since other doors have other tools."""
+    warning = "no tool 'write_fil' of its own; did you mean 'write_file"
+    with pytest.warns(UserWarning, match=warning):
+        Rule("write_fil", "deny")
+    options = Options(disallowed_tools=["write_fil"])
+    door = stand_in({"type": "result", "status": "success"})
+    with pytest.warns(UserWarning, match=warning), sync.run("Go", options, via=door):
+        pass
 
 
 @pytest.mark.gemini_cli

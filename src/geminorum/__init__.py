@@ -48,7 +48,11 @@ if TYPE_CHECKING:
     from geminorum.options import Options as Options
     from geminorum.permissions import Policy as Policy
     from geminorum.permissions import Rule as Rule
+    from geminorum.prompt import Blob as Blob
+    from geminorum.prompt import Link as Link
+    from geminorum.tools import Tool as Tool
     from geminorum.transports.acp import Acp as Acp
+    from geminorum.transports.api import Api as Api
     from geminorum.transports.cli import Cli as Cli
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
@@ -58,20 +62,22 @@ if TYPE_CHECKING:
 _HOMES = {
     "": ("doctor", "errors", "events", "sessions", "skills", "sync", "usage", "views"),
     "client": ("Chat", "Run", "ask", "connect", "run"),
+    "decisions": ("Allow", "AllowAlways", "Deny"),
     "errors": ("GeminorumError",),
     "events": (
         *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult", "PermissionRequest"),
         *("Error", "Done", "UserMessage", "Unknown", "Event", "Tokens", "Usage", "Cost"),
     ),
-    "decisions": ("Allow", "AllowAlways", "Deny"),
     "options": ("Options",),
     "permissions": ("Policy", "Rule"),
+    "prompt": ("Blob", "Link"),
+    "tools": ("Tool",),
+    "transports.api": ("Api",),
     "transports.acp": ("Acp",),
     "transports.cli": ("Cli",),
     "views.files": ("FileChange",),
     "views.result": ("Result",),
 }
-_NOT_YET = ("Api",)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
@@ -79,8 +85,6 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
-    if name in _NOT_YET:
-        raise AttributeError(f"geminorum.{name} is not built yet; the changelog says when it is")
     if home is None:
         raise AttributeError(f"module 'geminorum' has no attribute {name!r}")
     value = (

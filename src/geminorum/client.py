@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from geminorum.errors import GeminorumError, InvalidOptions
+from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import Event
 from geminorum.options import Options
+from geminorum.prompt import Prompt
 from geminorum.transports import Conversation, Transport, Turn
 from geminorum.views.result import Result, ResultFold
 
@@ -18,7 +19,7 @@ Beginning: TypeAlias = Callable[[AsyncExitStack], Awaitable[Turn]]
 """Begins a turn and leaves on the stack what has to be undone at its end."""
 
 
-def run(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Run:
+def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Run:
     """The prompt in flight: iterate it for events, then read its `.result`.
 
         async with run("Fix the failing test") as live:
@@ -28,11 +29,11 @@ def run(prompt: str, options: Options | None = None, *, via: Transport | None = 
     Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
     """
     options, door = _checked(options), _door(via)
-    return Run(partial(_only_turn, prompt, options, door), options.timeout)
+    return Run(partial(_only_turn, prompt, options, door), options)
 
 
 async def ask(
-    prompt: str, options: Options | None = None, *, via: Transport | None = None
+    prompt: Prompt, options: Options | None = None, *, via: Transport | None = None
 ) -> Result:
     """The result of a prompt, or an exception that carries it."""
     return await _finished(run(prompt, options, via=via))
@@ -46,14 +47,14 @@ def connect(options: Options | None = None, *, via: Transport | None = None) -> 
 class Run:
     """A prompt in flight, and afterwards its result."""
 
-    def __init__(self, begin: Beginning, timeout: float | None) -> None:
-        self._begin, self._timeout = begin, timeout
+    def __init__(self, begin: Beginning, options: Options) -> None:
+        self._begin, self._timeout = begin, options.timeout
         self._stack = AsyncExitStack()
         self._turn: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._expiry: asyncio.Task[None] | None = None
         self._batch: Iterator[Event] = iter(())
-        self._fold = ResultFold()
+        self._fold = ResultFold(partial(_typed, options))
         self._stderr = ""
 
     @property
@@ -150,24 +151,37 @@ class Chat:
         self._conversation = None
         await self._stack.aclose()
 
-    def turn(self, prompt: str) -> Run:
-        """The next prompt, in flight."""
-        conversation = self._conversation
-        if conversation is None:
-            raise GeminorumError("the chat is not open", hint="async with connect() as chat: …")
-        return Run(partial(_next_turn, prompt, conversation), self._options.timeout)
+    @property
+    def history(self) -> list[Mapping[str, Any]]:
+        """What was said so far, as the API writes it: JSON, for a later `Api(history=…)`."""
+        history = getattr(self._open(), "history", None)
+        if history is None:
+            raise Unsupported("this door keeps the history itself", hint="see geminorum.sessions")
+        return list(history)
 
-    async def ask(self, prompt: str) -> Result:
+    def turn(self, prompt: Prompt) -> Run:
+        """The next prompt, in flight."""
+        conversation = self._open()
+        return Run(partial(_next_turn, prompt, conversation), self._options)
+
+    async def ask(self, prompt: Prompt) -> Result:
         """The next prompt's result, or an exception that carries it."""
         return await _finished(self.turn(prompt))
 
+    def _open(self) -> Conversation:
+        if self._conversation is None:
+            raise GeminorumError("the chat is not open", hint="async with connect() as chat: …")
+        return self._conversation
 
-async def _only_turn(prompt: str, options: Options, door: Transport, stack: AsyncExitStack) -> Turn:
+
+async def _only_turn(
+    prompt: Prompt, options: Options, door: Transport, stack: AsyncExitStack
+) -> Turn:
     conversation = await stack.enter_async_context(door.open(options))
     return await _next_turn(prompt, conversation, stack)
 
 
-async def _next_turn(prompt: str, conversation: Conversation, stack: AsyncExitStack) -> Turn:
+async def _next_turn(prompt: Prompt, conversation: Conversation, stack: AsyncExitStack) -> Turn:
     return await stack.enter_async_context(conversation.turn(prompt))
 
 
@@ -176,6 +190,15 @@ async def _finished(live: Run) -> Result:
         async for _ in live:
             pass
     return live.result.raise_on_failure()
+
+
+def _typed(options: Options, data: Any) -> Any:
+    """The answer's data in the shape that was asked for."""
+    if options.output_schema is None:
+        return data
+    from geminorum.schema import shape_of
+
+    return shape_of(options.output_schema).read(data)
 
 
 def _checked(options: Options | None) -> Options:

@@ -114,12 +114,10 @@ def _kind(answer: object) -> str:
 
 async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """What a function of the caller's gives: an async one awaited, any other `in_thread`."""
-    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-        type(function).__call__
-    ):
+    if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
     given = await in_thread(partial(function, *args, **kwargs))
-    # `lambda request: ask(request)` does not look async, and is.
+    # A lambda, or an object with an async `__call__`, does not look async, and is.
     return await given if inspect.isawaitable(given) else given
 
 

@@ -1,6 +1,7 @@
 """The exception tree. Each error says what happened, what to type next, and keeps what had arrived.
 
-GeminorumError          .code .hint .status .result .exit_code .stderr .session_id .retryable
+GeminorumError          .code .hint .status .result .exit_code .stderr .session_id
+│                       .retryable .retry_after
 ├── SetupError          fix the machine, then try again; the message says what to type
 │   ├── CliNotFound     no Gemini CLI, or no Node to run it
 │   ├── CliTooOld       older than 0.11, which has no event stream; than 0.51 for Acp
@@ -18,7 +19,9 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   │   ├── ServerError Google's side failed, or is overloaded
 │   │   └── ModelNotFound
 │   ├── NetworkError    the API could not be reached
-│   ├── InvalidAnswer   the model's answer was empty, blocked or broken
+│   ├── InvalidAnswer   the model's answer was empty, broken, or not of the shape asked for
+│   │   ├── Blocked     the prompt or the answer was held back by a filter
+│   │   └── AnswerCut   the answer reached its greatest length
 │   ├── ContextOverflow the prompt is larger than the model's window
 │   ├── SessionLost     the session to resume is not there
 │   ├── SessionBusy     another run is at work in it
@@ -31,6 +34,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
     ├── Stalled         it fell silent for too long
     ├── Interrupted     cancelled by the caller
     ├── MissingResult   the program ended without its closing `result`
+    ├── EndedEarly      the API's answer stopped without saying why
     └── ProtocolError   the program printed something that is not the event stream
 """
 
@@ -61,6 +65,7 @@ class GeminorumError(Exception):
         stderr: str = "",
         session_id: str | None = None,
         retryable: bool | None = None,
+        retry_after: float | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
@@ -72,6 +77,8 @@ class GeminorumError(Exception):
         self.stderr = stderr
         self.session_id = session_id
         self.retryable = self.default_retryable if retryable is None else retryable
+        self.retry_after = retry_after
+        """Seconds that the API asked to wait, where it did."""
 
     def __str__(self) -> str:
         return f"{self.message}\n  → {self.hint}" if self.hint else self.message
@@ -188,6 +195,18 @@ class InvalidAnswer(RunFailed):
     default_hint = "ask again, or put the question in other words"
 
 
+class Blocked(InvalidAnswer):
+    code = "BLOCKED"
+    default_retryable = False
+    default_hint = "put the question in other words; `safety_settings` may be eased in Api(config=)"
+
+
+class AnswerCut(InvalidAnswer):
+    code = "LENGTH"
+    default_retryable = False
+    default_hint = "raise `max_output_tokens` in Api(config=…), or ask for less; see .result.text"
+
+
 class ContextOverflow(RunFailed):
     code = "CONTEXT_OVERFLOW"
     default_hint = "shorten the prompt, or let the agent read the material from files"
@@ -247,6 +266,11 @@ class Interrupted(Incomplete):
 class MissingResult(Incomplete):
     code = "MISSING_RESULT"
     default_hint = "the program ended early; .stderr may say why, what arrived is in .result"
+
+
+class EndedEarly(Incomplete):
+    code = "ENDED_EARLY"
+    default_hint = "ask again; what arrived is in .result"
 
 
 class ProtocolError(Incomplete):

@@ -214,6 +214,12 @@ class Error(_Event, frozen=True, gc=False, tag="error"):
     recoverable: bool = False
     hint: str | None = None
     """What to type next."""
+    status: int | None = None
+    """The HTTP status of the API, where it was told."""
+    retryable: bool | None = None
+    """Would the same request succeed a little later? None: that goes by the kind of error."""
+    retry_after: float | None = None
+    """Seconds that the API asks to wait."""
 
 
 class UserMessage(_Event, frozen=True, gc=False, tag="user_message"):
@@ -244,6 +250,10 @@ class Done(_Event, frozen=True, gc=False, tag="done"):
     resume: str | None = None
     """The session to go on with."""
     exit_code: int | None = None
+    stop_reason: str | None = None
+    """The API's own word for why the last answer ended: "STOP", "SAFETY" …, where told."""
+    data: Any = None
+    """The answer as plain data, where `output_schema` asked for some."""
 
 
 Event: TypeAlias = (

@@ -49,6 +49,7 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         check_tool(self.tool)
+        warn_of_stranger(self.tool, stacklevel=3)
         if self.decision not in ("allow", "ask", "deny"):
             raise InvalidOptions(f"decision must be allow, ask or deny, not {self.decision!r}")
         if self.command is not None and self.tool != "run_shell_command":
@@ -85,14 +86,18 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_tool(name: str) -> None:
-    """Refuses what cannot be a tool's name; warns of one that the CLI does not know."""
+    """Refuses what cannot be a tool's name."""
     if not _NAME.fullmatch(name):
         raise InvalidOptions(f"{name!r} is not the name of a tool", hint="for example 'read_file'")
+
+
+def warn_of_stranger(name: str, stacklevel: int) -> None:
+    """For a name that the CLI does not know: a rule about it would never hold."""
     if name == "*" or name in KNOWN_TOOLS or name.startswith(_OWN_FAMILIES):
         return
     near = difflib.get_close_matches(name, KNOWN_TOOLS, n=1)
     advice = f"; did you mean {near[0]!r}?" if near else ""
-    warnings.warn(f"the CLI has no tool {name!r} of its own{advice}", stacklevel=4)
+    warnings.warn(f"the CLI has no tool {name!r} of its own{advice}", stacklevel=stacklevel + 1)
 
 
 def rule_of(spec: str) -> tuple[str, str | None]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import msgspec
 
 from geminorum.errors import InvalidPrompt
 
@@ -16,6 +18,26 @@ LARGEST_PROMPT = 8 * 1024 * 1024
 
 _VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _REFERENCE = re.compile(r"(?<!\\)@(?=\S)")
+
+
+class Blob(msgspec.Struct, frozen=True):
+    """Bytes that go with a prompt: an image, a sound, a PDF."""
+
+    data: bytes
+    mime_type: str
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A file that the API fetches itself: one of its Files API, or in Google's storage."""
+
+    uri: str
+    mime_type: str | None = None
+
+
+Piece: TypeAlias = str | os.PathLike[str] | Blob | Link
+Prompt: TypeAlias = str | Sequence[Piece] | Mapping[str, Any]
+"""Text; or, on the `Api` door, text and files in their order, `["What is this?", Path("a.png")]`;
+or there a whole Content as the API writes it."""
 
 
 class PromptFile(str):
@@ -37,7 +59,7 @@ class PromptFile(str):
         return self
 
 
-def delivered(prompt: str, *, literal: bool) -> tuple[bytes, tuple[str, ...]]:
+def delivered(prompt: Prompt, *, literal: bool) -> tuple[bytes, tuple[str, ...]]:
     """What goes to the CLI's stdin, and what into its arguments. The CLI joins the two."""
     if not isinstance(prompt, PromptFile):
         return encoded(prompt, literal=literal), ()
@@ -47,10 +69,11 @@ def delivered(prompt: str, *, literal: bool) -> tuple[bytes, tuple[str, ...]]:
     return before, (f"--prompt={order}",)
 
 
-def encoded(prompt: str, *, literal: bool) -> bytes:
+def encoded(prompt: Prompt, *, literal: bool) -> bytes:
     """What to write to the CLI's stdin; refuses what it would cut or ignore."""
     if not isinstance(prompt, str):
-        raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint="pass a string")
+        hint = "pass a string; files as part of a prompt go through via=Api()"
+        raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint=hint)
     if not prompt.strip():
         raise InvalidPrompt("the prompt is empty", hint="pass some text to run() or ask()")
     data = (as_text(prompt) if literal else prompt).encode("utf-8", "replace")

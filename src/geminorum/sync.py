@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
@@ -18,18 +18,19 @@ from geminorum import client
 from geminorum.errors import GeminorumError
 from geminorum.events import Event
 from geminorum.options import Options
+from geminorum.prompt import Prompt
 from geminorum.transports import Transport
 from geminorum.views.result import Result
 
 T = TypeVar("T")
 
 
-def run(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Run:
+def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Run:
     """The prompt in flight: `with run(…) as live`, iterate it, then read `live.result`."""
     return Run(client.run(prompt, options, via=via))
 
 
-def ask(prompt: str, options: Options | None = None, *, via: Transport | None = None) -> Result:
+def ask(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Result:
     """The result of a prompt, or an exception that carries it."""
     with BackgroundLoop() as loop:
         return loop.call(client.ask(prompt, options, via=via))
@@ -127,11 +128,16 @@ class Chat:
         finally:
             self._loop.__exit__()
 
-    def turn(self, prompt: str) -> Run:
+    @property
+    def history(self) -> list[Mapping[str, Any]]:
+        """What was said so far, as the API writes it: JSON, for a later `Api(history=…)`."""
+        return self._chat.history
+
+    def turn(self, prompt: Prompt) -> Run:
         """The next prompt, in flight."""
         return Run(self._chat.turn(prompt), self._loop)
 
-    def ask(self, prompt: str) -> Result:
+    def ask(self, prompt: Prompt) -> Result:
         """The next prompt's result, or an exception that carries it."""
         return self._loop.call(self._chat.ask(prompt))
 

@@ -62,6 +62,7 @@ class Fail(Struct, frozen=True, repr_omit_defaults=True):
     daily: bool = False
     after: tuple[str, ...] = ()
     delay: float = 0
+    retry_after: float | None = None
 
 
 class Hang(Struct, frozen=True):
@@ -74,6 +75,7 @@ class Raw(Struct, frozen=True, repr_omit_defaults=True):
     body: bytes
     status: int = 200
     content_type: str = "text/event-stream"
+    headers: Mapping[str, str] = {}
 
 
 Answer: TypeAlias = Say | Fail | Hang | Raw

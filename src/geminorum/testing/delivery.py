@@ -25,8 +25,8 @@ def delivered(answer: Answer, request: Request, sse: bool, response_id: str) -> 
     match answer:
         case Hang():
             return HttpReply(ending="hang")
-        case Raw(body, status, content_type):
-            return HttpReply(status, content_type, (body,))
+        case Raw(body, status, content_type, headers):
+            return HttpReply(status, content_type, (body,), headers=headers)
         case Fail() if not (answer.after and request.stream):
             return refused(answer, request.model)
         case Fail():
@@ -39,7 +39,9 @@ def delivered(answer: Answer, request: Request, sse: bool, response_id: str) -> 
 
 def refused(answer: Fail, model: str = "") -> HttpReply:
     body = encoded(replies.error(answer, model))
-    return HttpReply(answer.code, pieces=(body,), delay=answer.delay)
+    wait = answer.retry_after
+    headers = {} if wait is None else {"Retry-After": f"{wait:g}"}
+    return HttpReply(answer.code, pieces=(body,), delay=answer.delay, headers=headers)
 
 
 def no_model_call(method: str, path: str) -> HttpReply:

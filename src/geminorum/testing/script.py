@@ -127,14 +127,17 @@ class Verbs:
         after: Sequence[str] = (),
         times: int = 1,
         delay: float = 0,
+        retry_after: float | None = None,
     ) -> Self:
         """An error in Google's shape, `times` in a row.
 
-        `retry_delay` adds a RetryInfo, `daily` makes a 429 a spent day rather than a spent
-        minute, `reason` adds an ErrorInfo (`API_KEY_INVALID`). With `after`, a stream starts
-        well, says that much and breaks with the error.
+        `retry_delay` adds a RetryInfo, `retry_after` the HTTP header of that name; `daily` makes a
+        429 a spent day rather than a spent minute, `reason` adds an ErrorInfo
+        (`API_KEY_INVALID`). With `after`, a stream starts well, says that much and breaks with
+        the error.
         """
-        answer = Fail(code, message, status, reason, retry_delay, daily, tuple(after), delay)
+        said = (code, message, status, reason, retry_delay, daily, tuple(after), delay)
+        answer = Fail(*said, retry_after)
         return self._add(answer, times)
 
     def truncate(self, *chunks: str, drop: bool = False, drip: float = 0) -> Self:
@@ -154,10 +157,15 @@ class Verbs:
         return self._add(Say(blocked=reason, tokens=tokens))
 
     def raw(
-        self, body: bytes, *, status: int = 200, content_type: str = "text/event-stream"
+        self,
+        body: bytes,
+        *,
+        status: int = 200,
+        content_type: str = "text/event-stream",
+        headers: Mapping[str, str] | None = None,
     ) -> Self:
         """These bytes, whatever they are."""
-        return self._add(Raw(body, status, content_type))
+        return self._add(Raw(body, status, content_type, headers or {}))
 
     def reply(self, answer: Reply) -> Self:
         """A function from the request to the answer: text, or one of Say, Fail, Hang, Raw."""

@@ -38,6 +38,7 @@ class HttpReply(Struct, frozen=True):
     delay: float = 0.0
     drip: float = 0.0
     ending: Ending = "whole"
+    headers: Mapping[str, str] = {}
 
 
 Respond: TypeAlias = Callable[[HttpRequest], HttpReply]
@@ -200,6 +201,7 @@ async def _pause(seconds: float | None, reader: asyncio.StreamReader) -> None:
 def _head(reply: HttpReply, keep: bool) -> bytes:
     lines = [f"HTTP/1.1 {reply.status} {_phrase(reply.status)}"]
     lines += [f"Content-Type: {reply.content_type}", "Server: FakeGemini"]
+    lines += [f"{name}: {value}" for name, value in reply.headers.items()]
     lines += _framing(reply)
     lines += [f"Connection: {'keep-alive' if keep else 'close'}", "", ""]
     return "\r\n".join(lines).encode()

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from geminorum.events import Event
 from geminorum.options import Options
+from geminorum.prompt import Prompt
 from geminorum.wire.verdict import Stop
 
 
@@ -34,7 +35,7 @@ class Turn(Protocol):
 class Conversation(Protocol):
     """Turns that follow one another; each knows what was said before."""
 
-    def turn(self, prompt: str) -> AbstractAsyncContextManager[Turn]: ...
+    def turn(self, prompt: Prompt) -> AbstractAsyncContextManager[Turn]: ...
 
 
 class Transport(Protocol):

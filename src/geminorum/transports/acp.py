@@ -21,6 +21,7 @@ from geminorum.errors import (
 )
 from geminorum.events import Error
 from geminorum.options import Options
+from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
 from geminorum.transports.acp_process import AcpProcess, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
@@ -173,7 +174,7 @@ class AcpConversation:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def turn(self, prompt: str) -> AcpTurn:
+    def turn(self, prompt: Prompt) -> AcpTurn:
         return AcpTurn(self, prompt)
 
     async def session(self) -> AcpSession:

@@ -23,7 +23,7 @@ from geminorum.events import (
     Usage,
     UserMessage,
 )
-from geminorum.prompt import encoded
+from geminorum.prompt import Prompt, encoded
 from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
@@ -55,7 +55,7 @@ class AcpTurn:
     """A prompt in a session. Listens by itself, so that a question is answered even while nobody
     reads; what has to be looked up in the session file is, when it is read."""
 
-    def __init__(self, conversation: AcpConversation, prompt: str) -> None:
+    def __init__(self, conversation: AcpConversation, prompt: Prompt) -> None:
         encoded(prompt, literal=False)
         self._conversation, self._prompt = conversation, str(prompt)
         self._door, self._options = conversation.door, conversation.options

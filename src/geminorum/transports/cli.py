@@ -13,6 +13,8 @@ from geminorum.cost import PriceBook
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
+from geminorum.permissions import rule_of, warn_of_stranger
+from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.wire.argv import missing_flags
@@ -81,6 +83,8 @@ class CliConversation:
     async def __aenter__(self) -> CliConversation:
         options = self._options
         _refuse_unsupported(options)
+        for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
+            warn_of_stranger(rule_of(spec)[0], stacklevel=2)
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
         if missing := missing_flags(options, found.version):
@@ -94,7 +98,7 @@ class CliConversation:
     async def __aexit__(self, *_: object) -> None:
         self._program = None
 
-    def turn(self, prompt: str) -> CliTurn:
+    def turn(self, prompt: Prompt) -> CliTurn:
         assert self._program is not None
         return CliTurn(self, self._door, self._options, self._program, prompt)
 

@@ -14,7 +14,7 @@ from geminorum.detect import CliProgram
 from geminorum.errors import SessionLost
 from geminorum.events import Cost, Done, Error, Event, ModelRequest, Status, Usage
 from geminorum.options import Options
-from geminorum.prompt import delivered
+from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
@@ -56,7 +56,7 @@ class CliTurn:
         door: Cli,
         options: Options,
         program: CliProgram,
-        prompt: str,
+        prompt: Prompt,
     ) -> None:
         self._conversation = conversation
         self._door, self._options, self._program = door, options, program

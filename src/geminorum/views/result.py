@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import msgspec
@@ -38,6 +38,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     stderr: str = ""
     duration: float = 0.0
     exit_code: int | None = None
+    data: Any = None
+    """The answer in the shape that `output_schema` asked for; plain data in a recorded run."""
 
     @property
     def ok(self) -> bool:
@@ -54,10 +56,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
             return None
         cause = self._cause()
         kind = _KINDS.get(self.status) or class_for(cause.code)
-        status = http_status(cause.message, self.exit_code) if self.status == "error" else None
+        status = cause.status
+        if status is None and self.status == "error":
+            status = http_status(cause.message, self.exit_code)
+        known = cause.retryable
         details: dict[str, Any] = {
             "status": status,
-            "retryable": worth_retrying(cause.message, status),
+            "retryable": worth_retrying(cause.message, status) if known is None else known,
+            "retry_after": cause.retry_after,
             "hint": cause.hint,
             "result": self,
             "exit_code": self.exit_code,
@@ -98,7 +104,9 @@ _SHORT, _MANY = 1000, 1000
 class ResultFold:
     """Builds the result while the events pass by; keeps texts and failures, not events."""
 
-    def __init__(self) -> None:
+    def __init__(self, typed: Callable[[Any], Any] = lambda data: data) -> None:
+        self._typed = typed
+        """Plain data to the value that the caller asked for."""
         self._texts: list[str] = []
         self._short: list[str] = []
         """The last messages, as long as they are short."""
@@ -151,6 +159,7 @@ class ResultFold:
             stderr=stderr,
             duration=done.duration if done else 0.0,
             exit_code=done.exit_code if done else None,
+            data=self._typed(done.data) if done and done.data is not None else None,
         )
 
 

@@ -1,0 +1,183 @@
+"""Gemini behind the ProviderAdapter shape: a standard prompt in, TOKEN, METADATA, ERROR, END out.
+
+The shape comes from ART (hashangit/ART, MIT by its package.json): its GeminiAdapter and the types
+that this refers to. The code is our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol, runtime_checkable
+
+from geminorum import client
+from geminorum.contracts.provider_adapter.events import (
+    LLMMetadata,
+    StreamEvent,
+    ToolCall,
+)
+from geminorum.contracts.provider_adapter.failures import (
+    ARTError,
+    MissingApiKey,
+    PromptTranslationFailed,
+    ProviderTimeout,
+    ProviderUnreachable,
+    failure_of,
+)
+from geminorum.contracts.provider_adapter.memory import CallMemory, CallsInFrames
+from geminorum.contracts.provider_adapter.options import (
+    DEFAULT_API_MODEL,
+    AdapterOptions,
+    CallOptions,
+    ToolSchema,
+    adapter_options,
+    call_options,
+    model_of,
+)
+from geminorum.contracts.provider_adapter.telling import Teller
+from geminorum.contracts.provider_adapter.translation import (
+    INITIAL_CONTEXT,
+    Message,
+    translate_to_gemini,
+    translated,
+)
+from geminorum.errors import GeminorumError
+from geminorum.events import ToolUse
+from geminorum.options import Options
+from geminorum.transports.api import Api
+
+__all__ = [
+    "DEFAULT_API_MODEL",
+    "INITIAL_CONTEXT",
+    "ARTError",
+    "AdapterOptions",
+    "CallOptions",
+    "EventStream",
+    "GeminiAdapter",
+    "LLMMetadata",
+    "MissingApiKey",
+    "PromptTranslationFailed",
+    "ProviderAdapter",
+    "ProviderTimeout",
+    "ProviderUnreachable",
+    "StreamEvent",
+    "ToolCall",
+    "ToolSchema",
+    "translate_to_gemini",
+]
+
+
+@runtime_checkable
+class ProviderAdapter(Protocol):
+    """One provider of models behind the shape. `call` may be called many times at once."""
+
+    @property
+    def provider_name(self) -> str: ...
+
+    async def call(
+        self, prompt: Sequence[Message], options: Mapping[str, Any] | CallOptions
+    ) -> AsyncIterator[StreamEvent]: ...
+
+
+class GeminiAdapter:
+    """Gemini's models as a ProviderAdapter. The caller owns the history and runs the tools.
+
+    It remembers what the API wants to see again of its own tool calls, so let one adapter serve a
+    conversation.
+    """
+
+    provider_name = "gemini"
+
+    def __init__(self, options: Mapping[str, Any] | AdapterOptions | None = None) -> None:
+        self.options = adapter_options(options)
+        self._door = _door(self.options)
+        self._memory = CallMemory()
+
+    async def call(
+        self, prompt: Sequence[Message], options: Mapping[str, Any] | CallOptions
+    ) -> EventStream:
+        """The call's events; the request is sent when the first one is asked for.
+
+        Raises InvalidOptions for options that cannot be meant. Every other failure is an ERROR
+        event, also a prompt that cannot be translated.
+        """
+        wanted = call_options(options)
+        try:
+            told = translated(prompt, system_instruction=self.options.system_instruction)
+        except PromptTranslationFailed as error:
+            return EventStream(_failed(error, wanted))
+        model = model_of(wanted, self.options)
+        contents = self._memory.restored(told, model)
+        door = replace(
+            self._door,
+            history=contents[:-1],
+            tools=[tool.declared for tool in wanted.tools],
+            config=wanted.generation_config,
+            stream=wanted.stream,
+        )
+        asked = Options(
+            model=model,
+            system_prompt=told.system,
+            timeout=self.options.timeout,
+            # One answer: a call of a tool that nobody declared is the caller's to answer, too.
+            max_turns=1,
+        )
+        return EventStream(self._events(client.run(contents[-1], asked, via=door), wanted, model))
+
+    async def _events(
+        self, run: client.Run, wanted: CallOptions, model: str
+    ) -> AsyncGenerator[StreamEvent, None]:
+        teller = Teller(wanted)
+        calls = CallsInFrames()
+        try:
+            async with run as live:
+                async for event in live:
+                    if isinstance(event, ToolUse) and event.id is not None:
+                        self._memory.keep(event.id, calls.part_of(event), model)
+                    for told in teller.tell(event):
+                        yield told
+        except GeminorumError as error:
+            for told in teller.tell_failure(failure_of(error)):
+                yield told
+
+
+class EventStream(AsyncIterator[StreamEvent]):
+    """A call's events. Leaving a loop over them, however it is left, stops the request."""
+
+    def __init__(self, events: AsyncGenerator[StreamEvent, None]) -> None:
+        self._events = events
+
+    def __aiter__(self) -> AsyncIterator[StreamEvent]:
+        # An iterator that only the loop holds: it goes with the loop, also where the caller keeps
+        # the stream.
+        return self._until_left()
+
+    async def __anext__(self) -> StreamEvent:
+        return await anext(self._events)
+
+    async def aclose(self) -> None:
+        """Stop the request. `contextlib.aclosing` calls it, and waits until it is done."""
+        await self._events.aclose()
+
+    async def _until_left(self) -> AsyncGenerator[StreamEvent, None]:
+        try:
+            async for event in self._events:
+                yield event
+        finally:
+            await self.aclose()
+
+
+async def _failed(error: ARTError, wanted: CallOptions) -> AsyncGenerator[StreamEvent, None]:
+    for told in Teller(wanted).tell_failure(error):
+        yield told
+
+
+def _door(options: AdapterOptions) -> Api:
+    return Api(
+        api_key=options.api_key,
+        base_url=options.api_base_url,
+        api_version=options.api_version,
+        retries=options.retries,
+        # Thoughts are told where the call's own options ask for them.
+        include_thoughts=False,
+    )

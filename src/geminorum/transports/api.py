@@ -1,0 +1,177 @@
+"""The Gemini API as a door: the caller's history and functions, Google's models."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from geminorum.cost import PriceBook
+from geminorum.decisions import Decide, Decisions
+from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
+from geminorum.options import Options
+from geminorum.prompt import Prompt
+from geminorum.schema import Shape, shape_of
+from geminorum.surroundings import environment
+from geminorum.tools import Tool, tools_of
+from geminorum.transports.api_turn import ApiTurn
+from geminorum.transports.genai_client import GenaiClient
+from geminorum.wire.genai_request import Content, checked_history, config_of, model_of
+
+_HAS_NO = {
+    "resume": "keep the conversation open with connect(), or pass Api(history=…)",
+    "policy": "pass Api(decide=…), or leave a function out of Api(tools=…)",
+    "include_directories": "pass files as parts of the prompt",
+    "trust_workspace": "there is no folder to trust",
+    "home": "there is no home to isolate",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """The Gemini API through Google's SDK. Install it with `pip install 'geminorum[api]'`."""
+
+    api_key: str | None = field(default=None, repr=False)
+    """None: GOOGLE_API_KEY or GEMINI_API_KEY, as in the SDK."""
+    base_url: str | None = None
+    """None: GOOGLE_GEMINI_BASE_URL (Vertex AI: GOOGLE_VERTEX_BASE_URL), else Google's."""
+    tools: Sequence[Callable[..., Any] | Tool] = ()
+    """Functions that the model may call. A Tool without a function is only declared: its calls
+    are handed to the caller, and the turn ends with them."""
+    decide: Decide | None = None
+    """Who is asked before a function is called; None: nobody."""
+    decide_timeout: float | None = 300.0
+    """Seconds until no answer is a no."""
+    history: Sequence[Content] = ()
+    """What was said before, as the API writes it; `chat.history` gives it back."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """More of google.genai.types.GenerateContentConfig: `{"temperature": 0.2}`."""
+    stream: bool = True
+    """False asks for the whole answer at once."""
+    include_thoughts: bool | None = None
+    """Shall the model tell its thoughts? None: where it has any."""
+    vertex: bool = False
+    """Vertex AI instead of the Developer API. No variable of the environment turns this on."""
+    project: str | None = None
+    location: str | None = None
+    credentials: Any = None
+    """google.auth credentials for Vertex AI; None: the application default ones."""
+    api_version: str | None = None
+    """None: v1beta, on Vertex AI v1beta1."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    proxy: str | None = None
+    """None: what HTTPS_PROXY and its kin say."""
+    retries: int = 3
+    """How often a request is sent again that failed before it said anything."""
+    patience: float = 60.0
+    """The longest wait, in seconds, that the API may ask for between two tries."""
+    idle_timeout: float | None = 120.0
+    """Seconds of silence from the API that end a run; None waits for ever."""
+    prices: PriceBook | None = None
+    """What to price with; None: the list prices of the day."""
+
+    def __post_init__(self) -> None:
+        for problem, hint in _problems(self):
+            raise InvalidOptions(problem, hint=hint)
+        tools_of(self.tools)
+        checked_history(self.history)
+
+    def open(self, options: Options) -> ApiConversation:
+        return ApiConversation(self, options)
+
+
+class ApiConversation:
+    """Turns that share a history, which is all that the API remembers: nothing."""
+
+    def __init__(self, door: Api, options: Options) -> None:
+        _refuse_unsupported(options)
+        self.door, self.options = door, options
+        self.model = model_of(options)
+        self.tools = _permitted(tools_of(door.tools), options)
+        self.shape: Shape | None = (
+            None if options.output_schema is None else shape_of(options.output_schema)
+        )
+        self.config = config_of(
+            options,
+            self.tools,
+            door.config,
+            schema=self.shape.schema if self.shape else None,
+            thoughts=door.include_thoughts,
+        )
+        self.decisions = Decisions(door.decide, door.decide_timeout)
+        self.session_id = options.session_id or str(uuid.uuid4())
+        self.history: list[Content] = checked_history(door.history)
+        self._stack = AsyncExitStack()
+        self._turn: ApiTurn | None = None
+
+    async def __aenter__(self) -> ApiConversation:
+        self.client = GenaiClient(self.door, environment(self.options))
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.client)
+            self.client.check(self.config)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def turn(self, prompt: Prompt) -> ApiTurn:
+        return ApiTurn(self, prompt)
+
+    def begun(self, turn: ApiTurn) -> None:
+        if self._turn is not None:
+            raise GeminorumError(
+                "a turn of this conversation is still running",
+                hint="wait for it, or open another conversation with connect()",
+            )
+        self._turn = turn
+
+    def ended(self, turn: ApiTurn) -> None:
+        if self._turn is turn:
+            self._turn = None
+
+
+def _permitted(tools: tuple[Tool, ...], options: Options) -> tuple[Tool, ...]:
+    wanted, refused = options.allowed_tools, options.disallowed_tools
+    return tuple(
+        tool
+        for tool in tools
+        if (wanted is None or tool.name in wanted) and tool.name not in refused
+    )
+
+
+def _refuse_unsupported(options: Options) -> None:
+    default = Options()
+    for name, hint in _HAS_NO.items():
+        if getattr(options, name) != getattr(default, name):
+            raise Unsupported(f"the Api door has no {name}", hint=hint)
+    if options.approval in ("plan", "auto_edit"):
+        raise Unsupported(
+            f"the Api door has no approval={options.approval!r}",
+            hint="its only tools are yours: leave one out, or pass Api(decide=…)",
+        )
+    if not options.literal:
+        raise Unsupported("the Api door runs no commands in prompts", hint="leave literal=True")
+
+
+def _problems(door: Any) -> list[tuple[str, str]]:
+    found = []
+    if door.api_key is not None and not str(door.api_key).strip():
+        found.append(("api_key is empty", "leave it out to take GEMINI_API_KEY, or pass a key"))
+    for name in ("base_url", "proxy"):
+        value = getattr(door, name)
+        if value is not None and not str(value).startswith(("http://", "https://", "socks5://")):
+            found.append((f"{name}={value!r}", "an address that begins with https:// or http://"))
+    if (door.project or door.location or door.credentials) and not door.vertex:
+        found.append(("project, location and credentials are for Vertex AI", "add vertex=True"))
+    if not isinstance(door.config, Mapping):
+        found.append((f"config is a {type(door.config).__name__}", 'config={"temperature": 0.2}'))
+    if isinstance(door.retries, bool) or not isinstance(door.retries, int) or door.retries < 0:
+        found.append((f"retries={door.retries!r}", "a number, 0 or more"))
+    for name in ("idle_timeout", "patience"):
+        value = getattr(door, name)
+        if value is not None and not (isinstance(value, int | float) and value > 0):
+            found.append((f"{name}={value!r}", "a number of seconds greater than 0"))
+    return found

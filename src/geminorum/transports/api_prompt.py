@@ -1,0 +1,89 @@
+"""A prompt of text and files to the content that the API takes."""
+
+from __future__ import annotations
+
+import base64
+import mimetypes
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from geminorum.errors import InvalidPrompt
+from geminorum.prompt import Blob, Link, Prompt, PromptFile
+from geminorum.wire.genai import Part
+from geminorum.wire.genai_request import Content, check_content, user
+
+_LARGEST_FILE = 100 * 1024 * 1024
+_PIECES = "text, Path(…), Blob(data, mime_type) or Link(uri)"
+
+
+def content_of(prompt: Prompt, folder: Path) -> Content:
+    """The content; refuses what is empty, missing or nothing that the API could read.
+
+    Paths are meant from `folder`.
+    """
+    if isinstance(prompt, Mapping):
+        check_content(prompt, "the prompt")
+        return prompt
+    if isinstance(prompt, PromptFile):
+        raise InvalidPrompt(
+            "the Api door has no tool that could read a PromptFile",
+            hint=f"pass the file itself: [{str(prompt.before)!r}, Path(…)]",
+        )
+    pieces: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
+    if not isinstance(pieces, list | tuple):
+        raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint=f"pass {_PIECES}")
+    parts = [_part(piece, folder) for piece in pieces]
+    if not any(part.get("text", "x").strip() for part in parts):
+        raise InvalidPrompt("the prompt is empty", hint="pass some text to run() or ask()")
+    return user(parts)
+
+
+def _part(piece: object, folder: Path) -> Part:
+    match piece:
+        case str():
+            # A lone surrogate cannot be sent; a question mark in its place can.
+            return {"text": piece.encode("utf-8", "replace").decode("utf-8")}
+        case Blob(data=bytes(data), mime_type=str(kind)) if data and "/" in kind:
+            return _inline(data, kind)
+        case Link(uri=str(uri)) if uri:
+            told = {"fileUri": uri, "mimeType": piece.mime_type or mimetypes.guess_type(uri)[0]}
+            return {"fileData": {key: value for key, value in told.items() if value}}
+        case os.PathLike():
+            return _file(folder / piece)
+        case _:
+            raise InvalidPrompt(f"{piece!r:.100} in the prompt", hint=f"pass {_PIECES}")
+
+
+def _file(path: Path) -> Part:
+    kind, _ = mimetypes.guess_type(path.name)
+    try:
+        if path.stat().st_size > _LARGEST_FILE:
+            raise InvalidPrompt(
+                f"{str(path)!r} has more than {_LARGEST_FILE:,} bytes",
+                hint="upload it with the Files API and pass Link(uri)",
+            )
+        data = path.read_bytes()
+    except OSError as error:
+        raise InvalidPrompt(
+            f"cannot read {str(path)!r}: {error.strerror or error}", hint="check the path"
+        ) from error
+    if kind is None:
+        return _unnamed(path, data)
+    return _inline(data, kind)
+
+
+def _unnamed(path: Path, data: bytes) -> Part:
+    """A file whose name says nothing: text, if it is."""
+    try:
+        return {"text": data.decode("utf-8")}
+    except UnicodeDecodeError as error:
+        raise InvalidPrompt(
+            f"what is in {str(path)!r}? Its name does not say",
+            hint="pass Blob(data, mime_type)",
+        ) from error
+
+
+def _inline(data: bytes, kind: str) -> Part:
+    return {"inlineData": {"mimeType": kind, "data": base64.b64encode(data).decode()}}

@@ -1,0 +1,85 @@
+"""The model's calls to the caller's functions, and what became of each."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from geminorum.decisions import Allow, AllowAlways, Decision, Deny
+from geminorum.events import PermissionRequest, ToolResult
+from geminorum.tools import Outcome, Tool, call
+from geminorum.transports.outbox import Outbox
+from geminorum.wire.genai import Call
+from geminorum.wire.genai_request import response_of
+
+if TYPE_CHECKING:
+    from geminorum.transports.api import ApiConversation
+
+_WORDS: dict[type, Any] = {Allow: "allow", AllowAlways: "allow_always", Deny: "deny"}
+
+
+class ToolRunner:
+    """Runs what the model asks for, after asking whoever decides."""
+
+    def __init__(self, talk: ApiConversation, out: Outbox) -> None:
+        self._talk, self._out = talk, out
+        self._tools: dict[str, Tool] = {tool.name: tool for tool in talk.tools}
+        self.count = 0
+
+    def leaves_to_caller(self, calls: Sequence[Call]) -> bool:
+        """Is one of them to a tool that was only declared? Then all of them wait for the caller,
+        because the API wants their results together."""
+        known = (self._tools.get(wanted.name) for wanted in calls)
+        return any(tool is not None and tool.function is None for tool in known)
+
+    async def run(self, calls: Sequence[Call]) -> list[Outcome]:
+        """All of them at once; their outcomes in the order of the calls."""
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._outcome(wanted)) for wanted in calls]
+        return [task.result() for task in tasks]
+
+    async def _outcome(self, wanted: Call) -> Outcome:
+        self.count += 1
+        began = time.monotonic()
+        outcome = await self._tried(wanted)
+        self._out.put(_told(wanted, outcome, time.monotonic() - began))
+        return outcome
+
+    async def _tried(self, wanted: Call) -> Outcome:
+        tool = self._tools.get(wanted.name)
+        if tool is None:
+            names = ", ".join(self._tools) or "none"
+            text = f"there is no tool {wanted.name!r}; there are: {names}"
+            return Outcome("error", text, "tool_not_registered")
+        decision = await self._decision(wanted)
+        if isinstance(decision, Deny):
+            reason = f": {decision.reason}" if decision.reason else ""
+            return Outcome("error", f"the user denied this call{reason}", "denied")
+        return await call(tool, wanted.arguments)
+
+    async def _decision(self, wanted: Call) -> Decision:
+        if self._talk.door.decide is None or self._talk.options.approval == "yolo":
+            return Allow()
+        question = PermissionRequest(
+            wanted.name, wanted.id, wanted.arguments, session_id=self._talk.session_id
+        )
+        decision = await self._talk.decisions.ask(question)
+        self._out.put(msgspec.structs.replace(question, decision=_WORDS[type(decision)]))
+        return decision
+
+
+def _told(wanted: Call, outcome: Outcome, duration: float) -> ToolResult:
+    status: Any = "denied" if outcome.error_type == "denied" else outcome.status
+    return ToolResult(
+        wanted.id,
+        wanted.name,
+        status,
+        outcome.text,
+        outcome.error_type,
+        duration,
+        msgspec.json.encode(response_of(outcome)).decode(),
+    )

@@ -1,0 +1,197 @@
+"""One turn through the API: answers, the caller's functions in between, and what may stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from geminorum import cost, errors
+from geminorum.errors import InvalidAnswer
+from geminorum.events import (
+    Billing,
+    Cost,
+    Done,
+    Error,
+    Event,
+    Init,
+    ModelRequest,
+    Status,
+    Tokens,
+    Usage,
+    UserMessage,
+    total_of,
+)
+from geminorum.prompt import Prompt
+from geminorum.transports.api_exchange import Exchange
+from geminorum.transports.api_prompt import content_of
+from geminorum.transports.api_tools import ToolRunner
+from geminorum.transports.genai_client import Failed
+from geminorum.transports.outbox import Outbox
+from geminorum.transports.watch import Spending
+from geminorum.wire.genai import Answer
+from geminorum.wire.genai_request import Content, model, prompt_text, response_of, results
+from geminorum.wire.verdict import Ending, Stop, stopped
+
+if TYPE_CHECKING:
+    from geminorum.transports.api import ApiConversation
+
+_MOST_ANSWERS = 100
+"""In one turn, where the caller set no limit: a model can call functions for ever."""
+
+
+class ApiTurn:
+    """A task that talks to the API, and the events that it leaves for the reader."""
+
+    def __init__(self, conversation: ApiConversation, prompt: Prompt) -> None:
+        self._talk = conversation
+        self._prompt = content_of(prompt, Path(conversation.options.cwd or "."))
+        self._pending: list[Content] = [self._prompt]
+        """What the next answer completes; only then is it history."""
+        self._out = Outbox(conversation.session_id)
+        self._exchange = Exchange(conversation, self._out)
+        self._tools = ToolRunner(conversation, self._out)
+        self._stop: Stop | None = None
+        self._limit: float | None = None
+        self._began = time.monotonic()
+
+    @property
+    def stderr(self) -> str:
+        return ""
+
+    async def __aenter__(self) -> ApiTurn:
+        self._talk.begun(self)
+        cost.warm_up()
+        # A task of its own: a limit holds while the consumer is busy, and to cancel it closes
+        # the connection at once.
+        self._worker = asyncio.create_task(self._work())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.stop("cancel")
+        finally:
+            self._talk.ended(self)
+
+    async def read(self) -> list[Event]:
+        return await self._out.read()
+
+    async def stop(self, reason: Stop, limit: float | None = None) -> None:
+        if self._worker.done():
+            return
+        if self._stop is None:
+            self._stop, self._limit = reason, limit
+        self._worker.cancel()
+        await asyncio.wait([self._worker])
+        if not self._out.is_closed:  # A task that had not begun does not even say goodbye.
+            self._out.close(self._done(self._put_down(reason), None))
+
+    async def _work(self) -> None:
+        """Ends with a Done, whatever happens."""
+        status: Status = "error"
+        data: Any = None
+        try:
+            status, data = await self._converse()
+        except asyncio.CancelledError:
+            status = self._put_down(self._stop or "cancel")
+        except Failed as failed:
+            self._out.put(failed.error)
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._out.put(Error(text, errors.RunFailed.code, hint="this is a bug in geminorum"))
+        finally:
+            self._out.close(self._done(status, data))
+
+    async def _converse(self) -> tuple[Status, Any]:
+        talk = self._talk
+        names = [tool.name for tool in talk.tools]
+        self._out.put(Init(model=talk.model, tools=names), UserMessage(prompt_text(self._prompt)))
+        for _ in range(talk.options.max_turns or _MOST_ANSWERS):
+            answer = await self._exchange.answered([*talk.history, *self._pending])
+            if not answer.calls or self._tools.leaves_to_caller(answer.calls):
+                return "success", self._concluded(answer)
+            if (reason := self._overspent()) is not None:
+                return self._put_down(reason), None
+            await self._use_tools(answer)
+        return "max_turns", None
+
+    def _concluded(self, answer: Answer) -> Any:
+        """Takes the last answer into the history; its data, where it was to have a shape."""
+        self._talk.history += [*self._pending, model(answer.parts)]
+        shape = self._talk.shape
+        if shape is None or answer.calls:
+            return None
+        try:
+            shape.read(answer.text)
+        except InvalidAnswer as error:
+            wrong = Error(error.message, error.code, hint=error.hint, retryable=error.retryable)
+            raise Failed(wrong) from error
+        return msgspec.json.decode(answer.text)
+
+    async def _use_tools(self, answer: Answer) -> None:
+        """Calls the functions, and makes the round a part of the history."""
+        outcomes = await self._tools.run(answer.calls)
+        told = zip(answer.calls, map(response_of, outcomes), strict=True)
+        self._talk.history += [*self._pending, model(answer.parts), results(told)]
+        self._pending = []
+
+    def _overspent(self) -> Stop | None:
+        budget, requests = self._talk.options.max_budget_usd, self._exchange.requests
+        if budget is None:
+            return None
+        found = Spending(lambda: requests, budget, self._talk.door.prices).look()
+        return found and found[0]
+
+    def _put_down(self, reason: Stop) -> Status:
+        verdict = stopped(Ending(None, stop=reason, limit=self._limit))
+        if verdict.error is not None:
+            self._out.put(verdict.error)
+        return verdict.status
+
+    def _done(self, status: Status, data: Any) -> Done:
+        answer = self._exchange.answer
+        usage = self._usage(whole=status not in ("interrupted", "error"))
+        price = self._price(usage)
+        return Done(
+            status,
+            usage=usage,
+            cost=price if isinstance(price, Cost) else None,
+            cost_note=price if isinstance(price, str) else None,
+            duration=time.monotonic() - self._began,
+            stop_reason=answer.blocked or answer.finish,
+            data=data,
+            frame=msgspec.Raw(answer.last_chunk) if answer.last_chunk else msgspec.UNSET,
+        )
+
+    def _usage(self, *, whole: bool) -> Usage | None:
+        requests = self._exchange.requests
+        if not requests:
+            return None
+        by_model = _shares(requests)
+        total = total_of(list(by_model.values()))
+        counts = {name: getattr(total, name) for name in Tokens.__struct_fields__}
+        return Usage(
+            **counts,
+            by_model=by_model,
+            tool_calls=self._tools.count,
+            exact=whole,
+            requests=tuple(requests),
+        )
+
+    def _price(self, usage: Usage | None) -> Cost | str:
+        door = self._talk.door
+        tier = self._exchange.answer.counts.get("serviceTier") or "standard"
+        if tier != "standard":
+            return f"there is no price for the service tier {tier!r}"
+        payer: Billing = "vertex" if door.vertex else "api_key"
+        known = cost.cost_of(usage, door.prices, payer)
+        return known or cost.unknown_because(usage, door.prices) or ""
+
+
+def _shares(requests: Sequence[ModelRequest]) -> dict[str, Tokens]:
+    names = dict.fromkeys(request.model for request in requests)
+    return {name: total_of([one for one in requests if one.model == name]) for name in names}

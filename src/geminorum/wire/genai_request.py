@@ -1,0 +1,172 @@
+"""Our words to the API's: contents, tools and settings of a request, checked before it leaves."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from geminorum.errors import InvalidOptions, InvalidPrompt
+from geminorum.options import Options
+from geminorum.tools import Outcome, Tool
+from geminorum.wire.effort import thinking
+from geminorum.wire.genai import Call, Part
+
+Content = Mapping[str, Any]
+"""A Content as the API writes it: `{"role": "user", "parts": [{"text": "Hi"}]}`."""
+
+DEFAULT_MODEL = "gemini-2.5-flash"
+# The CLI's short names, so that the same Options serve both doors.
+_ALIASES = {
+    "auto": DEFAULT_MODEL,
+    "flash": DEFAULT_MODEL,
+    "pro": "gemini-2.5-pro",
+    "flash-lite": "gemini-2.5-flash-lite",
+}
+_THINKS = re.compile(r"gemini-(?:2\.5|[3-9]|\d\d)(?!.*(?:image|tts|audio|live|embedding))")
+_NO_MODEL = re.compile(r"[?&#%\s]|\.\.|^/|/$")
+
+
+def model_of(options: Options) -> str:
+    """The model's name without its `models/`; refuses what would lead to another address."""
+    wanted = options.model or DEFAULT_MODEL
+    name = _ALIASES.get(wanted, wanted).removeprefix("models/")
+    if _NO_MODEL.search(name) or not name:
+        raise InvalidOptions(
+            f"model={wanted!r} cannot be the name of a model", hint=f"for example {DEFAULT_MODEL!r}"
+        )
+    return name
+
+
+def checked_history(history: object) -> list[Content]:
+    """The history, if the API would take it; otherwise an error that says which part is wrong."""
+    if isinstance(history, str | Mapping) or not isinstance(history, Sequence):
+        hint = 'history=[{"role": "user", "parts": [{"text": "Hi"}]}, …]'
+        raise InvalidPrompt(f"history is a {type(history).__name__}", hint=hint)
+    for number, content in enumerate(history):
+        check_content(content, f"history[{number}]")
+    if history and history[0].get("role", "user") != "user":
+        raise InvalidPrompt(
+            "the history starts with the model's turn",
+            hint="begin it with what the user said, as the API demands",
+        )
+    return list(history)
+
+
+def check_content(content: object, where: str) -> None:
+    """Refuses what is no Content."""
+    hint = '{"role": "user", "parts": [{"text": "…"}]}'
+    if not isinstance(content, Mapping):
+        raise InvalidPrompt(f"{where} is a {type(content).__name__}", hint=hint)
+    if content.get("role", "user") not in ("user", "model"):
+        raise InvalidPrompt(f"{where} has the role {content['role']!r}", hint="user or model")
+    parts = content.get("parts")
+    if not isinstance(parts, list) or not parts:
+        raise InvalidPrompt(f"{where} has no parts", hint=hint)
+    for part in parts:
+        _check_part(part, where)
+
+
+def _check_part(part: object, where: str) -> None:
+    if not isinstance(part, Mapping) or not part:
+        raise InvalidPrompt(f"{where} has the part {part!r}", hint='{"text": "…"}')
+    for kind in ("functionCall", "functionResponse"):
+        told = part.get(kind)
+        if told is not None and not (isinstance(told, Mapping) and told.get("name")):
+            raise InvalidPrompt(
+                f"{where} has a {kind} without a name",
+                hint=f'{{"{kind}": {{"id": …, "name": …, …}}}}',
+            )
+
+
+def user(parts: list[Part]) -> Content:
+    return {"role": "user", "parts": parts}
+
+
+def model(parts: list[Part]) -> Content:
+    return {"role": "model", "parts": parts}
+
+
+def results(answers: Iterable[tuple[Call, Mapping[str, Any]]]) -> Content:
+    """What the tools gave, in one content: the API refuses parallel results in several."""
+    return user(
+        [
+            {"functionResponse": {"id": call.id, "name": call.name, "response": dict(response)}}
+            for call, response in answers
+        ]
+    )
+
+
+def response_of(outcome: Outcome) -> Mapping[str, Any]:
+    """A tool's outcome under the keys that the models were taught."""
+    return {"output" if outcome.status == "success" else "error": outcome.output}
+
+
+def prompt_text(content: Content) -> str:
+    """What a person would read of it; anything but text by its kind."""
+    return "\n".join(_shown(part) for part in content["parts"])
+
+
+def _shown(part: Mapping[str, Any]) -> str:
+    if isinstance(text := part.get("text"), str):
+        return text
+    kind = next(iter(part), "nothing")
+    told = part.get(kind)
+    named = told.get("mimeType") or told.get("name") if isinstance(told, Mapping) else None
+    return f"[{named or kind}]"
+
+
+def config_of(
+    options: Options,
+    tools: Sequence[Tool],
+    own: Mapping[str, Any],
+    *,
+    schema: Mapping[str, Any] | None = None,
+    thoughts: bool | None = None,
+) -> dict[str, Any]:
+    """The SDK's GenerateContentConfig as plain data; the caller's `own` goes before ours."""
+    name = model_of(options)
+    config: dict[str, Any] = {
+        # The SDK would call functions itself, and ask again on its own.
+        "automatic_function_calling": {"disable": True},
+        "automatic_continuation": False,
+        "system_instruction": options.system_prompt,
+        "thinking_config": _thinking(options, name, thoughts),
+        "tools": [*own.get("tools", ()), *_declared(tools)] or None,
+    }
+    if schema is not None:
+        config |= {"response_mime_type": "application/json", "response_json_schema": dict(schema)}
+    config |= {key: value for key, value in own.items() if key != "tools"}
+    return {key: value for key, value in config.items() if value is not None}
+
+
+def _thinking(options: Options, name: str, thoughts: bool | None) -> dict[str, Any] | None:
+    # A model that does not think refuses to be asked how.
+    shown = bool(_THINKS.match(name)) if thoughts is None else thoughts
+    wanted: dict[str, Any] = {"include_thoughts": True} if shown else {}
+    if options.effort is not None:
+        told = thinking(options.effort, name)
+        names = {"thinkingLevel": "thinking_level", "thinkingBudget": "thinking_budget"}
+        wanted |= {names[key]: value for key, value in told.items()}
+    return wanted or None
+
+
+def _declared(tools: Sequence[Tool]) -> list[dict[str, Any]]:
+    if not tools:
+        return []
+    declarations = [
+        {"name": tool.name, "description": tool.description, "parameters_json_schema": tool.schema}
+        for tool in tools
+    ]
+    return [{"function_declarations": declarations}]
+
+
+def body_of(contents: Sequence[Content]) -> dict[str, Any]:
+    """The contents as JSON values, whatever mappings and lists they were made of."""
+    try:
+        plain: list[Any] = msgspec.to_builtins(list(contents))
+    except (TypeError, ValueError) as error:
+        raise InvalidPrompt(f"the contents are not JSON: {error}") from error
+    return {"contents": plain}

@@ -1,0 +1,150 @@
+"""How the API's answer ended, or why it refused, to the Error that says so."""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from geminorum import errors
+from geminorum.events import Error
+from geminorum.wire.genai import Answer
+from geminorum.wire.verdict import cause_of
+
+_FILTERS = frozenset(
+    {
+        *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
+        *("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "MODEL_ARMOR"),
+    }
+)
+_FAULTS = frozenset(
+    {
+        *("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"),
+        *("MALFORMED_RESPONSE", "MISSING_THOUGHT_SIGNATURE", "NO_IMAGE", "IMAGE_OTHER"),
+    }
+)
+_KINDS: Mapping[int | None, type[errors.GeminorumError]] = {
+    401: errors.AuthError,
+    403: errors.AuthError,
+    404: errors.ModelNotFound,
+    429: errors.QuotaError,
+    # An error in mid-stream may come without a code.
+    None: errors.ServerError,
+}
+_PASSING = frozenset({408, 429, 499, 500, 502, 503, 504})
+"""What may be gone a little later."""
+_SPENT = re.compile(r"PerDay|per day|limit: 0\b", re.I)
+_PLEASE_WAIT = re.compile(r"retry in (?P<number>[\d.]+)(?P<unit>ms|s)\b")
+_DURATION = re.compile(r"(?P<number>[\d.]+)(?P<unit>s)")
+_WRONG_KEY = re.compile(r"API_KEY_INVALID|API key (?:not valid|expired)")
+
+
+def failure(answer: Answer) -> Error | None:
+    """Why the answer is none; None where it is one."""
+    why = " ".join(word for word in (answer.finish, answer.finish_message) if word)
+    if answer.blocked:
+        return _error(errors.Blocked, f"prompt blocked: {answer.blocked}")
+    if answer.finish is None:
+        text = f"no finishReason after {answer.chunks} chunk(s)"
+        return _error(errors.EndedEarly, text)
+    if answer.finish in _FILTERS:
+        return _error(errors.Blocked, f"answer stopped: {why}")
+    if answer.finish in _FAULTS:
+        return _error(errors.InvalidAnswer, why)
+    if answer.finish == "MAX_TOKENS":
+        return _error(errors.AnswerCut, f"answer cut: {why}")
+    if not answer.spoke and not answer.calls:
+        return _error(errors.InvalidAnswer, f"empty answer, finishReason {why}")
+    return None
+
+
+def remark(answer: Answer) -> Error | None:
+    """A word on an answer that is one, but ended for a reason that nobody has explained."""
+    if answer.finish in ("STOP", "FINISH_REASON_UNSPECIFIED"):
+        return None
+    why = " ".join(word for word in (answer.finish, answer.finish_message) if word)
+    return Error(f"the answer ended with {why}", "FINISH", recoverable=True)
+
+
+def refusal(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -> Error:
+    """The Error for an HTTP status that is no success, whatever the body holds."""
+    told = _told(body)
+    if told is None:
+        told = {"status": phrase, "message": body.decode("utf-8", "replace")}
+    said = {"code": status, "status": phrase, **told}
+    return refused(said, headers.get("retry-after"))
+
+
+def refused(said: Mapping[str, Any], retry_after: str | None = None) -> Error:
+    """The Error for one in the API's own shape: code, status, message, details."""
+    code = said.get("code") if isinstance(said.get("code"), int) else None
+    message = str(said.get("message", ""))
+    details = msgspec.json.encode(said.get("details") or []).decode()
+    wait = _wait(details, message, retry_after)
+    retryable = code in _PASSING and not (code == 429 and _SPENT.search(details + message))
+    kind = _kind(code, message + details)
+    hint = kind.default_hint
+    if code == 429 and not retryable:
+        hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
+    text = f"{code} {said.get('status', 'UNKNOWN')}: {message}"
+    return Error(text, kind.code, hint=hint, status=code, retryable=retryable, retry_after=wait)
+
+
+def _kind(code: int | None, text: str) -> type[errors.GeminorumError]:
+    if code == 400 and _WRONG_KEY.search(text):
+        return errors.AuthError
+    if code == 400 and cause_of(text) is errors.ContextOverflow:
+        return errors.ContextOverflow
+    if code in _PASSING and code != 429:
+        return errors.ServerError
+    return _KINDS.get(code, errors.ServerError if (code or 0) >= 500 else errors.ApiError)
+
+
+def _told(body: bytes) -> dict[str, Any] | None:
+    try:
+        found = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    first = found[0] if isinstance(found, list) and found else found
+    if not isinstance(first, dict):
+        return None
+    error = first.get("error", first)
+    return error if isinstance(error, dict) else {"message": str(error)}
+
+
+def _wait(details: str, message: str, header: str | None) -> float | None:
+    """What the API asks for: in a RetryInfo, in a header, or in plain words."""
+    if found := re.search(r'"retryDelay":"([^"]*)"', details):
+        return _seconds(_DURATION.fullmatch(found[1]))
+    if header is not None and (asked := _seconds_of_header(header)) is not None:
+        return asked
+    return _seconds(_PLEASE_WAIT.search(message))
+
+
+def _seconds(found: re.Match[str] | None) -> float | None:
+    if found is None:
+        return None
+    try:
+        number = float(found["number"])
+    except ValueError:
+        return None
+    return number / 1000 if found["unit"] == "ms" else number
+
+
+def _seconds_of_header(value: str) -> float | None:
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(value))
+    try:
+        when = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(0.0, (when - datetime.now(when.tzinfo)).total_seconds())
+
+
+def _error(kind: type[errors.GeminorumError], text: str) -> Error:
+    return Error(text, kind.code, hint=kind.default_hint, retryable=kind.default_retryable)

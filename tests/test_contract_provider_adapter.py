@@ -1,0 +1,997 @@
+"""The ProviderAdapter contract (S2): direct model calls in the shape of ART's adapters."""
+
+import asyncio
+import gc
+import json
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from geminorum.contracts import provider_adapter
+from geminorum.contracts.provider_adapter import (
+    DEFAULT_API_MODEL,
+    INITIAL_CONTEXT,
+    AdapterOptions,
+    ARTError,
+    CallOptions,
+    GeminiAdapter,
+    LLMMetadata,
+    MissingApiKey,
+    PromptTranslationFailed,
+    ProviderAdapter,
+    StreamEvent,
+    ToolCall,
+    translate_to_gemini,
+)
+from geminorum.contracts.provider_adapter.failures import failure_told
+from geminorum.contracts.provider_adapter.memory import NO_SIGNATURE, CallMemory
+from geminorum.contracts.provider_adapter.telling import Teller
+from geminorum.contracts.provider_adapter.translation import translated
+from geminorum.errors import GeminorumError, InvalidOptions, QuotaError, RunTimeout
+from geminorum.events import Done, Error, TextDelta
+from geminorum.testing import FakeGemini, Tokens, prose
+
+HI = [{"role": "user", "content": "Hi"}]
+ADD = {
+    "name": "add",
+    "description": "Adds two numbers",
+    "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
+    "outputSchema": {"type": "integer"},
+}
+STREAMED = [True, False]
+MODEL = "gemini-2.5-flash"
+SIGNATURE = "RmFrZUdlbWluaSB0aG91Z2h0IHNpZ25hdHVyZQ=="
+
+SLOW_BOOK = [prose(50, seed=n) for n in range(400)]
+
+Making = Callable[..., GeminiAdapter]
+
+
+@pytest.fixture
+def adapter(fake_gemini: FakeGemini) -> Making:
+    """Makes adapters that talk to the fake, and do not try again where a test wants a failure."""
+
+    def make(**options: Any) -> GeminiAdapter:
+        base = {"apiKey": "key-1", "apiBaseUrl": fake_gemini.url, "model": MODEL, "retries": 0}
+        return GeminiAdapter({**base, **options})
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def art(fixtures_folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(
+        (fixtures_folder / "art/translate-and-events.json").read_text()
+    )
+    return found
+
+
+async def whole(events: AsyncIterator[StreamEvent]) -> list[StreamEvent]:
+    """All events of a call. Whatever a test is about: END is told once, and last."""
+    found = [event async for event in events]
+    kinds = types(found)
+    assert kinds.count("END") == 1
+    assert kinds[-1] == "END"
+    return found
+
+
+async def told(
+    adapter: GeminiAdapter, prompt: Sequence[dict[str, Any]] = HI, **options: Any
+) -> list[StreamEvent]:
+    return await whole(await adapter.call(prompt, {"threadId": "t-1", **options}))
+
+
+def types(events: Sequence[StreamEvent]) -> list[str]:
+    return [event.type for event in events]
+
+
+def tokens(events: Sequence[StreamEvent]) -> list[str]:
+    return [event.data for event in events if event.type == "TOKEN"]
+
+
+def metadata(events: Sequence[StreamEvent]) -> LLMMetadata:
+    (found,) = [event.data for event in events if event.type == "METADATA"]
+    assert isinstance(found, LLMMetadata)
+    return found
+
+
+def calls(events: Sequence[StreamEvent]) -> list[ToolCall]:
+    return [event.data for event in events if event.type == "TOOL_CALL"]
+
+
+def error(events: Sequence[StreamEvent]) -> ARTError:
+    (found,) = [event.data for event in events if event.type == "ERROR"]
+    assert isinstance(found, ARTError)
+    return found
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def assistant(*made: ToolCall, content: str | None = None) -> dict[str, Any]:
+    return {
+        "role": "assistant",
+        "content": content,
+        "tool_calls": [call.as_tool_call() for call in made],
+    }
+
+
+def answer(call: ToolCall, content: Any) -> dict[str, Any]:
+    known = {"tool_call_id": call.id, "name": call.name}
+    return {"role": "tool_result", **known, "content": content}
+
+
+def called(id: str, name: str, arguments: Any = "{}") -> dict[str, Any]:
+    function = {"name": name, "arguments": arguments}
+    return {"id": id, "type": "function", "function": function}
+
+
+def sse(*chunks: dict[str, Any]) -> bytes:
+    return b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks)
+
+
+def on_the_wire(seen: dict[str, Any]) -> dict[str, Any]:
+    """A response as the SDK shows it, in the JSON that it was made from."""
+    sent = {key: value for key, value in seen.items() if key not in ("text", "$raise")}
+    if "$raise" in seen:
+        return {"error": {"code": 500, "message": seen["$raise"], "status": "INTERNAL"}}
+    if text := seen.get("text"):
+        candidate = (seen.get("candidates") or [{}])[0]
+        content = {"role": "model", "parts": [{"text": text}]}
+        sent["candidates"] = [{**candidate, "content": content}]
+    return sent
+
+
+class TestTheFixtures:
+    @pytest.mark.parametrize("number", range(4))
+    def test_prompts_are_translated_to_the_letter(self, art, number):
+        """S2-7, S2-8, S2-9, S2-10, S2-11, S2-12, S2-14, S2-15: as the source has it."""
+        case = art["translate"][number]
+        assert translate_to_gemini(case["prompt"]) == case["contents"]
+
+    @pytest.mark.parametrize("number", range(4))
+    async def test_what_is_sent_is_what_was_translated(self, art, number, adapter, fake_gemini):
+        """S2-7: nothing between the translation and the wire changes it."""
+        fake_gemini.say("Yes.")
+        case = art["translate"][number]
+        await told(adapter(), case["prompt"])
+        assert fake_gemini.requests[0].contents == case["contents"]
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_a_result_of_an_unknown_call(self, art, stream, adapter, fake_gemini):
+        """S2-28: ERROR, then END, before any request."""
+        case = art["translate"][4]
+        events = await told(adapter(), case["prompt"], stream=stream)
+        assert types(events) == ["ERROR", "END"]
+        assert error(events).code == case["error_code"]
+        assert case["error_contains"] in error(events).message
+        assert fake_gemini.log == []
+
+    async def test_the_generation_parameters(self, art, adapter, fake_gemini):
+        """S2-31: they arrive under the API's names, and nothing else does."""
+        fake_gemini.say("Yes.")
+        case = art["generation_config"]
+        await told(adapter(), **case["call_options"])
+        assert fake_gemini.requests[0].config == case["config"]
+
+    @pytest.mark.parametrize("number", range(3))
+    async def test_answers_at_once(self, art, number, adapter, fake_gemini):
+        """S2-23, S2-24, S2-25, S2-27: text, a blocked prompt, nothing at all."""
+        case = art["non_stream"][number]
+        body = json.dumps(on_the_wire(case["response"])).encode()
+        fake_gemini.raw(body, content_type="application/json")
+        events = await told(adapter(), stream=False)
+        assert types(events) == case["events"]
+        assert fake_gemini.requests[0].method == "generateContent"
+        if "error_contains" in case:
+            assert case["error_contains"] in error(events).message
+        else:
+            assert tokens(events) == [case["token"]]
+            assert case["metadata"].items() <= events[1].as_dict()["data"].items()
+
+    async def test_a_stream(self, art, adapter, fake_gemini):
+        """S2-17, S2-18, S2-20, S2-22: a token for each chunk, counts filled from earlier ones."""
+        case = art["stream"][0]
+        fake_gemini.raw(sse(*map(on_the_wire, case["chunks"])))
+        events = await told(adapter(), stream=True)
+        assert types(events) == ["TOKEN", "TOKEN", "TOKEN", "METADATA", "END"]
+        assert tokens(events) == case["tokens"]
+        found = events[-2].as_dict()["data"]
+        assert case["metadata"].items() <= found.items()
+        assert found["providerRawUsage"] == case["raw_usage_last_chunk"]
+        assert fake_gemini.requests[0].method == "streamGenerateContent"
+
+    async def test_a_stream_that_breaks(self, art, adapter, fake_gemini):
+        """S2-21, S2-22: what arrived is kept, then ERROR and END."""
+        case = art["stream"][1]
+        fake_gemini.raw(sse(*map(on_the_wire, case["chunks"])))
+        events = await told(adapter(), stream=True)
+        assert types(events) == case["events"]
+        assert tokens(events) == ["Good chunk "]
+        assert "Chunk processing error" in error(events).message
+
+
+BAD_PROMPTS = {
+    "text": "Hi",
+    "nothing": None,
+    "empty": [],
+    "only a request": [{"role": "tool_request", "content": "x"}],
+    "no message": [42],
+    "no role": [{"content": "Hi"}],
+    "a user without words": [{"role": "user", "content": None}],
+    "a result without id": [{"role": "tool_result", "name": "add", "content": "3"}],
+    "a result without name": [{"role": "tool_result", "tool_call_id": "1", "content": "3"}],
+    "an unknown call": [{"role": "tool", "tool_call_id": "1", "content": "3"}],
+    "arguments": [{"role": "assistant", "tool_calls": [called("1", "add", "{a: 1}")]}],
+    "empty arguments": [{"role": "assistant", "tool_calls": [called("1", "add", "")]}],
+    "a list": [{"role": "assistant", "tool_calls": [called("1", "add", "[1]")]}],
+    "no function": [{"role": "assistant", "tool_calls": [{"id": "1"}]}],
+    "no name": [{"role": "assistant", "tool_calls": [called("1", "")]}],
+    "no list": [{"role": "assistant", "tool_calls": {"id": "1"}}],
+    "no data": [{"role": "user", "content": object()}],
+    "no result": [{"role": "tool_result", "tool_call_id": "1", "name": "add", "content": object()}],
+}
+
+
+class TestTranslation:
+    def test_all_system_texts_go_before_what_the_user_says_first(self):
+        """S2-8: none is lost, wherever it stands."""
+        prompt = [
+            {"role": "system", "content": "Be kind."},
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Hi"},
+            {"role": "assistant", "content": "Hello"},
+            {"role": "system", "content": "Be gone."},
+            {"role": "user", "content": "Bye"},
+        ]
+        first, *_, last = translate_to_gemini(prompt)
+        assert first["parts"] == [{"text": "Be kind.\n\nBe brief.\n\nBe gone.\n\nHi"}]
+        assert last["parts"] == [{"text": "Bye"}]
+
+    def test_without_a_user_the_system_text_is_the_first_message(self):
+        """S2-32: also where only the model and its tools have spoken."""
+        system = {"role": "system", "content": "Be kind."}
+        spoken = [
+            {"role": "assistant", "content": None, "tool_calls": [called("c", "now")]},
+            {"role": "tool_result", "tool_call_id": "c", "name": "now", "content": "noon"},
+        ]
+        first = {"role": "user", "parts": [{"text": "Be kind."}]}
+        assert translate_to_gemini([system]) == [first]
+        contents = translate_to_gemini([*spoken, system])
+        assert contents[0] == first
+        assert [content["role"] for content in contents] == ["user", "model", "user"]
+
+    def test_a_history_that_begins_with_the_model_gets_a_turn_before_it(self):
+        """S2-16: and one that does not is left alone."""
+        contents = translate_to_gemini([{"role": "assistant", "content": "Welcome"}, *HI])
+        assert contents[0] == {"role": "user", "parts": [{"text": "(Initial context)"}]}
+        assert [content["role"] for content in contents] == ["user", "model", "user"]
+        assert INITIAL_CONTEXT not in str(translate_to_gemini(HI))
+
+    def test_what_is_no_text_becomes_json(self):
+        """S2-12: compact, and readable where it is not English."""
+        prompt = [{"role": "user", "content": {"größe": [1, None]}}]
+        assert translate_to_gemini(prompt)[0]["parts"] == [{"text": '{"größe":[1,null]}'}]
+
+    def test_an_assistant_says_something_and_asks_for_tools(self):
+        """S2-10, S2-14: text first, then each call with its arguments as an object."""
+        tools = [called("1", "add", '{"a": 1}'), called("2", "now", {})]
+        prompt = [*HI, {"role": "assistant", "content": "Wait", "tool_calls": tools}]
+        assert translate_to_gemini(prompt)[1]["parts"] == [
+            {"text": "Wait"},
+            {"functionCall": {"name": "add", "args": {"a": 1}}},
+            {"functionCall": {"name": "now", "args": {}}},
+        ]
+
+    @pytest.mark.parametrize("content", [None, ""])
+    def test_an_assistant_who_said_nothing(self, content):
+        """S2-32: has a part with empty text."""
+        contents = translate_to_gemini([*HI, {"role": "assistant", "content": content}])
+        assert contents[1] == {"role": "model", "parts": [{"text": ""}]}
+
+    def test_tool_requests_are_skipped_and_unknown_roles_with_a_warning(self):
+        """S2-32: the warning points at the caller, and names the role."""
+        quiet = [*HI, {"role": "tool_request", "content": "add"}]
+        assert len(translate_to_gemini(quiet)) == 1
+        with pytest.warns(UserWarning, match="'critic' is unknown") as caught:
+            contents = translate_to_gemini([*HI, {"role": "critic", "content": "Boo"}])
+        assert len(contents) == 1
+        assert caught[0].filename == __file__
+
+    def test_results_of_parallel_calls_stand_in_one_content(self):
+        """B-35, S2-11: as the API demands; what the user says after them stands alone."""
+        results = [
+            {"role": "tool_result", "tool_call_id": "1", "name": "add", "content": "3"},
+            {"role": "tool_result", "tool_call_id": "2", "name": "now", "content": {"h": 12}},
+        ]
+        tools = [called("1", "add"), called("2", "now")]
+        asked = {"role": "assistant", "content": None, "tool_calls": tools}
+        contents = translate_to_gemini([*HI, asked, *results, {"role": "user", "content": "So?"}])
+        assert [content["role"] for content in contents] == ["user", "model", "user", "user"]
+        assert contents[2]["parts"] == [
+            {"functionResponse": {"name": "add", "response": {"content": "3"}}},
+            {"functionResponse": {"name": "now", "response": {"content": {"h": 12}}}},
+        ]
+        assert contents[3]["parts"] == [{"text": "So?"}]
+
+    def test_a_tool_message_finds_its_name(self):
+        """S2-15: the role `tool`, which may leave the name out, is a result like any other."""
+        asked = {"role": "assistant", "content": None, "tool_calls": [called("1", "add")]}
+        result = {"role": "tool", "tool_call_id": "1", "content": "3"}
+        part = translate_to_gemini([*HI, asked, result])[2]["parts"][0]
+        assert part == {"functionResponse": {"name": "add", "response": {"content": "3"}}}
+
+    def test_the_prompt_is_left_as_it_was(self, art):
+        """S2-7: a pure function."""
+        before = json.dumps(art["translate"])
+        for case in art["translate"][:4]:
+            translate_to_gemini(case["prompt"])
+        assert json.dumps(art["translate"]) == before
+
+    @pytest.mark.parametrize("prompt", BAD_PROMPTS.values(), ids=BAD_PROMPTS)
+    async def test_what_cannot_be_translated_is_told_before_any_request(
+        self, prompt, adapter, fake_gemini
+    ):
+        """S2-28: ERROR with its code and with what to write, then END."""
+        events = await told(adapter(), prompt, stream=True)
+        assert types(events) == ["ERROR", "END"]
+        assert error(events).code == "PROMPT_TRANSLATION_FAILED"
+        assert error(events).hint
+        assert fake_gemini.log == []
+        with pytest.raises(PromptTranslationFailed):
+            translate_to_gemini(prompt)
+
+    json_like = st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(
+                st.sampled_from(["role", "content", "tool_calls", "tool_call_id", "name", "id"])
+                | st.sampled_from(["function", "arguments"]),
+                inner
+                | st.sampled_from(["system", "user", "assistant", "tool_result", "tool", "{}"]),
+                max_size=5,
+            )
+        ),
+        max_leaves=20,
+    )
+
+    @pytest.mark.filterwarnings("ignore:message .* is skipped")
+    @given(json_like)
+    def test_any_prompt_is_translated_or_refused(self, prompt):
+        """S2-28: no other exception, whatever is passed; and never a history of the model's."""
+        try:
+            contents = translate_to_gemini(prompt)
+        except PromptTranslationFailed:
+            return
+        assert contents[0]["role"] == "user"
+        assert all(content["parts"] for content in contents)
+
+
+class TestTheAdapter:
+    async def test_it_is_a_provider_adapter_over_googles_sdk(self, adapter, fake_gemini):
+        """S2-1: of the shape; the official SDK speaks to the API."""
+        fake_gemini.say("Yes.")
+        made = adapter()
+        assert isinstance(made, ProviderAdapter)
+        assert made.provider_name == "gemini"
+        await told(made)
+        assert "google-genai-sdk/" in fake_gemini.requests[0].headers["x-goog-api-client"]
+
+    @pytest.mark.parametrize(
+        "options", [None, {}, {"apiKey": ""}, {"apiKey": " "}, {"api_key": None}]
+    )
+    def test_without_a_key_there_is_no_adapter(self, options, monkeypatch):
+        """S2-2: not even where the environment has one: the shape wants it told."""
+        monkeypatch.setenv("GEMINI_API_KEY", "from-the-environment")
+        with pytest.raises(MissingApiKey, match="GeminiAdapter requires an apiKey in options"):
+            GeminiAdapter(options)
+        with pytest.raises(MissingApiKey):
+            AdapterOptions()
+
+    @pytest.mark.parametrize("options", ["key", {"apiKey": 7}, {"apiKey": "k", "timeout": "long"}])
+    def test_wrong_options_are_refused(self, options):
+        """S2-2: with what is wrong."""
+        with pytest.raises(InvalidOptions):
+            GeminiAdapter(options)
+
+    def test_a_wrong_address_is_refused_at_once(self):
+        """S2-5: before any call."""
+        with pytest.raises(InvalidOptions, match="base_url"):
+            GeminiAdapter({"apiKey": "k", "apiBaseUrl": "localhost:80"})
+
+    def test_an_unknown_option_is_warned_of(self):
+        """S2-2: with the nearest one."""
+        with pytest.warns(UserWarning, match="did you mean 'api_key'") as caught:
+            GeminiAdapter({"apiKey": "k", "apiKye": "k"})
+        assert caught[0].filename == __file__
+
+    async def test_the_key_of_the_environment(self, adapter, fake_gemini, monkeypatch):
+        """S2-6: the example of the source; and the key does not show."""
+        monkeypatch.setenv("GEMINI_API_KEY", "secret-1")
+        fake_gemini.say("Yes.")
+        made = adapter(apiKey=os.environ["GEMINI_API_KEY"])
+        await told(made)
+        assert fake_gemini.requests[0].headers["x-goog-api-key"] == "secret-1"
+        assert "secret-1" not in repr(made.options)
+
+    @pytest.mark.parametrize(
+        "names", [("apiVersion", "apiBaseUrl"), ("api_version", "api_base_url")]
+    )
+    async def test_address_and_version_are_honoured(self, names, fake_gemini):
+        """S2-5: in either spelling."""
+        fake_gemini.say("Yes.")
+        version, base = names
+        made = GeminiAdapter(
+            {"apiKey": "k", "model": MODEL, version: "v1alpha", base: f"{fake_gemini.url}/proxy"}
+        )
+        await told(made)
+        assert fake_gemini.requests[0].path == f"/proxy/v1alpha/models/{MODEL}:generateContent"
+
+    async def test_the_default_model_is_warned_of_where_it_is_used(self, fake_gemini, monkeypatch):
+        """S2-3, B-27: not at construction, and not where another one is named."""
+        fake_gemini.say("Yes.").always()
+        made = GeminiAdapter({"apiKey": "k", "apiBaseUrl": fake_gemini.url})
+        assert DEFAULT_API_MODEL == "gemini-1.5-flash-latest"
+        with pytest.warns(DeprecationWarning, match="retired.*gemini-2.5-flash") as caught:
+            await told(made)
+        assert caught[0].filename == __file__
+        await told(made, providerConfig={"modelId": "gemini-2.5-pro-preview-05-06"})
+        monkeypatch.setenv("DEFAULT_API_MODEL", "gemini-2.0-flash")
+        await told(made)
+        models = [request.model for request in fake_gemini.requests]
+        assert models == [DEFAULT_API_MODEL, "gemini-2.5-pro-preview-05-06", "gemini-2.0-flash"]
+
+    async def test_which_model_is_asked(self, adapter, fake_gemini):
+        """S2-3, S2-4: the call's, the runtime configuration's, the adapter's."""
+        fake_gemini.say("Yes.").always()
+        made = adapter(model="gemini-a")
+        runtime = {"providerName": "gemini", "modelId": "gemini-b", "adapterOptions": {}}
+        await told(made)
+        await told(made, providerConfig=runtime)
+        await told(made, provider_config={"model_id": "gemini-b"}, model="gemini-c")
+        models = [request.model for request in fake_gemini.requests]
+        assert models == ["gemini-a", "gemini-b", "gemini-c"]
+
+    async def test_the_system_instruction_where_it_is_wanted(self, adapter, fake_gemini):
+        """B-18, S2-8: in the API's own field instead of the user's message."""
+        fake_gemini.say("Yes.").always()
+        prompt = [{"role": "system", "content": "Be kind."}, *HI]
+        await told(adapter(systemInstruction=True), prompt)
+        await told(adapter(system_instruction=False), prompt)
+        await told(adapter(systemInstruction=True), prompt[:1])
+        real, merged, alone = fake_gemini.requests
+        assert (real.system, real.prompt) == ("Be kind.", "Hi")
+        assert (merged.system, merged.prompt) == ("", "Be kind.\n\nHi")
+        assert (alone.system, alone.prompt) == ("", "Be kind.")
+
+    async def test_one_adapter_serves_many_calls_at_once(self, adapter, fake_gemini):
+        """S2-22: each with its own thread, and its own END."""
+        fake_gemini.reply(lambda request: request.prompt.upper()).always()
+        made = adapter()
+
+        async def one(name: str) -> None:
+            prompt = [{"role": "user", "content": name}]
+            events = await told(made, prompt, threadId=name, stream=True)
+            assert tokens(events) == [name.upper()]
+            assert {event.thread_id for event in events} == {name}
+
+        await asyncio.gather(*(one(f"call {n}") for n in range(5)))
+
+    def test_the_sdk_is_loaded_at_the_first_call(self):
+        """S2-1: not before; the import and the adapter are cheap."""
+        code = (
+            "import sys; from geminorum.contracts.provider_adapter import GeminiAdapter; "
+            "GeminiAdapter({'apiKey': 'k'}); print('google.genai' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert (done.stdout.strip(), done.stderr) == ("False", "")
+
+    def test_the_module_tells_its_names(self):
+        """S2-1: all of them are there."""
+        for name in provider_adapter.__all__:
+            assert getattr(provider_adapter, name) is not None
+
+
+WRONG_OPTIONS = [
+    {"temperature": "hot"},
+    {"stop": 7},
+    {"stream": "yes"},
+    {"tools": "add"},
+    {"tools": [{"description": "nameless"}]},
+    {"tools": [ADD, ADD]},
+    {"tools": [{"name": "a b"}]},
+    {"providerConfig": "gemini"},
+    {"gemini": "thinking"},
+]
+
+
+class TestCallOptions:
+    async def test_a_thread_is_required(self, adapter, fake_gemini):
+        """S2-31: thrown, since there is no stream that could tell it."""
+        for options in ({}, {"threadId": None}, {"threadId": ""}):
+            with pytest.raises(InvalidOptions, match="threadId"):
+                await adapter().call(HI, options)
+        with pytest.raises(InvalidOptions, match="options is a str"):
+            await adapter().call(HI, "t-1")
+        assert fake_gemini.log == []
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            {"max_tokens": 9, "top_p": 0.5, "top_k": 4, "stop": ["x"]},
+            {"maxTokens": 9, "topP": 0.5, "topK": 4, "stop": "x"},
+            {"maxOutputTokens": 9, "topP": 0.5, "topK": 4, "stopSequences": ["x"]},
+            {"max_output_tokens": 9, "top_p": 0.5, "top_k": 4, "stop_sequences": ["x"]},
+            {"max_tokens": 9, "maxOutputTokens": 7, "top_p": 0.5, "top_k": 4, "stop": "x"}
+            | {"stopSequences": ["y"], "temperature": None},
+        ],
+    )
+    async def test_every_spelling_of_a_parameter(self, options, adapter, fake_gemini):
+        """S2-31: one meaning; what is None is left out."""
+        fake_gemini.say("Yes.")
+        await told(adapter(), **options)
+        sent = {"maxOutputTokens": 9, "topP": 0.5, "topK": 4, "stopSequences": ["x"]}
+        assert fake_gemini.requests[0].config == sent
+
+    async def test_zero_is_a_value(self, adapter, fake_gemini):
+        """S2-31: only what is None is left out."""
+        fake_gemini.say("Yes.")
+        await told(adapter(), temperature=0, gemini={"thinking": {"thinkingBudget": 0}})
+        config = fake_gemini.requests[0].config
+        assert config["temperature"] == 0
+        assert set(config["thinkingConfig"].values()) == {0}
+
+    @pytest.mark.parametrize("options", WRONG_OPTIONS, ids=str)
+    async def test_a_wrong_value_is_thrown(self, options, adapter, fake_gemini):
+        """S2-26, S2-31: before the stream exists."""
+        with pytest.raises(InvalidOptions):
+            await adapter().call(HI, {"threadId": "t", **options})
+        assert fake_gemini.log == []
+
+    async def test_unknown_keys_are_kept_and_do_no_harm(self, adapter, fake_gemini):
+        """S2-31: as the shape allows them; userId is nobody's business but the caller's."""
+        fake_gemini.say("Yes.")
+        options = CallOptions.from_dict({"threadId": "t", "userId": "u", "myKey": 1})
+        assert options.extra == {"myKey": 1}
+        assert options.user_id == "u"
+        await whole(await adapter().call(HI, options))
+        assert "myKey" not in str(fake_gemini.requests[0].body)
+        assert fake_gemini.requests[0].config == {}
+
+    async def test_tools_are_really_sent(self, adapter, fake_gemini):
+        """S2-13: name, description and the JSON Schema as it was given."""
+        fake_gemini.say("Yes.")
+        snake = {"name": "now", "input_schema": {"type": "object", "properties": {}}}
+        await told(adapter(), tools=[ADD, snake, {"name": "bare"}])
+        (tools,) = fake_gemini.requests[0].body["tools"]
+        first, second, third = tools["functionDeclarations"]
+        assert (first["name"], first["description"]) == ("add", "Adds two numbers")
+        assert ADD["inputSchema"] in first.values()
+        assert snake["input_schema"] in second.values()
+        assert {"type": "object"} in third.values()
+        assert "outputSchema" not in str(tools)
+
+
+class TestEvents:
+    @pytest.mark.parametrize("stream", STREAMED)
+    @pytest.mark.parametrize(
+        ("context", "prefix"),
+        [
+            ("AGENT_THOUGHT", "AGENT_THOUGHT_"),
+            ("FINAL_SYNTHESIS", "FINAL_SYNTHESIS_"),
+            ("SUMMARY", ""),
+            (None, ""),
+        ],
+    )
+    async def test_the_kind_of_a_token(self, context, prefix, stream, adapter, fake_gemini):
+        """S2-19: by the context of the call; a context of the caller's own marks nothing."""
+        fake_gemini.say("Yes.", thoughts=["Hm"])
+        wish = {"thinking": {"includeThoughts": True, "thinkingBudget": 512}}
+        events = await told(adapter(), callContext=context, stream=stream, gemini=wish)
+        found = [(event.data, event.token_type) for event in events if event.type == "TOKEN"]
+        assert found == [("Hm", f"{prefix}LLM_THINKING"), ("Yes.", f"{prefix}LLM_RESPONSE")]
+        assert all(event.token_type is None for event in events if event.type != "TOKEN")
+        sent = fake_gemini.requests[0].config["thinkingConfig"]
+        assert sorted(sent.values()) == [True, 512]
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_thoughts_are_told_only_where_they_are_asked_for(
+        self, stream, adapter, fake_gemini
+    ):
+        """S2-29: otherwise nobody asks for them, and the callContext is all there is."""
+        fake_gemini.say("Yes.", thoughts=["Hm"], tokens=Tokens(prompt=5, output=2, thoughts=7))
+        events = await told(adapter(), stream=stream)
+        assert tokens(events) == ["Yes."]
+        assert "thinkingConfig" not in fake_gemini.requests[0].config
+        # They were paid for all the same.
+        assert (metadata(events).output_tokens, metadata(events).thinking_tokens) == (2, 7)
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_the_metadata(self, stream, adapter, fake_gemini):
+        """S2-20, S2-25, S2-30: counts, reason, times, the raw usage, the trace."""
+        fake_gemini.say("One ", "two.", tokens=Tokens(prompt=40, cached=8, output=6))
+        events = await told(adapter(), stream=stream, traceId="trace-1")
+        found = metadata(events)
+        assert (found.input_tokens, found.output_tokens, found.stop_reason) == (40, 6, "STOP")
+        assert found.thinking_tokens is None
+        assert found.trace_id == "trace-1"
+        assert found.provider_raw_usage is not None
+        assert found.provider_raw_usage["cachedContentTokenCount"] == 8
+        assert found.time_to_first_token_ms is not None
+        assert found.total_generation_time_ms is not None
+        assert 0 <= found.time_to_first_token_ms <= found.total_generation_time_ms
+        assert types(events) == ["TOKEN"] * (2 if stream else 1) + ["METADATA", "END"]
+
+    async def test_without_streaming_the_text_is_one_token_to_the_letter(
+        self, adapter, fake_gemini
+    ):
+        """S2-23, S2-25: many parts, nothing trimmed."""
+        fake_gemini.say("  One ", {"text": "two", "thoughtSignature": SIGNATURE}, " three \n")
+        events = await told(adapter(), stream=False)
+        assert tokens(events) == ["  One two three \n"]
+
+    async def test_an_event_as_plain_data(self, adapter, fake_gemini):
+        """S2-30: the shape's own keys; what is not known has none."""
+        fake_gemini.say("Yes.").fail(429, "Slow down.", retry_delay=7)
+        ids = {"threadId": "t-1", "traceId": "r-1"}
+        token, told_metadata, end = await told(adapter(), **ids, sessionId="s-1")
+        all_ids = {**ids, "sessionId": "s-1"}
+        assert token.as_dict() == {
+            "type": "TOKEN",
+            "data": "Yes.",
+            "tokenType": "LLM_RESPONSE",
+            **all_ids,
+        }
+        assert end.as_dict() == {"type": "END", "data": None, **all_ids}
+        assert told_metadata.as_dict()["data"]["stopReason"] == "STOP"
+        failed, _ = await told(adapter(), **ids)
+        plain = failed.as_dict()
+        assert json.loads(json.dumps(plain)) == plain
+        assert "sessionId" not in plain
+        expected = {"name": "ARTError", "code": "LLM_PROVIDER_ERROR", "cause": "QUOTA"}
+        assert {**expected, "status": 429, "retryAfter": 7.0}.items() <= plain["data"].items()
+
+    async def test_a_trace_is_made_where_none_is_given(self, adapter, fake_gemini):
+        """S2-30, S2-31: one for all events of a call, another one for the next."""
+        fake_gemini.say("Yes.").always()
+        made = adapter()
+        traces = [{event.trace_id for event in await told(made)} for _ in range(2)]
+        (first,), (second,) = traces
+        assert first.startswith("gemini-trace-")
+        assert first != second
+
+    async def test_an_answer_that_reached_its_length_is_an_answer(self, adapter, fake_gemini):
+        """S2-20: METADATA says so, and there is no ERROR."""
+        fake_gemini.say("Once upon", finish="MAX_TOKENS")
+        events = await told(adapter(), stream=True)
+        assert types(events) == ["TOKEN", "METADATA", "END"]
+        assert metadata(events).stop_reason == "MAX_TOKENS"
+
+    def test_end_is_told_once_even_if_the_door_fails_after_it(self):
+        """S2-22: the guard that no consumer can test from outside."""
+        teller = Teller(CallOptions(thread_id="t"))
+        ended = [*teller.tell(TextDelta("Hi")), *teller.tell(Done("success"))]
+        assert types(ended) == ["TOKEN", "METADATA", "END"]
+        assert [*teller.tell_failure(ARTError("late"))] == []
+
+    def test_a_failure_without_a_word_is_a_failure(self):
+        """S2-21: and a word that is only a notice is none."""
+        teller = Teller(CallOptions(thread_id="t", stream=True))
+        notice = Error("trying again", "QUOTA", recoverable=True)
+        assert [*teller.tell(notice)] == []
+        assert types([*teller.tell(Done("interrupted"))]) == ["ERROR", "END"]
+
+
+class TestFailures:
+    @pytest.mark.parametrize("stream", STREAMED)
+    @pytest.mark.parametrize(
+        ("status", "reason", "cause"),
+        [
+            (400, "API_KEY_INVALID", "AUTH"),
+            (403, None, "AUTH"),
+            (404, None, "MODEL_NOT_FOUND"),
+            (429, None, "QUOTA"),
+            (503, None, "SERVER"),
+        ],
+    )
+    async def test_what_the_api_refuses(self, status, reason, cause, stream, adapter, fake_gemini):
+        """S2-26, S2-21: an ERROR with the API's words, then END."""
+        fake_gemini.fail(status, "No, because.", reason=reason)
+        events = await told(adapter(), stream=stream)
+        assert types(events) == ["ERROR", "END"]
+        found = error(events)
+        assert "No, because." in found.message
+        assert (found.code, found.status) == ("LLM_PROVIDER_ERROR", status)
+        assert isinstance(found.__cause__, GeminorumError)
+        assert found.__cause__.code == cause
+        assert "key-1" not in str(events[0].as_dict())
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_nobody_listens(self, stream, adapter):
+        """S2-26: NETWORK_ERROR."""
+        events = await told(adapter(apiBaseUrl="http://127.0.0.1:9"), stream=stream)
+        assert types(events) == ["ERROR", "END"]
+        assert (error(events).code, error(events).retryable) == ("NETWORK_ERROR", True)
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_the_time_is_up(self, stream, adapter, fake_gemini):
+        """S2-26: TIMEOUT_ERROR, and the request is given up."""
+        fake_gemini.hang()
+        events = await told(adapter(timeout=0.3), stream=stream)
+        assert types(events) == ["ERROR", "END"]
+        assert error(events).code == "TIMEOUT_ERROR"
+        assert isinstance(error(events).__cause__, RunTimeout)
+        await until(lambda: fake_gemini.abandoned)
+
+    def test_silence_is_a_timeout_too(self):
+        """S2-26: the door's own limit on it, which is too long for a test."""
+        found = failure_told(Error("not a word", "STALLED", retryable=True), None, empty=True)
+        assert (found.code, found.message, found.retryable) == ("TIMEOUT_ERROR", "not a word", True)
+
+    async def test_a_model_that_cannot_be_one(self, adapter, fake_gemini):
+        """S2-26: refused before any request, in the stream."""
+        events = await told(adapter(), model="../secrets?x")
+        assert types(events) == ["ERROR", "END"]
+        assert fake_gemini.log == []
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_a_blocked_prompt_is_noticed(self, stream, adapter, fake_gemini):
+        """S2-24: while streaming, too."""
+        fake_gemini.block("PROHIBITED_CONTENT")
+        events = await told(adapter(), stream=stream)
+        assert types(events) == ["ERROR", "END"]
+        assert error(events).message == "Gemini API call blocked: PROHIBITED_CONTENT"
+        assert not error(events).retryable
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_an_answer_that_a_filter_stopped(self, stream, adapter, fake_gemini):
+        """S2-24: what was said stands, and the reason."""
+        fake_gemini.say("First you", finish="SAFETY")
+        events = await told(adapter(), stream=stream)
+        assert types(events) == ["TOKEN", "ERROR", "END"]
+        assert error(events).message == "Gemini API call blocked: SAFETY"
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    @pytest.mark.parametrize(
+        "said",
+        [
+            {},
+            {"thoughts": ["Hm"]},
+            {"finish": None},
+            {"finish": "MAX_TOKENS"},
+            {"finish": "MALFORMED_FUNCTION_CALL"},
+        ],
+        ids=str,
+    )
+    async def test_neither_text_nor_a_tool_call(self, said, stream, adapter, fake_gemini):
+        """S2-27: the shape's text, with the reason behind it."""
+        fake_gemini.say(**said)
+        events = await told(adapter(), stream=stream)
+        assert types(events) == ["ERROR", "END"]
+        start = "Invalid response structure from Gemini SDK: No text content found ("
+        assert error(events).message.startswith(start)
+        if isinstance(said.get("finish"), str):
+            assert said["finish"] in error(events).message
+
+    @pytest.mark.parametrize("drop", [False, True])
+    async def test_a_stream_that_ends_too_early(self, drop, adapter, fake_gemini):
+        """S2-21, S2-22: what arrived, then what went wrong, not that there was no text."""
+        fake_gemini.truncate("Once ", "upon", drop=drop)
+        events = await told(adapter(), stream=True)
+        assert types(events)[-2:] == ["ERROR", "END"]
+        assert tokens(events)[0] == "Once "
+        assert "No text content" not in error(events).message
+
+    async def test_an_error_in_mid_stream(self, adapter, fake_gemini):
+        """S2-21, S2-22: after the tokens, ERROR and END."""
+        fake_gemini.fail(503, "Overloaded.", after=["One ", "two "])
+        events = await told(adapter(), stream=True)
+        assert types(events) == ["TOKEN", "TOKEN", "ERROR", "END"]
+        assert error(events).retryable
+
+    async def test_what_is_not_the_api(self, adapter, fake_gemini):
+        """S2-21: HTML where JSON is due."""
+        fake_gemini.raw(b"<html>Welcome to the hotel</html>", content_type="text/html")
+        events = await told(adapter(), stream=False)
+        assert types(events) == ["ERROR", "END"]
+
+    async def test_a_request_is_sent_again_without_a_word(self, adapter, fake_gemini):
+        """S2-21: a retry that helps is no ERROR."""
+        fake_gemini.fail(503, retry_delay=0.01).say("Yes.")
+        events = await told(adapter(retries=1), stream=True)
+        assert types(events) == ["TOKEN", "METADATA", "END"]
+        assert len(fake_gemini.requests) == 2
+
+    async def test_an_error_can_be_raised_and_pickled(self, adapter, fake_gemini):
+        """S2-26: the data of an ERROR is an exception, with ours as its cause."""
+        fake_gemini.fail(429, daily=True)
+        found = error(await told(adapter()))
+        with pytest.raises(ARTError, match="429") as caught:
+            raise found
+        assert isinstance(caught.value.__cause__, QuotaError)
+        again = pickle.loads(pickle.dumps(found))
+        assert again.as_dict()["status"] == 429
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+class TestLeaving:
+    async def test_a_break_stops_the_request(self, adapter, fake_gemini):
+        """S2-17, S2-22: after the first token, though the caller keeps the stream."""
+        fake_gemini.say(*SLOW_BOOK, drip=0.05)
+        stream = await adapter().call(HI, {"threadId": "t", "stream": True})
+        async for event in stream:
+            assert event.type == "TOKEN"
+            break
+        await until(lambda: fake_gemini.abandoned)
+        assert [event async for event in stream] == []
+
+    async def test_closing_waits_until_it_is_done(self, adapter, fake_gemini):
+        """S2-22: with `aclosing`, step by step."""
+        fake_gemini.say(*SLOW_BOOK, drip=0.05)
+        call = await adapter().call(HI, {"threadId": "t", "stream": True})
+        async with aclosing(call) as stream:
+            assert (await anext(stream)).type == "TOKEN"
+        await until(lambda: fake_gemini.abandoned)
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_a_cancelled_task_stops_the_request(self, stream, adapter, fake_gemini):
+        """S2-22: before the first token, too."""
+        fake_gemini.hang()
+        task = asyncio.create_task(told(adapter(), stream=stream))
+        await until(lambda: fake_gemini.requests)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await until(lambda: fake_gemini.abandoned)
+
+    async def test_a_stream_that_nobody_reads_asks_nothing(self, adapter, fake_gemini):
+        """S2-26: the request leaves with the first event that is asked for."""
+        await adapter().call(HI, {"threadId": "t", "stream": True})
+        assert fake_gemini.log == []
+
+
+class TestToolCalls:
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_a_call_is_told_and_left_to_the_caller(self, stream, adapter, fake_gemini):
+        """B-35, S2-27: TOOL_CALL with an object; an answer without text is then none to refuse."""
+        fake_gemini.calls(("add", {"a": 2}), text="Let me see.")
+        events = await told(adapter(), stream=stream, tools=[ADD])
+        assert types(events) == ["TOKEN", "TOOL_CALL", "METADATA", "END"]
+        (call,) = calls(events)
+        assert (call.name, call.arguments) == ("add", {"a": 2})
+        assert call.id.startswith("call_")
+        assert events[1].as_dict()["data"] == {
+            "id": call.id,
+            "name": "add",
+            "arguments": {"a": 2},
+        }
+        assert len(fake_gemini.requests) == 1
+
+    async def test_a_call_of_a_tool_that_nobody_declared(self, adapter, fake_gemini):
+        """B-35: is the caller's to answer as well; nobody asks the model again."""
+        fake_gemini.call("guess", what="a number")
+        events = await told(adapter(), stream=True)
+        assert types(events) == ["TOOL_CALL", "METADATA", "END"]
+        assert len(fake_gemini.requests) == 1
+
+    @pytest.mark.parametrize("stream", STREAMED)
+    async def test_three_steps_with_parallel_calls_and_signatures(
+        self, stream, adapter, fake_gemini
+    ):
+        """B-35, S2-14: each signature in its own part, ids at both ends, one content of results."""
+        fake_gemini.calls(("add", {"a": 1}), ("add", {"a": 2})).call("add", a=3).say("Six.")
+        made = adapter(model="gemini-3-flash-preview")
+        prompt: list[dict[str, Any]] = [*HI]
+        for result in (1, 2):
+            asked = calls(await told(made, prompt, stream=stream, tools=[ADD]))
+            prompt += [assistant(*asked), *(answer(call, str(result)) for call in asked)]
+        assert tokens(await told(made, prompt, stream=stream, tools=[ADD])) == ["Six."]
+
+        _, model, results, later, last = fake_gemini.requests[2].contents
+        first, second = model["parts"]
+        assert first["thoughtSignature"] == later["parts"][0]["thoughtSignature"] == SIGNATURE
+        assert "thoughtSignature" not in second
+        ids = [part["functionCall"]["id"] for part in (first, second, *later["parts"])]
+        answered = [*results["parts"], *last["parts"]]
+        assert [part["functionResponse"]["id"] for part in answered] == ids
+        assert len(set(ids)) == 3
+        assert not any(id.startswith("call_") for id in ids)
+
+    async def test_calls_without_an_id_get_ours_at_both_ends(self, adapter, fake_gemini):
+        """B-35: so that two results of one tool cannot be mixed up; no signature is made up."""
+        fake_gemini.calls(("add", {"a": 1}), ("add", {"a": 2})).say("Done.")
+        made = adapter(model="gemini-2.5-flash")
+        one, two = calls(await told(made, tools=[ADD]))
+        await told(made, [*HI, assistant(one, two), answer(two, "2"), answer(one, "1")])
+        _, model, results = fake_gemini.requests[1].contents
+        assert [part["functionCall"]["id"] for part in model["parts"]] == [one.id, two.id]
+        found = [part["functionResponse"]["id"] for part in results["parts"]]
+        assert found == [two.id, one.id]
+        assert "thoughtSignature" not in str(model)
+
+    @pytest.mark.parametrize(
+        ("model", "signed"),
+        [
+            ("gemini-2.5-flash", False),
+            ("gemini-3-pro-preview", True),
+            ("models/gemini-3.8-flash", True),
+            ("gemini-10-ultra", True),
+            ("gemini-flash-latest", True),
+            ("gemini-1.5-flash-latest", False),
+        ],
+    )
+    async def test_a_call_of_an_unknown_past(self, model, signed, adapter, fake_gemini):
+        """B-35: from Gemini 3 on, the first of a step says that its signature is lost."""
+        fake_gemini.say("Done.")
+        one, two = ToolCall("1", "add", {"a": 1}), ToolCall("2", "add", {"a": 2})
+        prompt = [*HI, assistant(one, two, content="So"), answer(one, "1"), answer(two, "2")]
+        await told(adapter(model=model), prompt)
+        text, first, second = fake_gemini.requests[0].contents[1]["parts"]
+        assert first.get("thoughtSignature") == (NO_SIGNATURE if signed else None)
+        assert "thoughtSignature" not in {**second, **text}
+        assert NO_SIGNATURE not in str(translate_to_gemini(prompt))
+
+    async def test_another_model_does_not_get_the_signature(self, adapter, fake_gemini):
+        """B-35: the API refuses what another model signed."""
+        fake_gemini.call("add", a=1).say("Done.")
+        made = adapter(model="gemini-3-flash-preview")
+        (call,) = calls(await told(made, tools=[ADD]))
+        await told(made, [*HI, assistant(call), answer(call, "1")], model="gemini-3-pro-preview")
+        (part,) = fake_gemini.requests[1].contents[1]["parts"]
+        assert part["thoughtSignature"] == NO_SIGNATURE
+        assert part["functionCall"]["id"] == call.id
+
+    async def test_signatures_of_calls_in_several_chunks(self, adapter, fake_gemini):
+        """B-35: each part is found in the chunk that it came in, in its order."""
+
+        def part(number: int, **more: str) -> dict[str, Any]:
+            return {"functionCall": {"name": "add", "args": {"a": number}}, **more}
+
+        both = {"text": "", "thoughtSignature": "dGV4dA=="}
+        one, two, three = (
+            part(1, thoughtSignature="b25l"),
+            part(1),
+            part(1, thoughtSignature="dHdv"),
+        )
+        fake_gemini.raw(
+            sse(
+                {"candidates": [{"content": {"parts": [both, one, two]}}]},
+                {"candidates": [{"content": {"parts": [three]}, "finishReason": "STOP"}]},
+            )
+        )
+        fake_gemini.say("Done.")
+        made = adapter(model="gemini-3-flash-preview")
+        asked = calls(await told(made, stream=True, tools=[ADD]))
+        await told(made, [*HI, assistant(*asked), *(answer(call, "1") for call in asked)])
+        parts = fake_gemini.requests[1].contents[1]["parts"]
+        assert [part.get("thoughtSignature") for part in parts] == ["b25l", None, "dHdv"]
+
+    def test_the_memory_has_an_end(self):
+        """B-35: the oldest are forgotten, and one that is seen again is young again."""
+        memory = CallMemory(limit=2)
+        for id in ("1", "2", "1", "3"):
+            memory.keep(id, {"thoughtSignature": f"s{id}"}, "gemini-2.5-pro")
+        asked = [called(id, "add") for id in ("1", "2", "3")]
+        prompt = translated([*HI, {"role": "assistant", "content": None, "tool_calls": asked}])
+        parts = memory.restored(prompt, "gemini-2.5-pro")[1]["parts"]
+        assert [part.get("thoughtSignature") for part in parts] == ["s1", None, "s3"]
