@@ -61,6 +61,19 @@ def deaf(request: dict) -> None:
     time.sleep(LONGEST_LIFE)
 
 
+def asking(request: dict) -> None:
+    call = {"toolCallId": "write_file__1", "title": "Writing", "kind": "edit"}
+    options = [
+        {"optionId": "proceed_once", "kind": "allow_once", "name": "Allow"},
+        {"optionId": "cancel", "kind": "reject_once", "name": "Reject"},
+    ]
+    params = {"sessionId": SESSION, "toolCall": call, "options": options}
+    say(id=0, method="session/request_permission", params=params)
+    answer = json.loads(sys.stdin.readline())
+    text(json.dumps(answer["result"]["outcome"]))
+    reply(request, stopReason="end_turn", _meta=quota())
+
+
 def odd(request: dict) -> None:
     say(id=request["id"], result=["no", "object"])
 
@@ -74,6 +87,7 @@ HABITS = {
     "garbled": garbled,
     "strange": strange,
     "deaf": deaf,
+    "asking": asking,
     "odd": odd,
     "refusing": refusing,
 }
