@@ -26,7 +26,9 @@ MAY_IMPORT = {
     "prompt": {"errors"},
     "detect": {"errors", "install"},
     "install": {"errors", "detect"},
-    "wire": {"_version", "events", "errors", "options", "permissions", "tools", "wire"},
+    "wire": {
+        *("_version", "decisions", "events", "errors", "options", "permissions", "tools", "wire"),
+    },
     "cost": {"events"},
     "sessions": {"cost", "events", "errors", "views", "wire", "sessions"},
     "store": {"errors"},
@@ -34,7 +36,7 @@ MAY_IMPORT = {
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
-        *("surroundings", "decisions", "permissions", "spelling", "tools", "schema"),
+        *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports"),
     },
     "client": {"events", "errors", "options", "prompt", "schema", "transports", "views"},
@@ -122,6 +124,7 @@ def test_the_public_names_are_these():
                 "Rule",
                 "Api",
                 "Cli",
+                "Acp",
                 "Run",
                 "Chat",
                 "Result",

@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-import geminorum
 from geminorum import Cli, Options, ask, connect, errors, sync
 from geminorum import run as start
 
@@ -297,11 +296,6 @@ async def test_a_conversation_takes_one_turn_at_a_time(stand_in):
                 await chat.ask("two")
             assert [event.type async for event in live][-1] == "done"
         assert (await chat.ask("three")).text == "Hello"
-
-
-def test_what_is_not_built_yet_says_so():
-    with pytest.raises(AttributeError, match="not built yet"):
-        geminorum.Acp  # noqa: B018
 
 
 def test_a_run_can_be_begun_once_only(stand_in):

@@ -7,7 +7,7 @@ import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from geminorum.cost import PriceBook
 from geminorum.decisions import Decide, Decisions
@@ -70,19 +70,18 @@ class Cli:
     """How often the agent may try to answer in the shape of `output_schema`."""
 
     def __post_init__(self) -> None:
-        if isinstance(self.extra_args, str):
-            raise InvalidOptions("extra_args takes a tuple", hint=f"({self.extra_args!r},)")
-        if self.prices is not None and not isinstance(self.prices, PriceBook):
-            raise InvalidOptions(f"prices={self.prices!r}", hint="prices=PriceBook({…})")
-        for name in ("start_timeout", "stall_timeout", "grace"):
-            _check_seconds(name, getattr(self, name))
+        check_door(self, ("start_timeout", "stall_timeout", "grace"))
         # Once and for all: what was passed may be an iterator.
         object.__setattr__(self, "tools", tools_of(self.tools))
         _check_callbacks(self)
-        try:
-            json.dumps(self.settings)
-        except (TypeError, ValueError) as error:
-            raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
+
+    # The CLI itself asks nobody: its hook does, where there is somebody to decide.
+    asks: ClassVar[bool] = False
+
+    def own_settings(self, options: Options) -> Mapping[str, Any]:
+        """What this door cannot do without, below what the caller says."""
+        turns = options.max_turns
+        return {} if turns is None else {"model": {"maxSessionTurns": turns}}
 
     def open(self, options: Options) -> CliConversation:
         return CliConversation(self, options)
@@ -140,6 +139,20 @@ class CliConversation:
             return  # A first prompt that failed is rolled back; there is nothing to resume.
         if turn.session_id:
             self._options = self._options.changed(resume=turn.session_id, session_id=None)
+
+
+def check_door(door: Any, seconds: tuple[str, ...]) -> None:
+    """Refuses fields that cannot be meant so."""
+    if isinstance(door.extra_args, str):
+        raise InvalidOptions("extra_args takes a tuple", hint=f"({door.extra_args!r},)")
+    if door.prices is not None and not isinstance(door.prices, PriceBook):
+        raise InvalidOptions(f"prices={door.prices!r}", hint="prices=PriceBook({…})")
+    for name in seconds:
+        _check_seconds(name, getattr(door, name))
+    try:
+        json.dumps(door.settings)
+    except (TypeError, ValueError) as error:
+        raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
 
 
 def _check_seconds(name: str, value: object) -> None:

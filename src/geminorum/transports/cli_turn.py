@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from geminorum import cost
-from geminorum.auth import payer
 from geminorum.detect import CliProgram
-from geminorum.errors import InvalidOptions, SessionLost
+from geminorum.errors import SessionLost
 from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
 from geminorum.options import Options
 from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
-from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
+from geminorum.transports.bill import price_of
 from geminorum.transports.final_answer import (
     ONCE_MORE,
     FinalAnswer,
@@ -41,6 +40,7 @@ from geminorum.transports.launch import (
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
+from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
 from geminorum.wire.frames import added
@@ -136,28 +136,17 @@ class CliTurn:
         return version is not None and has_session_id(version) and not named and not own
 
     def _resume(self, wanted: str) -> None:
-        if wanted != "latest":
-            self._refuse_other_folder(wanted)
-        elif found := places.latest(self._home, self._cwd):
-            self._options = self._options.changed(resume=found)
-        elif self._door.fresh_if_lost:
-            self._go_fresh(f"{str(self._cwd)!r} has no session to resume")
-        else:
-            raise SessionLost(f"{str(self._cwd)!r} has no session to resume")
-
-    def _refuse_other_folder(self, session_id: str) -> None:
-        owner = places.project_of(self._home, session_id)
-        if owner is not None and owner != self._cwd.resolve():
-            raise InvalidOptions(
-                f"session {session_id!r} belongs to the folder {str(owner)!r}",
-                hint=f"resume it there, with Options(cwd={str(owner)!r})",
-            )
+        try:
+            self._options = self._options.changed(resume=to_resume(self._home, self._cwd, wanted))
+        except SessionLost as lost:
+            if not self._door.fresh_if_lost:
+                raise
+            self._go_fresh(lost.message)
 
     def _go_fresh(self, why: str) -> None:
         """Once more without the session, and a word about it at the head of the stream."""
         self._options = self._options.changed(resume=None)
-        text, now = f"{why}; going on in a fresh session", time.time_ns() // 1_000_000
-        self._ready.append(Error(text, SessionLost.code, recoverable=True, timestamp=now))
+        self._ready.append(going_fresh(why, time.time_ns() // 1_000_000))
 
     def _new_decoder(self) -> StreamDecoder:
         refused = partial(is_refused, self._options)
@@ -375,6 +364,4 @@ class CliTurn:
         )
 
     def _price(self, usage: Usage | None) -> Cost | str:
-        prices = self._door.prices
-        known = cost.cost_of(usage, prices, payer(self._options, self._env))
-        return known or cost.unknown_because(usage, prices) or ""
+        return price_of(usage, self._door.prices, self._options, self._env)

@@ -24,7 +24,7 @@ class News:
         self._woken = asyncio.Event()
         self._pause = _FIRST_PAUSE
         self._growth = self._listen(_inotify(file), self._grew)
-        self._end = self._listen(_pidfd(pid), self._ended)
+        self._end = self._listen(pidfd(pid), self._ended)
 
     async def wait(self) -> None:
         """Returns when there may be something new; the caller looks for itself."""
@@ -93,7 +93,7 @@ def _inotify(file: int) -> int | None:
     return handle
 
 
-def _pidfd(pid: int) -> int | None:
+def pidfd(pid: int) -> int | None:
     """A descriptor that becomes readable when the process ends."""
     if sys.platform != "linux":
         return None

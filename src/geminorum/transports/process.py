@@ -39,7 +39,45 @@ _KILL_ROUNDS, _KILL_PAUSE = 50, 0.005
 _KILL_WAIT = 0.5
 
 
-class Child:
+class ProcessTree:
+    """A process and all that it started: one mark on them, one end for them."""
+
+    def __init__(self, popen: subprocess.Popen[bytes], run_id: str, grace: float) -> None:
+        self.run_id = run_id
+        self._popen, self._grace = popen, grace
+        # Runs at interpreter exit too, and when the child is forgotten without leaving its block.
+        self._last_resort = weakref.finalize(self, _kill_everything, popen, run_id, os.getpid())
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._popen.poll()
+
+    @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    async def stop(self) -> None:
+        """TERM, then KILL after the grace, for the whole tree. Returns when it is gone."""
+        # The snapshot comes first: once the parent is dead, nobody knows its children by it.
+        tree = descendants(self._popen, self.run_id)
+        try:
+            if tree:
+                _signal(tree, "terminate")
+                await _gone(tree, self._grace)
+        finally:
+            # No await before the kill, so that a second cancellation cannot skip it.
+            _signal(tree, "kill")
+            try:
+                await _gone(tree, _KILL_WAIT)
+            finally:
+                self.kill()
+
+    def kill(self) -> None:
+        """End the whole tree now, without waiting for manners."""
+        self._last_resort()
+
+
+class Child(ProcessTree):
     """A process in a session of its own, its output in files, its descendants marked.
 
     `async with Child(…) as child:` starts it; leaving the block ends it and all that it started.
@@ -54,18 +92,13 @@ class Child:
         stdin: bytes = b"",
         grace: float = 5.0,
     ) -> None:
-        self.run_id = uuid.uuid4().hex
-        self._grace = grace
+        run_id = uuid.uuid4().hex
         with ExitStack() as opened:
             self._stdout = opened.enter_context(closing(Capture()))
             self._stderr = opened.enter_context(closing(Capture()))
-            marked = {**env, MARKER: f"{env.get(MARKER, '')},{self.run_id}"}
-            self._popen = _started(command, cwd, marked, stdin, self._stdout, self._stderr)
+            popen = _started(command, cwd, marked(env, run_id), stdin, self._stdout, self._stderr)
             opened.pop_all()
-        # Runs at interpreter exit too, and when the child is forgotten without leaving its block.
-        self._last_resort = weakref.finalize(
-            self, _kill_everything, self._popen, self.run_id, os.getpid()
-        )
+        super().__init__(popen, run_id, grace)
         self._news = News(self._stdout.reader, self._popen.pid)
         self._nudged = False
 
@@ -79,10 +112,6 @@ class Child:
             self._news.close()
             self._stdout.close()
             self._stderr.close()
-
-    @property
-    def exit_code(self) -> int | None:
-        return self._popen.poll()
 
     @property
     def written(self) -> int:
@@ -113,26 +142,6 @@ class Child:
         """The beginning and the end of what it complained about, each passed through `clean`."""
         return self._stderr.head_and_tail(STDERR_KEPT, clean)
 
-    async def stop(self) -> None:
-        """TERM, then KILL after the grace, for the whole tree. Returns when it is gone."""
-        # The snapshot comes first: once the parent is dead, nobody knows its children by it.
-        tree = descendants(self._popen, self.run_id)
-        try:
-            if tree:
-                _signal(tree, "terminate")
-                await _gone(tree, self._grace)
-        finally:
-            # No await before the kill, so that a second cancellation cannot skip it.
-            _signal(tree, "kill")
-            try:
-                await _gone(tree, _KILL_WAIT)
-            finally:
-                self.kill()
-
-    def kill(self) -> None:
-        """End the whole tree now, without waiting for manners."""
-        self._last_resort()
-
 
 class Capture:
     """A private file that a child writes and we read; it has no name, so none can be left over."""
@@ -155,15 +164,15 @@ class Capture:
     def size(self) -> int:
         return os.fstat(self.reader).st_size
 
-    def head_and_tail(self, limit: int, clean: Callable[[str], str] = str) -> str:
+    def head_and_tail(self, limit: int, clean: Callable[[str], str] = str, start: int = 0) -> str:
         size = self.size()
-        if size <= limit:
-            return clean(self._text(0, size))
+        if size - start <= limit:
+            return clean(self._text(start, size - start))
         half = limit // 2
         # Cleaned with a margin, so that no secret is cut in two before it can be recognised.
-        head = clean(self._text(0, half + _MARGIN))[:half]
+        head = clean(self._text(start, half + _MARGIN))[:half]
         tail = clean(self._text(size - half - _MARGIN, half + _MARGIN))[-half:]
-        return f"{head}\n… {size - 2 * half:,} bytes left out …\n{tail}"
+        return f"{head}\n… {size - start - 2 * half:,} bytes left out …\n{tail}"
 
     def _text(self, start: int, length: int) -> str:
         os.lseek(self.reader, start, os.SEEK_SET)
@@ -203,22 +212,29 @@ def _started(
         with tempfile.TemporaryFile(prefix="geminorum-") as source:
             source.write(stdin)
             source.seek(0)
-            popen = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=env,
-                stdin=source,
-                stdout=stdout.writer,
-                stderr=stderr.writer,
-                **own_group(sys.platform),
+            popen = spawned(
+                command, cwd=cwd, env=env, stdin=source, stdout=stdout.writer, stderr=stderr.writer
             )
+    except OSError as error:
+        raise _cannot_start(command[0], error) from error
+    stdout.written()
+    stderr.written()
+    return popen
+
+
+def spawned(command: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+    """The process, apart from our own signals; an error that says what to do where it fails."""
+    try:
+        return subprocess.Popen(command, **how, **own_group(sys.platform))
     except OSError as error:
         raise _cannot_start(command[0], error) from error
     except ValueError as error:
         raise InvalidOptions(f"cannot start {command[0]}: {error}") from error
-    stdout.written()
-    stderr.written()
-    return popen
+
+
+def marked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
+    """The environment with the run's mark in it, beside those of runs around it."""
+    return {**env, MARKER: f"{env.get(MARKER, '')},{run_id}"}
 
 
 def _cannot_start(what: str, error: OSError) -> SetupError:

@@ -16,6 +16,16 @@ _PLAN_TOOLS, _DISALLOWED, _CAPABILITY_DENIED = 999, 998, 997
 _RULES, _ALLOWED, _NOTHING_ELSE, _BESIDE_WHITELIST, _CAPABILITY = 990, 980, 970, 960, 500
 _ASKED_BY_MODE = 1
 
+_SHELL, _ANYTHING = "run_shell_command", "."
+# Below whatever else has been said about the shell, and not where a mode decides for itself.
+_ASK_ABOUT_SHELL: dict[str, Any] = {
+    "toolName": _SHELL,
+    "decision": "ask_user",
+    "priority": 1,
+    "modes": ["default", "autoEdit"],
+    "argsPattern": _ANYTHING,
+}
+
 _DECISIONS = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
 
 
@@ -88,11 +98,15 @@ def policy_toml(
     options: Options,
     *,
     plan_tools: bool = False,
+    always_ask: bool = False,
     asked: Sequence[str] = (),
     unasked: Sequence[str] = (),
 ) -> str:
-    """The policy file; empty where there is nothing to say. `asked` is let through to whoever is
-    asked, who has the last word; `unasked` are tools of the caller's own."""
+    """The policy file; empty where there is nothing to say.
+
+    `always_ask`: a question is put for every shell command that may not run unasked. `asked` is let
+    through to whoever is asked, who has the last word; `unasked` are tools of the caller's own.
+    """
     import tomli_w
 
     rules = [_answerable(rule, asked) for rule in _rules(options)]
@@ -100,6 +114,8 @@ def policy_toml(
     rules += [_rule(tool, "allow", _ALLOWED) for tool in unasked]
     if not plan_tools:
         rules.append(_plan_rule(options))
+    if always_ask:
+        rules = [*map(_without_exceptions, rules), _ASK_ABOUT_SHELL]
     return tomli_w.dumps({"rule": rules}) if rules else ""
 
 
@@ -119,6 +135,16 @@ def _let_through(rule: dict[str, Any]) -> dict[str, Any]:
     return {**rule, **any_arguments, "allowRedirection": True}
 
 
+def _without_exceptions(rule: dict[str, Any]) -> dict[str, Any]:
+    """The CLI runs commands that it knows for safe (`cat`, `grep` …) where a rule says ask; but
+    not where the rule looks at the arguments, whatever it looks for in them."""
+    tools = rule["toolName"]
+    shell = tools == _SHELL or (isinstance(tools, list) and _SHELL in tools)
+    if not shell or rule["decision"] != "ask_user" or "commandPrefix" in rule:
+        return rule
+    return {**rule, "argsPattern": _ANYTHING}
+
+
 def is_refused(options: Options, tool: str) -> bool:
     """Is the tool refused whatever its arguments? The CLI hides such a one from the model."""
     policy = options.policy or Policy()
@@ -128,6 +154,18 @@ def is_refused(options: Options, tool: str) -> bool:
     if options.allowed_tools is not None:
         return tool not in {rule_of(spec)[0] for spec in options.allowed_tools}
     groups = [TOOL_GROUPS[name] for name in TOOL_GROUPS if getattr(policy, name) != "allow"]
+    return any(tool in group for group in groups)
+
+
+def is_denied(options: Options, tool: str) -> bool:
+    """The same where there is somebody to be asked: only what is denied outright is hidden."""
+    policy = options.policy or Policy()
+    rules = [rule.tool for rule in policy.rules if rule.decision == "deny" and not rule.command]
+    if tool in {*rules, *options.disallowed_tools}:
+        return True
+    if options.allowed_tools is not None:
+        return tool not in {rule_of(spec)[0] for spec in options.allowed_tools}
+    groups = [TOOL_GROUPS[name] for name in TOOL_GROUPS if getattr(policy, name) == "deny"]
     return any(tool in group for group in groups)
 
 
