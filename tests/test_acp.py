@@ -1,6 +1,7 @@
 """The warm door: one process for many turns, somebody who is asked, and whatever goes wrong."""
 
 import asyncio
+import contextlib
 import json
 import os
 import random
@@ -860,3 +861,42 @@ async def test_a_session_that_is_not_there_is_lost_or_replaced(fake_gemini, opti
     assert events[0].recoverable
     assert last(events).status == "success"
     assert last(events).resume != BOGUS
+
+
+async def test_a_yes_after_the_cancel_is_too_late(fake_gemini, options, acp):
+    """Also from somebody who does not take no for an answer."""
+    asked = asyncio.Event()
+
+    async def stubborn(request):
+        asked.set()
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        return Allow()
+
+    fake_gemini.call("write_file", file_path="late.txt", content="x")
+    async with connect(options, via=acp(decide=stubborn)) as chat:
+        async with chat.turn("Write") as live:
+            await asked.wait()
+            await live.cancel()
+        assert live.result.status == "interrupted"
+    assert not (Path(options.cwd) / "late.txt").exists()
+
+
+async def test_a_prompt_that_no_encoding_has_is_asked_all_the_same(fake_gemini, options, door):
+    fake_gemini.say("Hm")
+    async with connect(options, via=door) as chat:
+        assert (await chat.ask("caf\udce9")).text == "Hm"
+
+
+async def test_a_turn_ends_with_its_chat(fake_gemini, options, door):
+    fake_gemini.hang("Hello")
+    async with connect(options, via=door) as chat:
+        live = chat.turn("Go")
+        await live.__aenter__()
+        while not any(isinstance(event, TextDelta) for event in await live.read()):
+            pass
+    events = []
+    while batch := await live.read():
+        events += batch
+    await live.__aexit__()
+    assert events[-1].status == "interrupted"

@@ -437,3 +437,11 @@ def test_a_process_that_ended_early_says_why():
     assert "Cli door" in old.error.hint
     assert ended_early(Ending(41, "no key")).error.code == "AUTH"
     assert ended_early(Ending(-9)).error.code == "MISSING_RESULT"
+
+
+def test_a_name_with_two_underscores_is_told_whole():
+    """The CLI's ids repeat the name; a cut one would let one tool pass for another."""
+    id = "mcp_crm_contacts__read__mcp_crm_contacts__read_1731740000000_0"
+    assert acp.Call(tool_call_id=id).name == "mcp_crm_contacts__read"
+    assert acp.Call(tool_call_id="write_file__write_file_17_0").name == "write_file"
+    assert acp.Call(tool_call_id="glob-17").name == "glob-17"

@@ -52,9 +52,11 @@ class Decisions:
         if decide is not None and not callable(decide):
             hint = f"decide=may_i, a function of one PermissionRequest that returns {_ANSWERS}"
             raise InvalidOptions(f"decide={decide!r} cannot be called", hint=hint)
-        if timeout is not None and not timeout > 0:
-            text = f"timeout must be greater than 0, not {timeout!r}"
-            raise InvalidOptions(text, hint="None waits for ever")
+        limit: object = timeout
+        is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
+        if limit is not None and not (is_number and timeout > 0):  # type: ignore[operator]
+            text = f"the time for a decision must be greater than 0, not {timeout!r}"
+            raise InvalidOptions(text, hint="a number of seconds; None waits for ever")
         self._decide = decide
         self._timeout = timeout
         self._always: set[str] = set()

@@ -172,6 +172,8 @@ class AcpConversation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._turn is not None:
+            await self._turn.stop("cancel")
         await self._stack.aclose()
 
     def turn(self, prompt: Prompt) -> AcpTurn:

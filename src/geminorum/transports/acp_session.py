@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -22,6 +24,7 @@ from geminorum.wire import acp
 _MODES = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
 _REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0
 """Seconds of silence after which an old conversation counts as told, and seconds at most."""
+_LOAD_ENDS = 2.0
 _LOST = ("No previous sessions", "Invalid session identifier")
 
 
@@ -83,13 +86,28 @@ async def _loaded(
             process.listen(session_id, replay)
             try:
                 params = {**where, "sessionId": session_id}
-                found = await process.request("session/load", params, acp.Opened)
+                found = await _heard_out(process.request("session/load", params, acp.Opened))
                 await replay.over()
             except Refused as refused:
                 raise _lost(refused, session_id) from refused
             finally:
                 process.unlisten(session_id, replay)
     return msgspec.structs.replace(found, session_id=session_id)
+
+
+async def _heard_out(load: Coroutine[Any, Any, acp.Opened]) -> acp.Opened:
+    """The answer. Who leaves before it waits a little: the CLI goes on loading, and what it leaves
+    behind can be taken away only afterwards."""
+    task = asyncio.ensure_future(load)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task], timeout=_LOAD_ENDS)
+        if task.done() and not task.cancelled():
+            task.exception()  # Nobody will ask; asyncio would complain.
+        raise
+    finally:
+        task.cancel()
 
 
 def _lost(refused: Refused, session_id: str) -> Exception:

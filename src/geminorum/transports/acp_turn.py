@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from geminorum import cost
 from geminorum.decisions import Decision
-from geminorum.errors import GeminorumError, ProtocolError
+from geminorum.errors import GeminorumError, ProtocolError, RunFailed
 from geminorum.events import (
     Cost,
     Error,
@@ -57,7 +57,9 @@ class AcpTurn:
 
     def __init__(self, conversation: AcpConversation, prompt: Prompt) -> None:
         encoded(prompt, literal=False)
-        self._conversation, self._prompt = conversation, str(prompt)
+        # A lone surrogate cannot be sent; a question mark in its place can.
+        self._conversation = conversation
+        self._prompt = str(prompt).encode("utf-8", "replace").decode()
         self._door, self._options = conversation.door, conversation.options
         self._process = conversation.process
         self._session: AcpSession | None = None
@@ -117,6 +119,9 @@ class AcpTurn:
         except GeminorumError as error:
             text, kind = error.message, type(error)
             self._end_without_session(Error(text, kind.code, hint=error.hint))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            self._end_without_session(Error(text, RunFailed.code, hint="check cwd and model"))
         else:
             self._ask(self._session)
 
@@ -228,6 +233,8 @@ class AcpTurn:
         decision: Decision | None = None
         try:
             decision = await self._conversation.decisions.ask(request)
+            if self._wish is not None:
+                decision = None  # Said after the cancel: too late.
         finally:
             # Withdrawn where we were cancelled: a question without an answer would hang the turn.
             self._questions.pop(number, None)

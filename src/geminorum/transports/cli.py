@@ -117,6 +117,8 @@ class CliConversation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        if self._turn is not None:
+            await self._turn.stop("cancel")
         self._program = None
 
     def turn(self, prompt: Prompt) -> CliTurn:
@@ -149,6 +151,8 @@ def check_door(door: Any, seconds: tuple[str, ...]) -> None:
         raise InvalidOptions(f"prices={door.prices!r}", hint="prices=PriceBook({…})")
     for name in seconds:
         _check_seconds(name, getattr(door, name))
+    if not isinstance(door.settings, Mapping):
+        raise InvalidOptions(f"settings={door.settings!r}", hint='settings={"mcpServers": {…}}')
     try:
         json.dumps(door.settings)
     except (TypeError, ValueError) as error:

@@ -40,7 +40,7 @@ from geminorum.transports.launch import (
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
-from geminorum.transports.resuming import going_fresh, to_resume
+from geminorum.transports.resuming import going_fresh, remove_strays, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
 from geminorum.wire.frames import added
@@ -117,6 +117,9 @@ class CliTurn:
             self._stopping.cancel()
         try:
             await self._stack.aclose()
+            if self._options.resume is not None:
+                # A file that the CLI began and left empty is its reason to delete the session.
+                remove_strays(self._home, self._cwd, self._options.resume)
         finally:
             self._conversation.ended(self)
 

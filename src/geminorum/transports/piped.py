@@ -58,6 +58,8 @@ class PipedChild(ProcessTree):
         super().__init__(popen, run_id, grace)
         self._hear, self._ended = hear, ended
         self._over = False
+        self._last_words: str | None = None
+        """What it complained about, once it is gone."""
         self._silence = asyncio.Event()
         self._ends: list[_End] = []
         self._input: asyncio.WriteTransport | None = None
@@ -90,6 +92,8 @@ class PipedChild(ProcessTree):
 
     def stderr(self, clean: Callable[[str], str] = str, start: int = 0) -> str:
         """What it complained about since `start`, a size that `log_size` once had."""
+        if self._last_words is not None:
+            return clean(self._last_words)
         return self._log.head_and_tail(STDERR_KEPT, clean, start)
 
     def log_size(self) -> int:
@@ -131,12 +135,13 @@ class PipedChild(ProcessTree):
                 asyncio.get_running_loop().remove_reader(self._end)
             os.close(self._end)
             self._end = None
-        self._over = True
+        self.over()
         for end in self._ends:
             end.hang_up()
         for pipe in (self._popen.stdin, self._popen.stdout):
             if pipe is not None:
                 pipe.close()
+        self._last_words = self._log.head_and_tail(STDERR_KEPT)
         self._log.close()
 
 

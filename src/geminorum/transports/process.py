@@ -162,10 +162,12 @@ class Capture:
         return os.read(self.reader, size)
 
     def size(self) -> int:
-        return os.fstat(self.reader).st_size
+        return os.fstat(self.reader).st_size if self.reader >= 0 else 0
 
     def head_and_tail(self, limit: int, clean: Callable[[str], str] = str, start: int = 0) -> str:
         size = self.size()
+        if size <= start:
+            return ""
         if size - start <= limit:
             return clean(self._text(start, size - start))
         half = limit // 2

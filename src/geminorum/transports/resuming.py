@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -51,10 +50,22 @@ async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[
     known = files_of(home, cwd, session_id)
     if not known:
         raise SessionLost(f"there is no session {session_id!r} in {str(cwd)!r}")
-    aged = {_aged(path) for path in known}
-    yield
-    for stray in set(files_of(home, cwd, session_id)) - aged:
-        await asyncio.to_thread(_remove_unused, stray)
+    for path in known:
+        _aged(path)
+    try:
+        yield
+    finally:
+        remove_strays(home, cwd, session_id)
+
+
+def remove_strays(home: Path, cwd: Path, session_id: str) -> None:
+    """Takes away what the CLI began beside a session's file and never wrote to."""
+    files = files_of(home, cwd, session_id)
+    unused = [path for path in files if not places.was_used(path)]
+    if len(unused) < len(files):  # Never the only file that a session has.
+        for stray in unused:
+            with suppress(OSError):
+                stray.unlink()
 
 
 def files_of(home: Path, cwd: Path, session_id: str) -> list[Path]:
@@ -82,9 +93,3 @@ def _aged(path: Path) -> Path:
         if not older.exists():
             return path.rename(older)
     return path
-
-
-def _remove_unused(path: Path) -> None:
-    if not places.was_used(path):
-        with suppress(OSError):
-            path.unlink()

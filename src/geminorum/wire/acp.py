@@ -193,8 +193,12 @@ class Call(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def name(self) -> str:
-        # The protocol has no place for it; the CLI builds its ids as `name__rest`.
-        return self.tool_call_id.partition("__")[0]
+        # The protocol has no place for it; the CLI builds its ids as `name__name_<ms>_<n>`, and a
+        # name may have two underscores of its own.
+        id = self.tool_call_id
+        cuts = [found.start() for found in re.finditer("(?=__)", id)]
+        repeated = [id[:cut] for cut in cuts if id[cut + 2 :].startswith(f"{id[:cut]}_")]
+        return repeated[-1] if repeated else id.partition("__")[0]
 
     @property
     def text(self) -> str:
