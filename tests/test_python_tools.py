@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from geminorum import Cli, Done, Options, Tool, ToolResult, ToolUse, ask, connect, run, sync
+from geminorum import Acp, Cli, Done, Options, Tool, ToolResult, ToolUse, ask, connect, run, sync
 from geminorum.errors import InvalidOptions, RunTimeout, Unsupported
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import ToolServer, served
@@ -24,10 +24,16 @@ def options(fake_gemini, tmp_path) -> Options:
     return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
 
 
+@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
+def any_door(request, real_cli_door) -> Cli | Acp:
+    """Either way to the real CLI."""
+    return request.param(executable=real_cli_door.executable)
+
+
 @pytest.mark.gemini_cli
 class TestTheRealCli:
     async def test_a_function_touches_the_state_of_this_process(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         """S0-13, S0-14: the function runs here, and its tool has the name that the caller wrote."""
         basket: dict[str, int] = {}
@@ -38,7 +44,7 @@ class TestTheRealCli:
             return basket
 
         fake_gemini.call("mcp_geminorum_put", fruit="fig", count=3).say("Done.")
-        async with run("Go", options, via=replace(real_cli_door, tools=[put])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[put])) as live:
             events = [event async for event in live]
         assert live.result.status == "success"
         assert basket == {"fig": 3}
@@ -53,20 +59,20 @@ class TestTheRealCli:
         assert '"fig":3' in str(fake_gemini.requests[1].tool_results[0].response)
 
     async def test_what_a_function_raises_is_told_to_the_model(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         async def divide(a: int, b: int) -> float:
             return a / b
 
         fake_gemini.call("mcp_geminorum_divide", a=1, b=0).say("Oh.")
-        async with run("Go", options, via=replace(real_cli_door, tools=[divide])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[divide])) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.status for result in results] == ["error"]
         told = str(fake_gemini.requests[1].tool_results[0].response)
         assert "ZeroDivisionError: division by zero" in told
         assert live.result.text == "Oh."
 
-    async def test_calls_at_once_run_at_once(self, fake_gemini, options, real_cli_door):
+    async def test_calls_at_once_run_at_once(self, fake_gemini, options, any_door):
         """Each waits for the other: one behind the other, neither would come back."""
         meeting = asyncio.Barrier(2)
 
@@ -76,13 +82,13 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_meet", {"name": name}) for name in ("Ada", "Bea")]
         fake_gemini.calls(*calls).say("Done.")
-        result = await ask("Go", options, via=replace(real_cli_door, tools=[meet]))
+        result = await ask("Go", options, via=replace(any_door, tools=[meet]))
         assert result.ok
         told = [str(one.response) for one in fake_gemini.requests[1].tool_results]
         assert ["hello Ada" in told[0], "hello Bea" in told[1]] == [True, True]
 
     async def test_an_answer_that_looks_like_json_arrives(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         """The CLI takes a bare `42` for structured content, and refuses it."""
 
@@ -94,7 +100,7 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_answer", {}), ("mcp_geminorum_several", {})]
         fake_gemini.calls(*calls).say("Done.")
-        door = replace(real_cli_door, tools=[answer, several])
+        door = replace(any_door, tools=[answer, several])
         async with run("Go", options, via=door) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [(result.status, result.output) for result in results] == [
@@ -103,13 +109,13 @@ class TestTheRealCli:
         ]
 
     async def test_the_argument_that_the_cli_adds_reaches_no_function(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         def double(number: int) -> int:
             return 2 * number
 
         fake_gemini.call("mcp_geminorum_double", number=4, wait_for_previous=True).say("Done.")
-        async with run("Go", options, via=replace(real_cli_door, tools=[double])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[double])) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.output for result in results] == ["8"]
 
@@ -123,7 +129,7 @@ class TestTheRealCli:
         ],
     )
     async def test_the_lists_of_the_options_hold_for_functions_too(
-        self, fake_gemini, options, real_cli_door, lists, statuses
+        self, fake_gemini, options, any_door, lists, statuses
     ):
         """S0-24: and a function opens nothing else."""
         peeked = []
@@ -133,7 +139,7 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_peek", {}), ("run_shell_command", {"command": "touch made"})]
         fake_gemini.calls(*calls).say("Done.")
-        door = replace(real_cli_door, tools=[peek])
+        door = replace(any_door, tools=[peek])
         async with run("Go", options.changed(**lists), via=door) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.status for result in results] == statuses
@@ -142,7 +148,7 @@ class TestTheRealCli:
 
     @pytest.mark.parametrize("kind", ["async", "thread"])
     async def test_a_function_that_never_returns_does_not_hold_up_the_end(
-        self, fake_gemini, options, real_cli_door, kind
+        self, fake_gemini, options, any_door, kind
     ):
         """S0-28: the run is cancelled while the function is at it."""
         begun, never = asyncio.Event(), threading.Event()
@@ -159,7 +165,7 @@ class TestTheRealCli:
         tool = Tool.of(waits if kind == "async" else blocks, name="stuck")
         fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
         tasks = asyncio.all_tasks()
-        async with run("Go", options, via=replace(real_cli_door, tools=[tool])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[tool])) as live:
             await _until_used(live)
             async with asyncio.timeout(20):
                 await begun.wait()
@@ -171,17 +177,17 @@ class TestTheRealCli:
         never.set()
 
     async def test_a_time_limit_ends_a_run_whose_function_never_returns(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         async def stuck() -> None:
             await asyncio.Event().wait()
 
         fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
         with pytest.raises(RunTimeout):
-            await ask("Go", options.changed(timeout=4), via=replace(real_cli_door, tools=[stuck]))
+            await ask("Go", options.changed(timeout=4), via=replace(any_door, tools=[stuck]))
 
     async def test_every_turn_of_a_chat_reaches_the_function(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         seen = []
 
@@ -190,30 +196,30 @@ class TestTheRealCli:
 
         for word in ("one", "two"):
             fake_gemini.call("mcp_geminorum_note", word=word).say("Noted.")
-        async with connect(options, via=replace(real_cli_door, tools=[note])) as chat:
+        async with connect(options, via=replace(any_door, tools=[note])) as chat:
             await chat.ask("First")
             await chat.ask("Second")
         assert seen == ["one", "two"]
 
-    def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, real_cli_door):
+    def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, any_door):
         seen = []
 
         def note(word: str) -> None:
             seen.append(word)
 
         fake_gemini.call("mcp_geminorum_note", word="hey").say("Noted.")
-        assert sync.ask("Go", options, via=replace(real_cli_door, tools=[note])).ok
+        assert sync.ask("Go", options, via=replace(any_door, tools=[note])).ok
         assert seen == ["hey"]
 
     async def test_the_users_choice_of_servers_does_not_shut_ours_out(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         def here() -> str:
             return "here"
 
         fake_gemini.call("mcp_geminorum_here").say("Done.")
         chosen = {"mcp": {"allowed": ["another"]}}
-        door = replace(real_cli_door, tools=[here], settings=chosen)
+        door = replace(any_door, tools=[here], settings=chosen)
         async with run("Go", options, via=door) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.output for result in results] == ["here"]

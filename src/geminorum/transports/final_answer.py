@@ -99,7 +99,7 @@ class FinalAnswer:
         return Error(
             f"no valid answer from the model in {self._failed} {times}: {self._problem}",
             InvalidAnswer.code,
-            hint="say in the prompt what is wanted, or raise Cli(answer_attempts=…)",
+            hint="say in the prompt what is wanted, or raise the door's answer_attempts",
             timestamp=done.timestamp,
             session_id=done.session_id,
         )

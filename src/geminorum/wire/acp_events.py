@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +31,7 @@ from geminorum.wire.acp import (
     ThoughtChunk,
     update_of,
 )
+from geminorum.wire.mcp import full_name, own_name
 from geminorum.wire.stream_json import NOBODY_TO_ASK
 
 SHELL = "run_shell_command"
@@ -44,10 +45,16 @@ class AcpDecoder:
     """One turn's updates to events. Remembers what the verdict asks for afterwards."""
 
     def __init__(
-        self, session_id: str | None, *, is_refused: Callable[[str], bool] = lambda tool: False
+        self,
+        session_id: str | None,
+        *,
+        is_refused: Callable[[str], bool] = lambda tool: False,
+        own: Collection[str] = (),
     ) -> None:
+        """`own` are the tools of this process, as the caller named them."""
         self.session_id = session_id
         self._is_refused = is_refused
+        self._own = own
         self._text: list[str] = []
         self._open: dict[str, ToolUse] = {}
         """Calls that were begun and have not ended."""
@@ -86,7 +93,7 @@ class AcpDecoder:
         """What whoever decides is asked."""
         call = question.tool_call
         return PermissionRequest(
-            call.name,
+            self._name(call),
             call.tool_call_id,
             told_input(call),
             reason=call.title or None,
@@ -120,10 +127,11 @@ class AcpDecoder:
             return [msgspec.structs.replace(refused, content=told)]
         if call_id in self._told:
             return []
-        common = self._common(at)
+        common, full = self._common(at), name
+        name = own_name(name) if self._own else name
         use = self._use(name, call_id, {}, common)
         status: Literal["success", "error", "denied"] = "error" if failed else "success"
-        hidden = failed and self._is_refused(name)
+        hidden = failed and (self._is_refused(full) or self._is_refused(name))
         result = ToolResult(
             call_id,
             name,
@@ -153,7 +161,7 @@ class AcpDecoder:
         return isinstance(event, ToolUse) and event.id in self._open and event.id not in self._known
 
     def _begun(self, call: Call, common: dict[str, Any]) -> list[Event]:
-        use = self._use(call.name, call.tool_call_id, told_input(call), common)
+        use = self._use(self._name(call), call.tool_call_id, told_input(call), common)
         self._open[call.tool_call_id] = use
         return [*self.flush(common["timestamp"]), use]
 
@@ -163,7 +171,7 @@ class AcpDecoder:
         self._told.add(call_id)
         self.tool_uses += 1
         self.spoke_last = False
-        if told and (name == SHELL or name.startswith("mcp_")):
+        if told and call_id.startswith((f"{SHELL}__", "mcp_")):
             self._known.add(call_id)
         return ToolUse(name, call_id, told, **common)
 
@@ -176,9 +184,15 @@ class AcpDecoder:
             begun = self._begun(call, common)
             self._open.pop(call.tool_call_id)
         result = ToolResult(
-            call.tool_call_id, call.name, _status(call), call.text or None, **common
+            call.tool_call_id, self._name(call), _status(call), call.text or None, **common
         )
         return [*begun, result]
+
+    def _name(self, call: Call) -> str:
+        """As the caller wrote it. A name may have the two lines in it that end a name in an id."""
+        begins = call.tool_call_id.startswith
+        mine = [name for name in self._own if begins(f"{full_name(name)}__")]
+        return max(mine, key=len, default=own_name(call.name) if self._own else call.name)
 
     def _common(self, at: int, raw: Raw | None = None) -> dict[str, Any]:
         common: dict[str, Any] = {"timestamp": at, "session_id": self.session_id}
