@@ -14,6 +14,8 @@ from geminorum import (
     Error,
     Init,
     Options,
+    Policy,
+    Rule,
     Text,
     ToolResult,
     UserMessage,
@@ -112,10 +114,10 @@ class TestTheRealCli:
         ids=["list", "dataclass", "schema", "list of structs"],
     )
     async def test_every_kind_of_shape(
-        self, fake_gemini, options, any_door, schema, arguments, value
+        self, fake_gemini, options, real_cli_door, schema, arguments, value
     ):
         fake_gemini.call(ANSWER, **arguments).say("Done.")
-        result = await ask("Go", options.changed(output_schema=schema), via=any_door)
+        result = await ask("Go", options.changed(output_schema=schema), via=real_cli_door)
         assert result.data == value
 
     async def test_an_agent_that_only_talks_is_asked_once_more(
@@ -136,9 +138,7 @@ class TestTheRealCli:
         assert live.result.text == "It is Ada, who is 36.Done."
         assert "36" in str(fake_gemini.requests[1].body["contents"])
 
-    async def test_every_process_of_a_turn_is_paid_for_once(
-        self, fake_gemini, options, any_door
-    ):
+    async def test_every_process_of_a_turn_is_paid_for_once(self, fake_gemini, options, any_door):
         fake_gemini.say("Hm.").say("Well.").call(ANSWER, name="Ada", age=36).say("Done.")
         result = await ask("Who is it?", options, via=any_door)
         assert result.data == Person("Ada", 36)
@@ -184,9 +184,7 @@ class TestTheRealCli:
             event for event in events if isinstance(event, Error) and not event.recoverable
         ] == []
 
-    async def test_it_stands_though_the_api_fails_afterwards(
-        self, fake_gemini, options, any_door
-    ):
+    async def test_it_stands_though_the_api_fails_afterwards(self, fake_gemini, options, any_door):
         fake_gemini.call(ANSWER, name="Ada", age=36).fail(400, "Not today.").always()
         result = await ask("Who?", options, via=any_door)
         assert result.data == Person("Ada", 36)
@@ -229,9 +227,39 @@ class TestTheRealCli:
         fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
         instead = options.changed(system_prompt="Be brief.", replace_system_prompt=True)
         assert (await ask("Who?", instead, via=any_door)).data == Person("Ada", 1)
-        system = str(fake_gemini.requests[0].body["systemInstruction"])
-        assert "Be brief." in system
-        assert f"one call of the tool {ANSWER}" in system
+        asked = fake_gemini.requests[0].body
+        assert "Be brief." in str(asked["systemInstruction"])
+        # A warm process tells it to this session only, with the rest of what it knows of it.
+        assert f"one call of the tool {ANSWER}" in str(asked)
+
+    async def test_nobody_is_asked_about_the_answer(self, fake_gemini, options, any_door):
+        """Whatever is said of every tool."""
+        fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
+        door = replace(any_door, decide=lambda request: False)
+        strict = options.changed(policy=Policy(rules=(Rule("*", "ask"),)))
+        assert (await ask("Who?", strict, via=door)).data == Person("Ada", 1)
+
+
+@pytest.mark.gemini_cli
+async def test_sessions_of_one_process_have_shapes_of_their_own(
+    fake_gemini, options, real_cli_door
+):
+    """And one without a shape is not told to answer in one."""
+    fake_gemini.when("Who").call(ANSWER, name="Ada", age=1).say("Done.")
+    fake_gemini.when("many").say("Seven.")
+    fake_gemini.when("not given").call(ANSWER, answer=7).say("Done.")
+    fake_gemini.when("Hello").say("Hi.")
+    door = Acp(executable=real_cli_door.executable)
+    async with (
+        door.warm(options) as warm,
+        connect(options, via=warm) as one,
+        connect(options.changed(output_schema=int), via=warm) as other,
+        connect(options.changed(output_schema=None), via=warm) as free,
+    ):
+        who, many = await one.ask("Who?"), await other.ask("How many?")
+        hello = await free.ask("Hello")
+    assert (who.data, many.data, hello.data) == (Person("Ada", 1), 7, None)
+    assert ANSWER not in str(fake_gemini.requests[-1].body)
 
 
 @pytest.mark.parametrize("schema", [3, "person", {"type": "object", "if": {}}, lambda: None])

@@ -28,7 +28,6 @@ from geminorum.transports.acp_process import AcpProcess, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.acp_turn import AcpTurn
-from geminorum.transports.backchannel import offers_of
 from geminorum.transports.cli import check_callbacks, check_door
 from geminorum.transports.launch import working_folder
 from geminorum.transports.resuming import going_fresh, to_resume
@@ -152,7 +151,7 @@ class AcpConversation:
     def __init__(self, door: Acp, options: Options, process: AcpProcess | None = None) -> None:
         self.door, self.options = door, options
         self.decisions = Decisions(door.decide, door.decide_timeout)
-        self.tools = SessionTools(*offers_of(door, options), door.answer_attempts)
+        self.tools = SessionTools(door, options, door.answer_attempts)
         self._given, self._process = process, process
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[AcpSession] | None = None

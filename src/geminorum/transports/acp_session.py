@@ -59,6 +59,8 @@ async def opened(
     async with process.opening:
         since = time.time_ns() // 1_000_000
         found = await _found(process, options, cwd, tools.servers if tools else [])
+        if tools is not None:
+            tools.check_known(options)
         lock = SessionLock(process.home, found.session_id)
         lock.__enter__()
         try:

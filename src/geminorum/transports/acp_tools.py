@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
+from geminorum.errors import ConfigError, TrustError
 from geminorum.options import Options
-from geminorum.schema import Shape
-from geminorum.tools import Tool
 from geminorum.transports.backchannel import Offering, offers_of
 from geminorum.transports.final_answer import INSTRUCTIONS, FinalAnswer
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import Served, ToolServer, served
-from geminorum.wire.mcp import PREFIX, SERVER, full_name, own_name
+from geminorum.wire.mcp import SERVER, full_name, own_name
 from geminorum.wire.policy_toml import OwnTools, asked_functions
 
 
 def own_tools_of(door: Offering, options: Options, *, asks: bool) -> OwnTools:
     """The tools that a process may be offered, for its policy, whatever its sessions want."""
     tools, _shape = offers_of(door, options.changed(output_schema=None))
-    answer = (full_name(FINAL_ANSWER),)
-    if not tools:
-        return OwnTools(answer=answer)
+    # One by one: of a server that comes with a session, the policy does not know the family.
     names = [full_name(tool.name) for tool in tools]
     asked = asked_functions(options, names) if asks else ()
-    return OwnTools(() if asked else (f"{PREFIX}*",), asked, answer)
+    unasked = tuple(name for name in names if name not in asked)
+    return OwnTools(unasked, asked, answer=(full_name(FINAL_ANSWER),))
 
 
 class SessionTools:
     """Serves one session for one block. Where it has nothing to offer, it is not there."""
 
-    def __init__(self, tools: Sequence[Tool], shape: Shape | None, attempts: int) -> None:
+    def __init__(self, door: Offering, options: Options, attempts: int) -> None:
+        tools, shape = offers_of(door, options)
         self._shape, self._attempts = shape, attempts
+        self._renames = bool(door.tools or shape)
         self._answer: FinalAnswer | None = None
         offered = [served(tool) for tool in tools]
         if shape is not None:
@@ -60,9 +59,20 @@ class SessionTools:
         url = f"{self._server.url}/mcp"
         return [{"type": "http", "name": SERVER, "url": url, "headers": [token]}]
 
+    def check_known(self, options: Options) -> None:
+        """Raises where the CLI, which says nothing of it, has opened a session without us."""
+        if not self.names or self._tools.was_read:
+            return
+        text = "the CLI did not ask for the tools of this process"
+        if options.trust_workspace is False:
+            hint = "it does not in a folder that is not trusted: Options(trust_workspace=True)"
+            raise TrustError(text, hint=hint)
+        hint = f"look for {SERVER!r}, `mcp` and `admin` in its settings"
+        raise ConfigError(text, hint=hint)
+
     def named(self, tool: str) -> str:
         """A tool as the caller knows it."""
-        return own_name(tool) if self.names else tool
+        return own_name(tool) if self._renames else tool
 
     def new_answer(self) -> FinalAnswer | None:
         """What the turn that begins is to answer; every turn has an answer of its own."""

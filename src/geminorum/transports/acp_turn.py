@@ -107,7 +107,9 @@ class AcpTurn:
     def _new_decoder(self) -> AcpDecoder:
         refused = partial(is_denied, self._options)
         session_id = self._session.id if self._session else None
-        return AcpDecoder(session_id, is_refused=refused, own=self._tools.names)
+        return AcpDecoder(
+            session_id, is_refused=refused, own=self._tools.names, named=self._tools.named
+        )
 
     @property
     def stderr(self) -> str:

@@ -124,7 +124,7 @@ class Backchannel:
         self._tools = ToolServer(offered) if offered else None
         self._asking: Asking | None = None
         if reach.decisions is not None and reach.asked:
-            own = frozenset(tool.name for tool in reach.tools)
+            own = {FINAL_ANSWER, *(tool.name for tool in reach.tools)}
             self._asking = Asking(reach.decisions, reach.pattern, news, own)
         self._answer, self._pattern = answer, reach.pattern
         self._stack = AsyncExitStack()

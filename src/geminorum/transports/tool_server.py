@@ -40,6 +40,8 @@ class ToolServer:
     def __init__(self, offered: Sequence[Served], instructions: str = "") -> None:
         """`instructions` are what the model is told of these tools as a whole."""
         self._instructions = instructions
+        self.was_read = False
+        """Has somebody asked what there is?"""
         self._tools = {tool.declared.name: tool for tool in offered}
         self._running: set[asyncio.Future[tuple[str, bool]]] = set()
 
@@ -66,6 +68,7 @@ class ToolServer:
             case "ping":
                 return {}
             case "tools/list":
+                self.was_read = True
                 return mcp.listing([tool.declared for tool in self._tools.values()])
             case "tools/call":
                 return await self._called(message.params)
