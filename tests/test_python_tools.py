@@ -8,8 +8,25 @@ from dataclasses import replace
 
 import pytest
 
-from geminorum import Cli, Done, Options, Tool, ToolResult, ToolUse, ask, connect, run, sync
-from geminorum.errors import InvalidOptions, RunTimeout, Unsupported
+from geminorum import (
+    Acp,
+    Allow,
+    Cli,
+    Deny,
+    Done,
+    Options,
+    PermissionRequest,
+    Policy,
+    Rule,
+    Tool,
+    ToolResult,
+    ToolUse,
+    ask,
+    connect,
+    run,
+    sync,
+)
+from geminorum.errors import InvalidOptions, RunTimeout, TrustError, Unsupported
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import ToolServer, served
 from geminorum.wire import mcp
@@ -24,10 +41,16 @@ def options(fake_gemini, tmp_path) -> Options:
     return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
 
 
+@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
+def any_door(request, real_cli_door) -> Cli | Acp:
+    """Either way to the real CLI."""
+    return request.param(executable=real_cli_door.executable)
+
+
 @pytest.mark.gemini_cli
 class TestTheRealCli:
     async def test_a_function_touches_the_state_of_this_process(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         """S0-13, S0-14: the function runs here, and its tool has the name that the caller wrote."""
         basket: dict[str, int] = {}
@@ -38,7 +61,7 @@ class TestTheRealCli:
             return basket
 
         fake_gemini.call("mcp_geminorum_put", fruit="fig", count=3).say("Done.")
-        async with run("Go", options, via=replace(real_cli_door, tools=[put])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[put])) as live:
             events = [event async for event in live]
         assert live.result.status == "success"
         assert basket == {"fig": 3}
@@ -46,20 +69,20 @@ class TestTheRealCli:
         (result,) = [event for event in events if isinstance(event, ToolResult)]
         assert (use.name, use.input) == ("put", {"fruit": "fig", "count": 3})
         assert (result.name, result.status, json.loads(result.output)) == ("put", "success", basket)
-        assert use.raw["tool_name"] == "mcp_geminorum_put"
+        assert "mcp_geminorum_put" in str(use.raw)
         declared = fake_gemini.requests[0].body["tools"][0]["functionDeclarations"]
         (told,) = [tool for tool in declared if tool["name"] == "mcp_geminorum_put"]
         assert told["description"] == "Puts fruit into the basket."
         assert '"fig":3' in str(fake_gemini.requests[1].tool_results[0].response)
 
     async def test_what_a_function_raises_is_told_to_the_model(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         async def divide(a: int, b: int) -> float:
             return a / b
 
         fake_gemini.call("mcp_geminorum_divide", a=1, b=0).say("Oh.")
-        async with run("Go", options, via=replace(real_cli_door, tools=[divide])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[divide])) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.status for result in results] == ["error"]
         told = str(fake_gemini.requests[1].tool_results[0].response)
@@ -67,7 +90,8 @@ class TestTheRealCli:
         assert live.result.text == "Oh."
 
     async def test_calls_at_once_run_at_once(self, fake_gemini, options, real_cli_door):
-        """Each waits for the other: one behind the other, neither would come back."""
+        """Each waits for the other: one behind the other, neither would come back. A warm CLI runs
+        them so."""
         meeting = asyncio.Barrier(2)
 
         async def meet(name: str) -> str:
@@ -81,9 +105,7 @@ class TestTheRealCli:
         told = [str(one.response) for one in fake_gemini.requests[1].tool_results]
         assert ["hello Ada" in told[0], "hello Bea" in told[1]] == [True, True]
 
-    async def test_an_answer_that_looks_like_json_arrives(
-        self, fake_gemini, options, real_cli_door
-    ):
+    async def test_an_answer_that_looks_like_json_arrives(self, fake_gemini, options, any_door):
         """The CLI takes a bare `42` for structured content, and refuses it."""
 
         def answer() -> int:
@@ -94,7 +116,7 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_answer", {}), ("mcp_geminorum_several", {})]
         fake_gemini.calls(*calls).say("Done.")
-        door = replace(real_cli_door, tools=[answer, several])
+        door = replace(any_door, tools=[answer, several])
         async with run("Go", options, via=door) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [(result.status, result.output) for result in results] == [
@@ -103,13 +125,13 @@ class TestTheRealCli:
         ]
 
     async def test_the_argument_that_the_cli_adds_reaches_no_function(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         def double(number: int) -> int:
             return 2 * number
 
         fake_gemini.call("mcp_geminorum_double", number=4, wait_for_previous=True).say("Done.")
-        async with run("Go", options, via=replace(real_cli_door, tools=[double])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[double])) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.output for result in results] == ["8"]
 
@@ -123,7 +145,7 @@ class TestTheRealCli:
         ],
     )
     async def test_the_lists_of_the_options_hold_for_functions_too(
-        self, fake_gemini, options, real_cli_door, lists, statuses
+        self, fake_gemini, options, any_door, lists, statuses
     ):
         """S0-24: and a function opens nothing else."""
         peeked = []
@@ -133,16 +155,17 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_peek", {}), ("run_shell_command", {"command": "touch made"})]
         fake_gemini.calls(*calls).say("Done.")
-        door = replace(real_cli_door, tools=[peek])
+        door = replace(any_door, tools=[peek])
         async with run("Go", options.changed(**lists), via=door) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
-        assert [result.status for result in results] == statuses
+        found = {result.name: result.status for result in results}
+        assert [found["peek"], found["run_shell_command"]] == statuses
         assert bool(peeked) == (statuses[0] == "success")
         assert not (options.cwd / "made").exists()
 
     @pytest.mark.parametrize("kind", ["async", "thread"])
     async def test_a_function_that_never_returns_does_not_hold_up_the_end(
-        self, fake_gemini, options, real_cli_door, kind
+        self, fake_gemini, options, any_door, kind
     ):
         """S0-28: the run is cancelled while the function is at it."""
         begun, never = asyncio.Event(), threading.Event()
@@ -159,7 +182,7 @@ class TestTheRealCli:
         tool = Tool.of(waits if kind == "async" else blocks, name="stuck")
         fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
         tasks = asyncio.all_tasks()
-        async with run("Go", options, via=replace(real_cli_door, tools=[tool])) as live:
+        async with run("Go", options, via=replace(any_door, tools=[tool])) as live:
             await _until_used(live)
             async with asyncio.timeout(20):
                 await begun.wait()
@@ -171,18 +194,16 @@ class TestTheRealCli:
         never.set()
 
     async def test_a_time_limit_ends_a_run_whose_function_never_returns(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         async def stuck() -> None:
             await asyncio.Event().wait()
 
         fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
         with pytest.raises(RunTimeout):
-            await ask("Go", options.changed(timeout=4), via=replace(real_cli_door, tools=[stuck]))
+            await ask("Go", options.changed(timeout=4), via=replace(any_door, tools=[stuck]))
 
-    async def test_every_turn_of_a_chat_reaches_the_function(
-        self, fake_gemini, options, real_cli_door
-    ):
+    async def test_every_turn_of_a_chat_reaches_the_function(self, fake_gemini, options, any_door):
         seen = []
 
         def note(word: str) -> None:
@@ -190,33 +211,164 @@ class TestTheRealCli:
 
         for word in ("one", "two"):
             fake_gemini.call("mcp_geminorum_note", word=word).say("Noted.")
-        async with connect(options, via=replace(real_cli_door, tools=[note])) as chat:
+        async with connect(options, via=replace(any_door, tools=[note])) as chat:
             await chat.ask("First")
             await chat.ask("Second")
         assert seen == ["one", "two"]
 
-    def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, real_cli_door):
+    def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, any_door):
         seen = []
 
         def note(word: str) -> None:
             seen.append(word)
 
         fake_gemini.call("mcp_geminorum_note", word="hey").say("Noted.")
-        assert sync.ask("Go", options, via=replace(real_cli_door, tools=[note])).ok
+        assert sync.ask("Go", options, via=replace(any_door, tools=[note])).ok
         assert seen == ["hey"]
 
     async def test_the_users_choice_of_servers_does_not_shut_ours_out(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         def here() -> str:
             return "here"
 
         fake_gemini.call("mcp_geminorum_here").say("Done.")
         chosen = {"mcp": {"allowed": ["another"]}}
-        door = replace(real_cli_door, tools=[here], settings=chosen)
+        door = replace(any_door, tools=[here], settings=chosen)
         async with run("Go", options, via=door) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [result.output for result in results] == ["here"]
+
+    async def test_whoever_decides_is_asked_about_functions_too(
+        self, fake_gemini, options, any_door
+    ):
+        """S0-29, S0-30: by the names that the caller wrote; and is told to the model."""
+        ran, asked = [], []
+
+        def give(word: str) -> str:
+            ran.append(word)
+            return word
+
+        def take__back(word: str) -> None:
+            ran.append(f"no {word}")
+
+        def may_i(request: PermissionRequest) -> Allow | Deny:
+            asked.append((request.name, request.input))
+            return Allow() if request.name == "give" else Deny("not that")
+
+        calls = [("mcp_geminorum_give", {"word": "a"}), ("mcp_geminorum_take__back", {"word": "b"})]
+        fake_gemini.calls(*calls).say("Done.")
+        door = replace(any_door, tools=[give, take__back], decide=may_i)
+        async with run("Go", options, via=door) as live:
+            events = [event async for event in live]
+        assert ran == ["a"]
+        assert asked == [("give", {"word": "a"}), ("take__back", {"word": "b"})]
+        results = [event for event in events if isinstance(event, ToolResult)]
+        found = {result.name: (result.status, result.output) for result in results}
+        assert found["give"] == ("success", "a")
+        assert found["take__back"][0] == "denied"
+        decisions = {
+            event.name: event.decision for event in events if isinstance(event, PermissionRequest)
+        }
+        assert decisions == {"give": "allow", "take__back": "deny"}
+        assert len(fake_gemini.requests[1].tool_results) == 2
+
+    @pytest.mark.parametrize(
+        "unasked",
+        [
+            {"allowed_tools": ["peek"]},
+            {"approval": "yolo"},
+            {"policy": Policy(rules=(Rule("mcp_geminorum_*", "allow"),))},
+        ],
+        ids=["allowed_tools", "yolo", "rule"],
+    )
+    @pytest.mark.filterwarnings("ignore:decide is never asked")
+    async def test_nobody_is_asked_about_a_function_that_is_allowed(
+        self, fake_gemini, options, any_door, unasked
+    ):
+        peeked = []
+
+        def peek() -> None:
+            peeked.append(True)
+
+        fake_gemini.call("mcp_geminorum_peek").say("Done.")
+        door = replace(any_door, tools=[peek], decide=lambda request: False)
+        assert (await ask("Go", options.changed(**unasked), via=door)).ok
+        assert peeked == [True]
+
+    async def test_a_plan_asks_about_functions(self, fake_gemini, options, any_door):
+        asked = []
+
+        def peek() -> None: ...
+
+        def may_i(request: PermissionRequest) -> Deny:
+            asked.append(request.name)
+            return Deny()
+
+        fake_gemini.call("mcp_geminorum_peek").say("Done.")
+        door = replace(any_door, tools=[peek], decide=may_i)
+        assert (await ask("Go", options.changed(approval="plan"), via=door)).ok
+        assert asked == ["peek"]
+
+
+@pytest.mark.gemini_cli
+class TestAWarmCli:
+    @pytest.fixture
+    def door(self, real_cli_door) -> Acp:
+        return Acp(executable=real_cli_door.executable)
+
+    async def test_every_session_of_a_process_reaches_the_functions(
+        self, fake_gemini, options, door
+    ):
+        """At the same time, and after another has gone."""
+        meeting, seen = asyncio.Barrier(2), []
+
+        async def meet(name: str) -> str:
+            if name != "Cid":
+                await meeting.wait()
+            seen.append(name)
+            return name
+
+        for name in ("Ada", "Bea", "Cid"):
+            said = fake_gemini.when(name)
+            said.call("mcp_geminorum_meet", name=name).say(f"Hello {name}")
+        door = replace(door, tools=[meet])
+        async with door.warm(options) as warm, connect(options, via=warm) as one:
+            async with connect(options, via=warm) as other:
+                both = await asyncio.gather(one.ask("I am Ada"), other.ask("I am Bea"))
+            third = await one.ask("I am Cid")
+        assert [result.text for result in (*both, third)] == ["Hello Ada", "Hello Bea", "Hello Cid"]
+        assert sorted(seen) == ["Ada", "Bea", "Cid"]
+
+    async def test_a_function_that_never_returns_ends_with_its_turn(
+        self, fake_gemini, options, door
+    ):
+        """S0-28: and the conversation goes on."""
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def stuck() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        fake_gemini.call("mcp_geminorum_stuck").say("Hello again.")
+        async with connect(options, via=replace(door, tools=[stuck])) as chat:
+            async with chat.turn("Go") as live:
+                await _until_used(live)
+                async with asyncio.timeout(20):
+                    await begun.wait()
+                await live.cancel()
+            async with asyncio.timeout(20):
+                await ended.wait()
+            assert (await chat.ask("And now?")).text == "Hello again."
+
+    async def test_a_folder_without_trust_has_no_functions(self, fake_gemini, options, door):
+        """The CLI would say nothing, and the model would be told that there is no such tool."""
+        distrusted = options.changed(trust_workspace=False)
+        with pytest.raises(TrustError, match="tools of this process"):
+            await ask("Go", distrusted, via=replace(door, tools=[ring]))
 
 
 async def _until_used(live) -> None:

@@ -7,7 +7,22 @@ from typing import Literal
 import msgspec
 import pytest
 
-from geminorum import Done, Error, Init, Options, Text, ToolResult, UserMessage, ask, connect, run
+from geminorum import (
+    Acp,
+    Cli,
+    Done,
+    Error,
+    Init,
+    Options,
+    Policy,
+    Rule,
+    Text,
+    ToolResult,
+    UserMessage,
+    ask,
+    connect,
+    run,
+)
 from geminorum.errors import ApiError, InvalidAnswer, InvalidOptions, TurnLimit
 from geminorum.schema import shape_of
 from geminorum.transports.final_answer import FinalAnswer
@@ -42,14 +57,20 @@ def options(fake_gemini, tmp_path) -> Options:
     return Options(**given, output_schema=Person)
 
 
+@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
+def any_door(request, real_cli_door) -> Cli | Acp:
+    """Either way to the real CLI."""
+    return request.param(executable=real_cli_door.executable)
+
+
 @pytest.mark.gemini_cli
 class TestTheRealCli:
     async def test_a_wrong_answer_and_then_a_right_one_give_the_typed_value(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         fake_gemini.call(ANSWER, name="Ada", age="very").call(ANSWER, name="Ada", age=36)
         fake_gemini.say("That is Ada.")
-        async with run("Who is it?", options, via=real_cli_door) as live:
+        async with run("Who is it?", options, via=any_door) as live:
             events = [event async for event in live]
         assert live.result.data == Person("Ada", 36)
         assert live.result.status == "success"
@@ -62,7 +83,7 @@ class TestTheRealCli:
         assert "age" in str(fake_gemini.requests[1].tool_results[0].response)
 
     async def test_what_only_we_can_see_is_wrong_is_sent_back_too(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         """The CLI lets an argument more pass; the shape does not."""
 
@@ -70,7 +91,7 @@ class TestTheRealCli:
             name: str
 
         fake_gemini.call(ANSWER, name="Ada", shoe=38).call(ANSWER, name="Ada").say("Done.")
-        result = await ask("Who?", options.changed(output_schema=Strict), via=real_cli_door)
+        result = await ask("Who?", options.changed(output_schema=Strict), via=any_door)
         assert result.data == Strict("Ada")
         assert "shoe" in str(fake_gemini.requests[1].tool_results[0].response)
 
@@ -100,12 +121,12 @@ class TestTheRealCli:
         assert result.data == value
 
     async def test_an_agent_that_only_talks_is_asked_once_more(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         """One turn for the caller: one Init, one Done, the tokens of both processes."""
         fake_gemini.say("It is Ada, who is 36.", thoughts=["Who might it be?"])
         fake_gemini.call(ANSWER, name="Ada", age=36).say("Done.")
-        async with run("Who is it?", options, via=real_cli_door) as live:
+        async with run("Who is it?", options, via=any_door) as live:
             events = [event async for event in live]
         assert live.result.data == Person("Ada", 36)
         kinds = [type(event) for event in events]
@@ -117,47 +138,45 @@ class TestTheRealCli:
         assert live.result.text == "It is Ada, who is 36.Done."
         assert "36" in str(fake_gemini.requests[1].body["contents"])
 
-    async def test_every_process_of_a_turn_is_paid_for_once(
-        self, fake_gemini, options, real_cli_door
-    ):
+    async def test_every_process_of_a_turn_is_paid_for_once(self, fake_gemini, options, any_door):
         fake_gemini.say("Hm.").say("Well.").call(ANSWER, name="Ada", age=36).say("Done.")
-        result = await ask("Who is it?", options, via=real_cli_door)
+        result = await ask("Who is it?", options, via=any_door)
         assert result.data == Person("Ada", 36)
         assert len(result.usage.requests) == len(fake_gemini.requests) == 4
         assert result.usage.total == sum(request.total for request in result.usage.requests)
 
-    async def test_enough_wrong_answers_end_the_run(self, fake_gemini, options, real_cli_door):
+    async def test_enough_wrong_answers_end_the_run(self, fake_gemini, options, any_door):
         fake_gemini.call(ANSWER, name="Ada").times(9)
         with pytest.raises(InvalidAnswer, match=r"2 attempts.*age") as caught:
-            await ask("Who?", options, via=replace(real_cli_door, answer_attempts=2))
+            await ask("Who?", options, via=replace(any_door, answer_attempts=2))
         assert caught.value.result.data is None
         assert caught.value.result.session_id
         assert len(fake_gemini.requests) < 9
 
     async def test_an_agent_that_never_answers_fails_in_the_end(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         fake_gemini.say("No.").say("Never.").say("Not asked for.")
         with pytest.raises(InvalidAnswer, match="2 attempts: it did not call") as caught:
-            await ask("Who?", options, via=replace(real_cli_door, answer_attempts=2))
+            await ask("Who?", options, via=replace(any_door, answer_attempts=2))
         assert caught.value.result.text == "No.Never."
         assert len(fake_gemini.requests) == 2
 
     async def test_a_schema_that_gemini_refuses_is_an_error_of_the_api(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         fake_gemini.fail(400, "Invalid JSON payload received: schema").always()
         with pytest.raises(ApiError, match="schema") as caught:
-            await ask("Who?", options, via=real_cli_door)
+            await ask("Who?", options, via=any_door)
         assert caught.value.status == 400
         assert caught.value.result.data is None
 
     async def test_an_answer_that_arrived_stands_though_the_last_words_fail(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         fake_gemini.call(ANSWER, name="Ada", age=36)
         fake_gemini.say(thoughts=["Nothing to add."]).always()
-        quick = replace(real_cli_door, settings={"general": {"maxAttempts": 1}})
+        quick = replace(any_door, settings={"general": {"maxAttempts": 1}})
         async with run("Who?", options, via=quick) as live:
             events = [event async for event in live]
         assert (live.result.status, live.result.data) == ("success", Person("Ada", 36))
@@ -165,54 +184,82 @@ class TestTheRealCli:
             event for event in events if isinstance(event, Error) and not event.recoverable
         ] == []
 
-    async def test_it_stands_though_the_api_fails_afterwards(
-        self, fake_gemini, options, real_cli_door
-    ):
+    async def test_it_stands_though_the_api_fails_afterwards(self, fake_gemini, options, any_door):
         fake_gemini.call(ANSWER, name="Ada", age=36).fail(400, "Not today.").always()
-        result = await ask("Who?", options, via=real_cli_door)
+        result = await ask("Who?", options, via=any_door)
         assert result.data == Person("Ada", 36)
         assert [(error.code, error.recoverable) for error in result.errors] == [("API", True)]
 
     async def test_it_stands_though_there_is_no_turn_left_for_last_words(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         fake_gemini.call(ANSWER, name="Ada", age=36).say("Never asked for.")
-        result = await ask("Who?", options.changed(max_turns=1), via=real_cli_door)
+        result = await ask("Who?", options.changed(max_turns=1), via=any_door)
         assert (result.status, result.data) == ("success", Person("Ada", 36))
 
     async def test_a_run_that_ends_otherwise_keeps_its_own_reason(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         fake_gemini.call("list_directory", dir_path=".").always()
         with pytest.raises(TurnLimit):
-            await ask("Who?", options.changed(max_turns=1), via=real_cli_door)
+            await ask("Who?", options.changed(max_turns=1), via=any_door)
 
     async def test_each_turn_of_a_chat_has_an_answer_of_its_own(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         for name in ("Ada", "Bo"):
             fake_gemini.call(ANSWER, name=name, age=1).say("Done.")
-        async with connect(options, via=real_cli_door) as chat:
+        async with connect(options, via=any_door) as chat:
             people = [(await chat.ask(f"Who is {name}?")).data for name in ("A", "B")]
         assert [person.name for person in people] == ["Ada", "Bo"]
 
-    async def test_the_callers_own_instructions_stay(self, fake_gemini, options, real_cli_door):
+    async def test_the_callers_own_instructions_stay(self, fake_gemini, options, any_door):
         """S1-25: behind the agent's own, with ours behind them."""
         fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
-        await ask("Who?", options.changed(system_prompt="Speak like a pirate."), via=real_cli_door)
+        await ask("Who?", options.changed(system_prompt="Speak like a pirate."), via=any_door)
         told = str(fake_gemini.requests[0].body)
         assert "Speak like a pirate." in told
         assert f"one call of the tool {ANSWER}" in told
 
     async def test_they_stay_in_the_place_of_the_agents_own_too(
-        self, fake_gemini, options, real_cli_door
+        self, fake_gemini, options, any_door
     ):
         fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
         instead = options.changed(system_prompt="Be brief.", replace_system_prompt=True)
-        assert (await ask("Who?", instead, via=real_cli_door)).data == Person("Ada", 1)
-        system = str(fake_gemini.requests[0].body["systemInstruction"])
-        assert "Be brief." in system
-        assert f"one call of the tool {ANSWER}" in system
+        assert (await ask("Who?", instead, via=any_door)).data == Person("Ada", 1)
+        asked = fake_gemini.requests[0].body
+        assert "Be brief." in str(asked["systemInstruction"])
+        # A warm process tells it to this session only, with the rest of what it knows of it.
+        assert f"one call of the tool {ANSWER}" in str(asked)
+
+    async def test_nobody_is_asked_about_the_answer(self, fake_gemini, options, any_door):
+        """Whatever is said of every tool."""
+        fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
+        door = replace(any_door, decide=lambda request: False)
+        strict = options.changed(policy=Policy(rules=(Rule("*", "ask"),)))
+        assert (await ask("Who?", strict, via=door)).data == Person("Ada", 1)
+
+
+@pytest.mark.gemini_cli
+async def test_sessions_of_one_process_have_shapes_of_their_own(
+    fake_gemini, options, real_cli_door
+):
+    """And one without a shape is not told to answer in one."""
+    fake_gemini.when("Who").call(ANSWER, name="Ada", age=1).say("Done.")
+    fake_gemini.when("many").say("Seven.")
+    fake_gemini.when("not given").call(ANSWER, answer=7).say("Done.")
+    fake_gemini.when("Hello").say("Hi.")
+    door = Acp(executable=real_cli_door.executable)
+    async with (
+        door.warm(options) as warm,
+        connect(options, via=warm) as one,
+        connect(options.changed(output_schema=int), via=warm) as other,
+        connect(options.changed(output_schema=None), via=warm) as free,
+    ):
+        who, many = await one.ask("Who?"), await other.ask("How many?")
+        hello = await free.ask("Hello")
+    assert (who.data, many.data, hello.data) == (Person("Ada", 1), 7, None)
+    assert ANSWER not in str(fake_gemini.requests[-1].body)
 
 
 @pytest.mark.parametrize("schema", [3, "person", {"type": "object", "if": {}}, lambda: None])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,17 +23,18 @@ from geminorum.events import Error
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
+from geminorum.tools import Tool, tools_of
 from geminorum.transports.acp_process import AcpProcess, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
+from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.acp_turn import AcpTurn
-from geminorum.transports.cli import check_door
+from geminorum.transports.cli import check_callbacks, check_door
 from geminorum.transports.launch import working_folder
 from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.wire.argv import missing_flags
 
 _NOT_HERE = {
     "session_id": "a warm CLI names its sessions itself; leave it out, or use the Cli door",
-    "output_schema": "leave it out; the changelog says when it arrives",
 }
 
 
@@ -48,10 +49,13 @@ class Acp:
     """Seconds between asking a turn, or the process tree, to end and ending it."""
     decide: Decide | None = None
     """Who is asked before a tool acts that may not act unasked. None: such a tool is refused."""
-    tools: tuple[Callable[..., Any], ...] = ()
-    """Functions of this process that the agent may call."""
+    tools: Sequence[Callable[..., Any] | Tool] = ()
+    """Functions of this process that the agent may call while a conversation lasts; whoever
+    decides is asked about them."""
     decide_timeout: float | None = 300.0
     """Seconds for an answer; no answer is a no. None waits for ever."""
+    answer_attempts: int = 3
+    """How often the agent may try to answer in the shape of `output_schema`."""
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
     """Seconds until a session is open; None waits for ever."""
@@ -80,9 +84,9 @@ class Acp:
 
     def __post_init__(self) -> None:
         check_door(self, ("start_timeout", "stall_timeout", "grace"))
-        Decisions(self.decide, self.decide_timeout)  # Refuses what is none, before anything starts.
-        if self.tools:
-            raise Unsupported("the Acp door cannot honour tools yet", hint="leave it out")
+        # Once and for all: what was passed may be an iterator.
+        object.__setattr__(self, "tools", tools_of(self.tools))
+        check_callbacks(self)
 
     @property
     def asks(self) -> bool:
@@ -147,6 +151,7 @@ class AcpConversation:
     def __init__(self, door: Acp, options: Options, process: AcpProcess | None = None) -> None:
         self.door, self.options = door, options
         self.decisions = Decisions(door.decide, door.decide_timeout)
+        self.tools = SessionTools(door, options, door.answer_attempts)
         self._given, self._process = process, process
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[AcpSession] | None = None
@@ -165,6 +170,7 @@ class AcpConversation:
         async with AsyncExitStack() as stack:
             self._process = await self._own_or_given(stack)
             self._choose_session()
+            await stack.enter_async_context(self.tools)
             # In the background: what goes wrong is told by the first turn's stream.
             self._opening = asyncio.create_task(self._open())
             stack.push_async_callback(self._close)
@@ -225,10 +231,10 @@ class AcpConversation:
         try:
             async with asyncio.timeout(limit):
                 try:
-                    return await opened(self.process, self.options)
+                    return await opened(self.process, self.options, self.tools)
                 except SessionLost as lost:
                     self._go_fresh(lost)
-                return await opened(self.process, self.options)
+                return await opened(self.process, self.options, self.tools)
         except TimeoutError as error:
             text = f"no session after {limit:g} s"
             hint = "see .stderr; a slow machine needs Acp(start_timeout=…), None waits for ever"

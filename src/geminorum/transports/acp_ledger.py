@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,16 @@ class AcpLedger:
     the first: by its time stamp it would belong to a turn long past.
     """
 
-    def __init__(self, home: Path, cwd: Path, session_id: str, since: int) -> None:
+    def __init__(
+        self,
+        home: Path,
+        cwd: Path,
+        session_id: str,
+        since: int,
+        named: Callable[[str], str] = str,
+    ) -> None:
+        """`named` gives a tool the name that the caller knows it by."""
+        self._named = named
         self._tail = SessionTail(home, cwd, since)
         self._session_id = session_id
         self._seen: set[str] = set()
@@ -97,12 +107,13 @@ class AcpLedger:
         call = self._calls.get(event.id or "")
         if call is None:
             return event
+        name = self._named(call.name)
         if isinstance(event, ToolUse):
-            return msgspec.structs.replace(event, name=call.name, input=call.args or {})
+            return msgspec.structs.replace(event, name=name, input=call.args or {})
         told = told_to_model(call)[0]
         shown = call.result_display if isinstance(call.result_display, str) else None
         output = event.output if event.output is not None else shown
-        return msgspec.structs.replace(event, name=call.name, content=told, output=output)
+        return msgspec.structs.replace(event, name=name, content=told, output=output)
 
     def _take(self, message: SavedMessage) -> None:
         self._calls |= {call.id: call for call in message.tool_calls or ()}

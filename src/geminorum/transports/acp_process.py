@@ -17,14 +17,18 @@ from geminorum.errors import CliTooOld, ProtocolError, Unsupported
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
 from geminorum.surroundings import environment, home_of
+from geminorum.transports.acp_tools import own_tools_of
+from geminorum.transports.backchannel import admitting
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
+    announce,
     policies_of,
     refuse_broken,
     refuse_strange_dotenv,
     settings_of,
     variables_of,
     warm_command_of,
+    without_proxy,
     working_folder,
 )
 from geminorum.transports.piped import PipedChild
@@ -64,7 +68,9 @@ class Listener(Protocol):
 Reply: TypeAlias = Callable[[acp.Message | None], None]
 """Takes the answer; None: there will be none."""
 
-_EACH_ITS_OWN = ("cwd", "timeout", "resume", "max_budget_usd", "max_turns", "literal")
+_EACH_ITS_OWN = (
+    *("cwd", "timeout", "resume", "max_budget_usd", "max_turns", "literal", "output_schema"),
+)
 
 
 def process_wide(options: Options) -> Options:
@@ -197,9 +203,12 @@ class AcpProcess:
         settings = settings_of(door, options, self.env, selected_auth(self.home))
         instructions = None if options.replace_system_prompt else options.system_prompt
         self._overlay = stack.enter_context(Overlay(self.home, settings, instructions))
+        announce(self._overlay, admitting)
         env = self.env | variables_of(door, options, program, self._overlay)
+        env |= without_proxy(self.env)
         self._given, self._secrets = env, secrets_in(env)
-        policies = policies_of(door, options, program, self._overlay)
+        own = own_tools_of(door, options, asks=door.asks)
+        policies = policies_of(door, options, program, self._overlay, own=own)
         # A warm CLI keeps to itself that it could not read one, and goes on without it.
         refuse_broken(self._overlay / ".gemini" / "policies")
         command = warm_command_of(door, options, program, policies)

@@ -17,6 +17,7 @@ from geminorum.options import Options
 from geminorum.sessions.lock import SessionLock
 from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.acp_process import AcpProcess, Refused
+from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.launch import working_folder
 from geminorum.transports.resuming import guarded_load
 from geminorum.wire import acp
@@ -50,13 +51,18 @@ class AcpSession:
         self.lock.__exit__()
 
 
-async def opened(process: AcpProcess, options: Options) -> AcpSession:
-    """A session with its model and mode, loaded where the options say resume."""
+async def opened(
+    process: AcpProcess, options: Options, tools: SessionTools | None = None
+) -> AcpSession:
+    """A session with its model and mode, loaded where the options say resume; `tools` are what it
+    can reach in this process."""
     cwd = working_folder(options)
     await process.ready()
     async with process.opening:
         since = time.time_ns() // 1_000_000
-        found = await _found(process, options, cwd)
+        found = await _found(process, options, cwd, tools.servers if tools else [])
+        if tools is not None:
+            tools.check_known(options)
         lock = SessionLock(process.home, found.session_id)
         lock.__enter__()
         try:
@@ -65,12 +71,15 @@ async def opened(process: AcpProcess, options: Options) -> AcpSession:
             lock.__exit__()
             raise
     told = found.models.current_model_id if found.models else None
-    ledger = AcpLedger(process.home, cwd, found.session_id, since)
+    named = tools.named if tools else str
+    ledger = AcpLedger(process.home, cwd, found.session_id, since, named)
     return AcpSession(found.session_id, cwd, options.model or told, ledger, lock)
 
 
-async def _found(process: AcpProcess, options: Options, cwd: Path) -> acp.Opened:
-    where: dict[str, object] = {"cwd": str(cwd), "mcpServers": []}
+async def _found(
+    process: AcpProcess, options: Options, cwd: Path, servers: list[dict[str, Any]]
+) -> acp.Opened:
+    where: dict[str, object] = {"cwd": str(cwd), "mcpServers": servers}
     if options.resume is None:
         return await process.request("session/new", where, acp.Opened)
     return await _loaded(process, options.resume, cwd, where)

@@ -15,6 +15,7 @@ from geminorum.decisions import Decision
 from geminorum.errors import GeminorumError, ProtocolError, RunFailed
 from geminorum.events import (
     Cost,
+    Done,
     Error,
     Event,
     Init,
@@ -27,7 +28,8 @@ from geminorum.prompt import Prompt, encoded
 from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
-from geminorum.transports.bill import price_of
+from geminorum.transports.bill import price_of, with_earlier
+from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
 from geminorum.wire.acp_events import AcpDecoder
@@ -63,8 +65,11 @@ class AcpTurn:
         self._door, self._options = conversation.door, conversation.options
         self._process = conversation.process
         self._session: AcpSession | None = None
-        refused = partial(is_denied, self._options)
-        self._decoder = AcpDecoder(None, is_refused=refused)
+        self._tools = conversation.tools
+        self._answer: FinalAnswer | None = None
+        self._earlier: list[Usage | None] = []
+        """What was used before the agent was asked once more; empty the first time."""
+        self._decoder = self._new_decoder()
         self._began = time.monotonic()
         self._log_start = self._process.log_size
         self._ready: list[Event] = []
@@ -86,6 +91,7 @@ class AcpTurn:
 
     async def __aenter__(self) -> AcpTurn:
         self._conversation.begun(self)
+        self._answer = self._tools.new_answer()
         self._beginning = asyncio.create_task(self._begin())
         cost.warm_up()
         return self
@@ -99,6 +105,13 @@ class AcpTurn:
             self._conversation.ended(self)
             tasks = [*self._questions.values(), self._beginning, self._killing]
             await _ended(*filter(None, tasks))
+
+    def _new_decoder(self) -> AcpDecoder:
+        refused = partial(is_denied, self._options)
+        session_id = self._session.id if self._session else None
+        return AcpDecoder(
+            session_id, is_refused=refused, own=self._tools.names, named=self._tools.named
+        )
 
     @property
     def stderr(self) -> str:
@@ -136,11 +149,13 @@ class AcpTurn:
             self._end()
             return
         self._decoder.session_id = session.id
-        session.ledger.begin()
         self._say_hello(session)
+        self._send(session, acp.prompt(session.id, self._prompt, literal=self._options.literal))
+
+    def _send(self, session: AcpSession, prompt: dict[str, object]) -> None:
+        session.ledger.begin()
         self._process.listen(session.id, self)
-        params = acp.prompt(session.id, self._prompt, literal=self._options.literal)
-        self._number = self._process.call("session/prompt", params, self._replied)
+        self._number = self._process.call("session/prompt", prompt, self._replied)
         self._patrols = self._all_patrols()
 
     def _say_hello(self, session: AcpSession) -> None:
@@ -212,6 +227,7 @@ class AcpTurn:
         self._forget()
         for question in [*self._questions.values()]:
             question.cancel()  # Whoever asked is gone.
+        self._tools.cancel()
         self._over.set()
         self._news.set()
 
@@ -252,11 +268,45 @@ class AcpTurn:
                 await self._await_second_channel(self._ready[:count])
                 # No await from here on: a cancellation must not fall between taking and giving.
                 events, self._ready = self._ready[:count], self._ready[count:]
-                return [self._ledger.completed(event) for event in events]
+                return self._judged([self._ledger.completed(event) for event in events])
             if self._over.is_set():
-                return await self._last_events()
-            await self._news.wait()
+                events = self._judged(await self._last_events())
+                if not self._is_owed:
+                    return events
+                if said := self._ask_once_more(events):
+                    return said
+            else:
+                await self._news.wait()
         return []
+
+    def _judged(self, events: list[Event]) -> list[Event]:
+        """The events as they are for an answer in a shape, if there is to be one."""
+        if self._answer is None:
+            return events
+        events = self._answer.judged(events)
+        if self._answer.is_hopeless:
+            self._begin_stop("no_answer", None)
+        return events
+
+    @property
+    def _is_owed(self) -> bool:
+        """Has the agent ended without an answer, and may it be asked once more?"""
+        owed = self._answer is not None and self._answer.is_owed
+        return owed and self._wish is None and not self._process.gone
+
+    def _ask_once_more(self, events: list[Event]) -> list[Event]:
+        """In the same session, and as a part of this same turn; what was said until then."""
+        assert self._answer is not None
+        assert self._session is not None
+        *said, done = [event for event in events if not is_complaint(event)]
+        assert isinstance(done, Done)
+        self._earlier, self._answer.is_owed = [done.usage], False
+        self._decoder, self._reply, self._done = self._new_decoder(), None, False
+        self._over.clear()
+        again: Any = {"timestamp": _now(), "session_id": self._session.id}
+        self._push([UserMessage(ONCE_MORE, **again)])
+        self._send(self._session, acp.prompt(self._session.id, ONCE_MORE, literal=True))
+        return said
 
     def _free_to_go(self) -> int:
         """How many events may go: a call waits for its arguments, which the file has at its end."""
@@ -289,6 +339,9 @@ class AcpTurn:
         events = last_events(
             self._decoder, ending, at=now, duration=duration, price=self._price, resume=resume
         )
+        done = events[-1]
+        assert isinstance(done, Done)
+        events[-1] = with_earlier(done, self._earlier, self._price)
         if self._conversation.dangling and error is not None and error.code == _BAD_REQUEST:
             events = [_with_hint(event) for event in events]
         # Cancelled between a call and its answer: the CLI keeps the one without the other.
@@ -384,7 +437,8 @@ class AcpTurn:
 
     def _requests(self) -> list[ModelRequest]:
         self._ledger.read()
-        return self._ledger.requests
+        earlier = [request for usage in self._earlier if usage for request in usage.requests]
+        return [*earlier, *self._ledger.requests]
 
     @property
     def _ledger(self) -> AcpLedger:

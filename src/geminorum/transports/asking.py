@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Literal
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from geminorum.decisions import Allow, AllowAlways, Decision, Decisions, Deny
 from geminorum.events import Done, Event, PermissionRequest, ToolResult, ToolUse
 from geminorum.wire.hook import HookCall, hook_answer, hook_call
+from geminorum.wire.mcp import full_name, own_name
 
 _WORDS: dict[type[Decision], Literal["allow", "allow_always", "deny"]] = {
     Allow: "allow",
@@ -27,9 +28,17 @@ _TOO_LATE = Deny("the run was stopped")
 class Asking:
     """One run's questions; `answer` is a handler for a `Loopback`."""
 
-    def __init__(self, decisions: Decisions, pattern: str, news: Callable[[], None]) -> None:
-        """`pattern` is for the tools asked about; `news` is called with something to tell."""
+    def __init__(
+        self,
+        decisions: Decisions,
+        pattern: str,
+        news: Callable[[], None],
+        own: Collection[str] = (),
+    ) -> None:
+        """`pattern` is for the tools asked about, `own` are functions of the caller's, as the
+        caller named them; `news` is called with something to tell."""
         self._decisions, self._news = decisions, news
+        self._own = {name: full_name(name) for name in own}
         self._matcher = re.compile(pattern)
         self._pending: set[asyncio.Future[Decision]] = set()
         self._stopped = False
@@ -78,8 +87,10 @@ class Asking:
 
     def _request(self, call: HookCall) -> PermissionRequest:
         now = time.time_ns() // 1_000_000
+        own = call.tool_name in self._own.values()
+        name = own_name(call.tool_name) if own else call.tool_name
         request = PermissionRequest(
-            call.tool_name, None, call.tool_input, timestamp=now, session_id=call.session_id
+            name, None, call.tool_input, timestamp=now, session_id=call.session_id
         )
         return self._identified(request)
 
@@ -89,7 +100,10 @@ class Asking:
 
     def _among(self, events: list[Event]) -> Iterator[Event]:
         for event in events:
-            if isinstance(event, ToolUse) and self._matcher.match(event.name):
+            # The stream has a function by the caller's name for it, the pattern by the CLI's.
+            if isinstance(event, ToolUse) and self._matcher.match(
+                self._own.get(event.name, event.name)
+            ):
                 self._uses.append(event)
             self._decided = [self._identified(request) for request in self._decided]
             if isinstance(event, ToolResult):

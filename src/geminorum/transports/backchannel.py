@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from geminorum.decisions import Decisions
 from geminorum.detect import CliProgram
@@ -26,7 +26,7 @@ from geminorum.transports.tool_server import ToolServer, served
 from geminorum.wire.argv import HOOKS, has
 from geminorum.wire.hook import hook_command, hook_script, hook_settings, matcher
 from geminorum.wire.mcp import PREFIX, SERVER, check_names, full_name
-from geminorum.wire.policy_toml import asked_tools, unasked_tools
+from geminorum.wire.policy_toml import OwnTools, asked_functions, asked_tools, unasked_tools
 from geminorum.wire.verdict import Stop
 
 if TYPE_CHECKING:
@@ -52,24 +52,46 @@ class Reach:
         return bool(self.tools or self.asked or self.shape)
 
 
-def own_tools(door: Cli) -> tuple[Tool, ...]:
+class Offering(Protocol):
+    """A door to a CLI that can reach functions of this process."""
+
+    @property
+    def tools(self) -> Sequence[Callable[..., Any] | Tool]: ...
+
+
+def own_tools(door: Offering) -> tuple[Tool, ...]:
     """The caller's functions; the door has made tools of them."""
     return tuple(tool for tool in door.tools if isinstance(tool, Tool))
 
 
-def reach_of(door: Cli, options: Options) -> Reach:
-    """InvalidOptions where a function, or a shape, cannot be told to a model."""
+def offers_of(door: Offering, options: Options) -> tuple[tuple[Tool, ...], Shape | None]:
+    """The functions that the options let in, and the shape that they want. InvalidOptions where
+    one cannot be told to a model."""
     tools = tuple(tool for tool in own_tools(door) if _is_wanted(tool, options))
     shape = None if options.output_schema is None else shape_of(options.output_schema)
     taken = KNOWN_TOOLS | {FINAL_ANSWER} if shape else KNOWN_TOOLS
     check_names([tool.name for tool in tools], taken)
-    decisions = None if door.decide is None else Decisions(door.decide, door.decide_timeout)
-    asked = asked_tools(options) if decisions is not None else ()
-    if decisions is not None and not asked:
+    return tools, shape
+
+
+def reach_of(door: Cli, options: Options) -> Reach:
+    """InvalidOptions where a function, or a shape, cannot be told to a model."""
+    tools, shape = offers_of(door, options)
+    if door.decide is None:
+        return Reach(tools, None, shape)
+    asked, own = asked_tools(options), _asked_functions(tools, options)
+    if not asked and not own:
         text = "decide is never asked: these options allow or refuse everything by themselves"
         warnings.warn(text, stacklevel=2)
-    pattern = matcher(asked, unasked_tools(options))
-    return Reach(tools, decisions, shape, asked, pattern)
+    pattern = matcher(asked, unasked_tools(options), own)
+    decisions = Decisions(door.decide, door.decide_timeout)
+    return Reach(tools, decisions, shape, (*asked, *own), pattern)
+
+
+def _asked_functions(tools: Sequence[Tool], options: Options) -> tuple[str, ...]:
+    if options.approval == "yolo":
+        return ()
+    return asked_functions(options, [full_name(tool.name) for tool in tools])
 
 
 def _is_wanted(tool: Tool, options: Options) -> bool:
@@ -102,7 +124,8 @@ class Backchannel:
         self._tools = ToolServer(offered) if offered else None
         self._asking: Asking | None = None
         if reach.decisions is not None and reach.asked:
-            self._asking = Asking(reach.decisions, reach.pattern, news)
+            own = {FINAL_ANSWER, *(tool.name for tool in reach.tools)}
+            self._asking = Asking(reach.decisions, reach.pattern, news, own)
         self._answer, self._pattern = answer, reach.pattern
         self._stack = AsyncExitStack()
         self._server: Loopback | None = None
@@ -145,9 +168,10 @@ class Backchannel:
             self._asking.stop()
 
     @property
-    def unasked(self) -> tuple[str, ...]:
-        """The tools that run without a question, as policies name them."""
-        return (f"{PREFIX}*",) if self._tools else ()
+    def own_tools(self) -> OwnTools:
+        """None of them is for the CLI to ask about: where somebody is asked, the hook does it."""
+        answer = (full_name(FINAL_ANSWER),) if self._answer else ()
+        return OwnTools((f"{PREFIX}*",) if self._tools else (), answer=answer)
 
     def settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
         """What the CLI must know, beside what the user's settings say."""
@@ -163,6 +187,14 @@ class Backchannel:
         return settings
 
 
+def admitting(theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """Where the user named the servers to start, ours is one more."""
+    chosen = theirs.get("mcp")
+    if isinstance(chosen, dict) and isinstance(chosen.get("allowed"), list):
+        return {"mcp": {"allowed": [*chosen["allowed"], SERVER]}}
+    return {}
+
+
 def _mcp_settings(theirs: Mapping[str, Any], server: Loopback) -> dict[str, Any]:
     entry = {
         "httpUrl": f"{server.url}/mcp",
@@ -170,9 +202,4 @@ def _mcp_settings(theirs: Mapping[str, Any], server: Loopback) -> dict[str, Any]
         "timeout": _FOREVER,
         "trust": True,
     }
-    settings: dict[str, Any] = {"mcpServers": {SERVER: entry}}
-    chosen = theirs.get("mcp")
-    if isinstance(chosen, dict) and isinstance(chosen.get("allowed"), list):
-        # The user named the servers to start; ours is one more.
-        settings["mcp"] = {"allowed": [*chosen["allowed"], SERVER]}
-    return settings
+    return {"mcpServers": {SERVER: entry}, **admitting(theirs)}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from geminorum import cost
 from geminorum.auth import payer
 from geminorum.cost import PriceBook
-from geminorum.events import Cost, Usage
+from geminorum.events import Cost, Done, Usage
 from geminorum.options import Options
+from geminorum.wire.frames import added
 
 
 def price_of(
@@ -16,3 +19,19 @@ def price_of(
 ) -> Cost | str:
     known = cost.cost_of(usage, prices, payer(options, env))
     return known or cost.unknown_because(usage, prices) or ""
+
+
+def with_earlier(
+    done: Done, earlier: Sequence[Usage | None], price: Callable[[Usage | None], Cost | str]
+) -> Done:
+    """The end of a turn that was asked more than once, with what all of it used."""
+    if not earlier:
+        return done
+    usage = added([*earlier, done.usage])
+    known = price(usage)
+    return msgspec.structs.replace(
+        done,
+        usage=usage,
+        cost=known if isinstance(known, Cost) else None,
+        cost_note=known if isinstance(known, str) else None,
+    )

@@ -61,7 +61,8 @@ class Cli:
     otherwise the run has one of its own, which ends with it."""
 
     tools: Sequence[Callable[..., Any] | Tool] = ()
-    """Functions of this process that the agent may call, unasked, while a run lasts."""
+    """Functions of this process that the agent may call while a run lasts; whoever decides is
+    asked about them."""
     decide: Decide | None = None
     """Who is asked where the CLI would ask somebody; None: nobody, and that is refused."""
     decide_timeout: float | None = 300.0
@@ -73,7 +74,7 @@ class Cli:
         check_door(self, ("start_timeout", "stall_timeout", "grace"))
         # Once and for all: what was passed may be an iterator.
         object.__setattr__(self, "tools", tools_of(self.tools))
-        _check_callbacks(self)
+        check_callbacks(self)
 
     # The CLI itself asks nobody: its hook does, where there is somebody to decide.
     asks: ClassVar[bool] = False
@@ -166,7 +167,8 @@ def _check_seconds(name: str, value: object) -> None:
         raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")
 
 
-def _check_callbacks(door: Cli) -> None:
+def check_callbacks(door: Any) -> None:
+    """Refuses functions, and whoever decides, that cannot be called."""
     for tool in own_tools(door):
         if tool.function is None:
             hint = "give it a function: nobody else can answer the CLI"

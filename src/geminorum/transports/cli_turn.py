@@ -9,8 +9,6 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from geminorum import cost
 from geminorum.detect import CliProgram
 from geminorum.errors import SessionLost
@@ -21,7 +19,7 @@ from geminorum.redaction import redacted, secrets_in
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
-from geminorum.transports.bill import price_of
+from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.final_answer import (
     ONCE_MORE,
     FinalAnswer,
@@ -43,7 +41,6 @@ from geminorum.transports.process import Child
 from geminorum.transports.resuming import going_fresh, remove_strays, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
-from geminorum.wire.frames import added
 from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
@@ -177,11 +174,11 @@ class CliTurn:
         self._overlay = home
         env = self._env | variables_of(door, options, program, home)
         if self._reach:
-            announce(home, self._back)
+            announce(home, partial(self._back.settings, home=home))
             env |= without_proxy(self._env)
         self._secrets = secrets_in(env)
         policies = policies_of(
-            door, options, program, home, asked=self._reach.asked, unasked=self._back.unasked
+            door, options, program, home, asked=self._reach.asked, own=self._back.own_tools
         )
         command = [*command_of(door, options, program, policies), *self._prompt]
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
@@ -354,17 +351,7 @@ class CliTurn:
         )
         done = events[-1]
         assert isinstance(done, Done)
-        return [*events[:-1], self._with_earlier(done)] if self._earlier else events
-
-    def _with_earlier(self, done: Done) -> Done:
-        usage = added([*self._earlier, done.usage])
-        price = self._price(usage)
-        return msgspec.structs.replace(
-            done,
-            usage=usage,
-            cost=price if isinstance(price, Cost) else None,
-            cost_note=price if isinstance(price, str) else None,
-        )
+        return [*events[:-1], with_earlier(done, self._earlier, self._price)]
 
     def _price(self, usage: Usage | None) -> Cost | str:
         return price_of(usage, self._door.prices, self._options, self._env)

@@ -17,6 +17,7 @@ from geminorum.wire.mcp import declared, full_name
 NAME = "final_answer"
 _DESCRIPTION = "Takes the final answer to the user's request. Call it once, when all else is done."
 _ACCEPTED = "Accepted. The request is answered: write one short closing sentence and nothing else."
+_MENDED = f"Call {full_name(NAME)} again with that mended."
 INSTRUCTIONS = f"""\
 Your answer to each request of the user is the arguments of one call of the tool {full_name(NAME)}.
 Only that call is read: text that you write is not. Do the work first, then call it. If it says what
@@ -71,15 +72,19 @@ class FinalAnswer:
     def _judged(self, event: Event) -> list[Event]:
         match event:
             case ToolResult(name=name, status="error" | "denied") if name == NAME:
-                # What the CLI itself refuses never reaches us.
-                refused = event.error_type == "invalid_tool_params"
-                self._missed(str(event.output) if refused else self._problem)
+                self._missed(self._problem_of(event))
             case Error() if self.arrived and issubclass(class_for(event.code), _SPEECHLESS):
                 self._speechless = True
                 return [msgspec.structs.replace(event, recoverable=True)]
             case Done():
                 return self._ended(event)
         return [event]
+
+    def _problem_of(self, event: ToolResult) -> str:
+        """What the CLI itself refuses never reaches us; not every door says why it failed."""
+        told, why = f"{event.output} {event.content}", event.error_type
+        by_cli = why == "invalid_tool_params" or (why is None and _MENDED not in told)
+        return str(event.output) if by_cli and event.status == "error" else self._problem
 
     def _ended(self, done: Done) -> list[Event]:
         change = msgspec.structs.replace
@@ -99,7 +104,7 @@ class FinalAnswer:
         return Error(
             f"no valid answer from the model in {self._failed} {times}: {self._problem}",
             InvalidAnswer.code,
-            hint="say in the prompt what is wanted, or raise Cli(answer_attempts=…)",
+            hint="say in the prompt what is wanted, or raise the door's answer_attempts",
             timestamp=done.timestamp,
             session_id=done.session_id,
         )
@@ -116,7 +121,7 @@ class FinalAnswer:
             self._shape.read(answer)
         except InvalidAnswer as error:
             self._problem = error.message
-            return f"{error.message}. Call {full_name(NAME)} again with that mended.", False
+            return f"{error.message}. {_MENDED}", False
         self.data, self.arrived = answer, True
         return _ACCEPTED, True
 

@@ -7,10 +7,10 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
@@ -29,11 +29,8 @@ from geminorum.wire.argv import (
 from geminorum.wire.effort import overrides
 from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
-from geminorum.wire.policy_toml import policy_toml
+from geminorum.wire.policy_toml import OwnTools, policy_toml
 from geminorum.wire.settings_file import parsed_settings
-
-if TYPE_CHECKING:
-    from geminorum.transports.backchannel import Backchannel
 
 
 class Door(Protocol):
@@ -121,11 +118,11 @@ def _safety(door: Door, options: Options) -> dict[str, Any]:
     }
 
 
-def announce(home: Path, back: Backchannel) -> None:
+def announce(home: Path, settings_beside: Callable[[Mapping[str, Any]], dict[str, Any]]) -> None:
     """Tells the CLI of what it can reach in this process; above every other setting of the run."""
     file = home / ".gemini" / "settings.json"
     settings = json.loads(file.read_text(encoding="utf-8"))
-    both = merged(settings, back.settings(settings, home))
+    both = merged(settings, settings_beside(settings))
     file.write_text(json.dumps(both), encoding="utf-8")
 
 
@@ -162,7 +159,7 @@ def policies_of(
     home: Path,
     *,
     asked: Sequence[str] = (),
-    unasked: Sequence[str] = (),
+    own: OwnTools | None = None,
 ) -> list[str]:
     """The policy files to name; an older CLI finds the permissions in its settings instead."""
     _refuse_folder_settings(options, program)
@@ -173,7 +170,7 @@ def policies_of(
         return []
     file = home / "policy.toml"
     rules = policy_toml(
-        options, plan_tools=door.plan_tools, always_ask=door.asks, asked=asked, unasked=unasked
+        options, plan_tools=door.plan_tools, always_ask=door.asks, asked=asked, own=own
     )
     file.write_text(rules, encoding="utf-8")
     # The flag replaces the user's own policies; naming their folder brings them back.

@@ -37,7 +37,11 @@ def served(tool: Tool) -> Served:
 class ToolServer:
     """Answers MCP messages; `answer` is a handler for a `Loopback`."""
 
-    def __init__(self, offered: Sequence[Served]) -> None:
+    def __init__(self, offered: Sequence[Served], instructions: str = "") -> None:
+        """`instructions` are what the model is told of these tools as a whole."""
+        self._instructions = instructions
+        self.was_read = False
+        """Has somebody asked what there is?"""
         self._tools = {tool.declared.name: tool for tool in offered}
         self._running: set[asyncio.Future[tuple[str, bool]]] = set()
 
@@ -60,10 +64,11 @@ class ToolServer:
     async def _result(self, message: Message) -> Any:
         match message.method:
             case "initialize":
-                return mcp.welcome(message.params)
+                return mcp.welcome(message.params, self._instructions)
             case "ping":
                 return {}
             case "tools/list":
+                self.was_read = True
                 return mcp.listing([tool.declared for tool in self._tools.values()])
             case "tools/call":
                 return await self._called(message.params)

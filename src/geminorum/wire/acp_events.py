@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Literal
 
 import msgspec
@@ -31,6 +31,7 @@ from geminorum.wire.acp import (
     ThoughtChunk,
     update_of,
 )
+from geminorum.wire.mcp import full_name
 from geminorum.wire.stream_json import NOBODY_TO_ASK
 
 SHELL = "run_shell_command"
@@ -44,10 +45,18 @@ class AcpDecoder:
     """One turn's updates to events. Remembers what the verdict asks for afterwards."""
 
     def __init__(
-        self, session_id: str | None, *, is_refused: Callable[[str], bool] = lambda tool: False
+        self,
+        session_id: str | None,
+        *,
+        is_refused: Callable[[str], bool] = lambda tool: False,
+        own: Collection[str] = (),
+        named: Callable[[str], str] = str,
     ) -> None:
+        """`own` are the tools of this process, as the caller named them; `named` gives any tool the
+        name that the caller knows it by."""
         self.session_id = session_id
         self._is_refused = is_refused
+        self._own, self._named = own, named
         self._text: list[str] = []
         self._open: dict[str, ToolUse] = {}
         """Calls that were begun and have not ended."""
@@ -85,8 +94,9 @@ class AcpDecoder:
     def question(self, question: Question, raw: Raw, at: int) -> PermissionRequest:
         """What whoever decides is asked."""
         call = question.tool_call
+        self._note(call)
         return PermissionRequest(
-            call.name,
+            self._name(call),
             call.tool_call_id,
             told_input(call),
             reason=call.title or None,
@@ -120,10 +130,11 @@ class AcpDecoder:
             return [msgspec.structs.replace(refused, content=told)]
         if call_id in self._told:
             return []
-        common = self._common(at)
+        common, full = self._common(at), name
+        name = self._named(name)
         use = self._use(name, call_id, {}, common)
         status: Literal["success", "error", "denied"] = "error" if failed else "success"
-        hidden = failed and self._is_refused(name)
+        hidden = failed and (self._is_refused(full) or self._is_refused(name))
         result = ToolResult(
             call_id,
             name,
@@ -153,7 +164,8 @@ class AcpDecoder:
         return isinstance(event, ToolUse) and event.id in self._open and event.id not in self._known
 
     def _begun(self, call: Call, common: dict[str, Any]) -> list[Event]:
-        use = self._use(call.name, call.tool_call_id, told_input(call), common)
+        self._note(call)
+        use = self._use(self._name(call), call.tool_call_id, told_input(call), common)
         self._open[call.tool_call_id] = use
         return [*self.flush(common["timestamp"]), use]
 
@@ -163,8 +175,6 @@ class AcpDecoder:
         self._told.add(call_id)
         self.tool_uses += 1
         self.spoke_last = False
-        if told and (name == SHELL or name.startswith("mcp_")):
-            self._known.add(call_id)
         return ToolUse(name, call_id, told, **common)
 
     def _ended(self, call: CallEnded, common: dict[str, Any]) -> list[Event]:
@@ -176,9 +186,20 @@ class AcpDecoder:
             begun = self._begun(call, common)
             self._open.pop(call.tool_call_id)
         result = ToolResult(
-            call.tool_call_id, call.name, _status(call), call.text or None, **common
+            call.tool_call_id, self._name(call), _status(call), call.text or None, **common
         )
         return [*begun, result]
+
+    def _note(self, call: Call) -> None:
+        shell = call.name == SHELL and bool(told_input(call))
+        if shell or (call.name.startswith("mcp_") and _arguments(call.text) is not None):
+            self._known.add(call.tool_call_id)
+
+    def _name(self, call: Call) -> str:
+        """As the caller wrote it. A name may have the two lines in it that end a name in an id."""
+        begins = call.tool_call_id.startswith
+        mine = [name for name in self._own if begins(f"{full_name(name)}__")]
+        return max(mine, key=len, default=self._named(call.name))
 
     def _common(self, at: int, raw: Raw | None = None) -> dict[str, Any]:
         common: dict[str, Any] = {"timestamp": at, "session_id": self.session_id}
@@ -194,7 +215,7 @@ def told_input(call: Call) -> dict[str, Any]:
     if (diff := call.diff) is not None:
         return _edit(call.name, diff.path, diff.old_text or "", diff.new_text or "")
     if call.name.startswith("mcp_"):
-        return _arguments(call.text)
+        return _arguments(call.text) or {}
     paths = [place.path for place in call.locations or () if place.path]
     return {"file_path": paths[0]} if len(paths) == 1 else {}
 
@@ -205,11 +226,11 @@ def _edit(tool: str, path: str, before: str, after: str) -> dict[str, Any]:
     return {"file_path": path, "old_content": before, "new_content": after}
 
 
-def _arguments(text: str) -> dict[str, Any]:
+def _arguments(text: str) -> dict[str, Any] | None:
     try:
         return msgspec.json.decode(text, type=dict[str, Any])
     except (msgspec.MsgspecError, RecursionError):
-        return {}  # Too long to be told.
+        return None  # Too long to be told.
 
 
 def _thought(text: str) -> str:

@@ -56,10 +56,13 @@ def hook_settings(
     return {"hooksConfig": {"enabled": True}, "hooks": {**hooks, "BeforeTool": listed}}
 
 
-def matcher(asked: Sequence[str], unasked: Sequence[str] = ()) -> str:
-    """A pattern, in the CLI's own dialect, for the tools that somebody is asked about."""
-    # Our own tools may run unasked: whoever passed the functions has said so.
-    return f"^(?!{_either([f'{PREFIX}*', *unasked])}$){_either(asked)}$"
+def matcher(asked: Sequence[str], unasked: Sequence[str] = (), own: Sequence[str] = ()) -> str:
+    """A pattern, in the CLI's own dialect, for the tools that somebody is asked about; `own` are
+    those of this process."""
+    # Ours only by their names: no word about the tools of servers means them.
+    others = f"(?!{_either([f'{PREFIX}*', *unasked])}$){_either(asked)}"
+    kinds = [others] if asked else []
+    return f"^{_either([*kinds, *own])}$" if own else f"^{others}$"
 
 
 def _either(names: Sequence[str]) -> str:

@@ -65,10 +65,13 @@ def refused(request_id: int | str | None, refusal: Refusal) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
-def welcome(params: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer to `initialize`: their version of the protocol, where it is one of ours."""
+def welcome(params: Mapping[str, Any], instructions: str = "") -> dict[str, Any]:
+    """The answer to `initialize`: their version of the protocol, where it is one of ours. The
+    instructions are for the model: the CLI puts them behind its own."""
     theirs = params.get("protocolVersion")
+    told = {"instructions": instructions} if instructions else {}
     return {
+        **told,
         "protocolVersion": theirs if theirs in _VERSIONS else _VERSIONS[0],
         "capabilities": {"tools": {}},
         "serverInfo": {"name": SERVER, "version": __version__},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from geminorum.permissions import KNOWN_TOOLS, TOOL_GROUPS, Level, Policy, rule_of
@@ -12,7 +14,7 @@ if TYPE_CHECKING:
 
 # Highest first; within the CLI's own order of files, ours is the user's tier, which beats even
 # its yolo mode. A capability that is denied stays denied whatever else is allowed.
-_PLAN_TOOLS, _DISALLOWED, _CAPABILITY_DENIED = 999, 998, 997
+_PLAN_TOOLS, _DISALLOWED, _CAPABILITY_DENIED, _ANSWER = 999, 998, 997, 996
 _RULES, _ALLOWED, _NOTHING_ELSE, _BESIDE_WHITELIST, _CAPABILITY = 990, 980, 970, 960, 500
 _ASKED_BY_MODE = 1
 
@@ -25,6 +27,18 @@ _ASK_ABOUT_SHELL: dict[str, Any] = {
     "modes": ["default", "autoEdit"],
     "argsPattern": _ANYTHING,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class OwnTools:
+    """The tools of this process, as policies name them."""
+
+    unasked: tuple[str, ...] = ()
+    asked: tuple[str, ...] = ()
+    """Those that the CLI itself shall ask about."""
+    answer: tuple[str, ...] = ()
+    """What takes the answer: nobody is asked about it, whatever a rule says of every tool."""
+
 
 _DECISIONS = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
 
@@ -74,6 +88,15 @@ def unasked_tools(options: Options) -> tuple[str, ...]:
     return tuple(tool for tool in allowed if tool not in asked)
 
 
+def asked_functions(options: Options, names: Sequence[str]) -> tuple[str, ...]:
+    """Which of the caller's own functions somebody is asked about, by the names that the CLI has
+    for them. One that a list or a rule allows or denies is not."""
+    if options.allowed_tools is not None:
+        return ()
+    settled = {*_refused_altogether(options), *unasked_tools(options)}
+    return tuple(name for name in names if not any(fnmatchcase(name, one) for one in settled))
+
+
 def _refused_altogether(options: Options) -> set[str]:
     policy = options.policy or Policy()
     denied = [rule.tool for rule in policy.rules if rule.decision == "deny" and not rule.command]
@@ -100,23 +123,32 @@ def policy_toml(
     plan_tools: bool = False,
     always_ask: bool = False,
     asked: Sequence[str] = (),
-    unasked: Sequence[str] = (),
+    own: OwnTools | None = None,
 ) -> str:
     """The policy file; empty where there is nothing to say.
 
     `always_ask`: a question is put for every shell command that may not run unasked. `asked` is let
-    through to whoever is asked, who has the last word; `unasked` are tools of the caller's own.
+    through to whoever is asked, who has the last word.
     """
     import tomli_w
 
     rules = [_answerable(rule, asked) for rule in _rules(options)]
     rules += [_let_through(_rule(tool, "allow", _ASKED_BY_MODE)) for tool in asked]
-    rules += [_rule(tool, "allow", _ALLOWED) for tool in unasked]
+    rules += _own_rules(own) if own is not None else []
     if not plan_tools:
         rules.append(_plan_rule(options))
     if always_ask:
         rules = [*map(_without_exceptions, rules), _ASK_ABOUT_SHELL]
     return tomli_w.dumps({"rule": rules}) if rules else ""
+
+
+def _own_rules(own: OwnTools) -> list[dict[str, Any]]:
+    rules = [_rule(tool, "allow", _ANSWER) for tool in own.answer]
+    rules += [_rule(tool, "allow", _ALLOWED) for tool in own.unasked]
+    # Not in yolo mode, which asks about nothing.
+    modes = ["default", "autoEdit", "plan"]
+    asked = [_rule(tool, "ask_user", _CAPABILITY) for tool in own.asked]
+    return [*rules, *({**rule, "modes": modes} for rule in asked)]
 
 
 def _answerable(rule: dict[str, Any], asked: Sequence[str]) -> dict[str, Any]:
