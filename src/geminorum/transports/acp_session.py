@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
@@ -64,6 +64,16 @@ async def opened(process: AcpProcess, options: Options) -> AcpSession:
     told = found.models.current_model_id if found.models else None
     ledger = AcpLedger(process.home, cwd, found.session_id, since)
     return AcpSession(found.session_id, cwd, options.model or told, ledger, lock)
+
+
+async def furnished(process: AcpProcess, options: Options, session: AcpSession) -> AcpSession:
+    """A session that was opened ahead, with the model and the mode of whoever gets it."""
+    try:
+        await _furnish(process, options, session.id)
+    except BaseException:
+        session.close()
+        raise
+    return replace(session, model=options.model or session.model)
 
 
 async def _found(process: AcpProcess, options: Options, cwd: Path) -> acp.Opened:

@@ -89,11 +89,14 @@ class PipedChild(ProcessTree):
             self._input.write(data)
 
     def stderr(self, clean: Callable[[str], str] = str, start: int = 0) -> str:
-        """What it complained about since `start`, a size that `log_size` once had."""
+        """What it complained about since `start`, a size that `log_size` once had; nothing any
+        more where the block was left meanwhile."""
+        if self._log.reader < 0:
+            return ""
         return self._log.head_and_tail(STDERR_KEPT, clean, start)
 
     def log_size(self) -> int:
-        return self._log.size()
+        return self._log.size() if self._log.reader >= 0 else 0
 
     def heard(self, data: bytes) -> None:
         self._hear(data)
@@ -131,7 +134,7 @@ class PipedChild(ProcessTree):
                 asyncio.get_running_loop().remove_reader(self._end)
             os.close(self._end)
             self._end = None
-        self._over = True
+        self.over()  # Whoever still waits for an answer would wait for ever.
         for end in self._ends:
             end.hang_up()
         for pipe in (self._popen.stdin, self._popen.stdout):
