@@ -341,6 +341,21 @@ async def killed(chat: Any, pid: int, both: asyncio.Barrier) -> list[Any]:
     return events
 
 
+async def test_a_folder_that_went_away_harms_nobody_else(fake_gemini, options, door, tmp_path):
+    """Not even when it is the one that the process was started in."""
+    fake_gemini.say("Hello").always()
+    async with Pool(door) as pool:
+        async with connect(options, pool=pool) as chat, chat.turn("Hi") as live:
+            async for event in live:
+                if isinstance(event, TextDelta):
+                    options.cwd.rmdir()
+        assert live.result.status == "success"
+        assert (await ask("Hi", options.changed(cwd=tmp_path), via=pool)).text == "Hello"
+        with pytest.raises(errors.InvalidOptions):
+            await ask("Hi", options, via=pool)
+        assert pool.report().started == 1
+
+
 async def test_an_idle_process_that_died_is_not_lent(fake_gemini, options, door):
     """Health is looked at before a place is given: even in the moment after a kill."""
     fake_gemini.say("Hello").always()
@@ -473,6 +488,8 @@ def test_without_await(fake_gemini, options, door):
                 assert last(list(live)).status == "success"
         assert sync.ask("Hi", options, via=pool).text == "Hello"
         assert (pool.report().started, pool.report().turns) == (1, 3)
+        with pytest.raises(errors.GeminorumError, match="open already"):
+            pool.__enter__()
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,8 @@ class Pool:
         """Where its processes are at home, and so all conversations with them."""
 
     def __enter__(self) -> Pool:
+        if self.loop.is_open:
+            raise GeminorumError("this pool is open already", hint="make another: Pool(…)")
         self.loop.__enter__()
         self.loop.call(self._pool.__aenter__())
         return self

@@ -71,6 +71,7 @@ class PipedChild(ProcessTree):
             self._input, mouth = await loop.connect_write_pipe(_End, self._popen.stdin)
             self._ends.append(mouth)
         except BaseException:
+            self.kill()  # There will be no __aexit__ to end it.
             self._close()
             raise
         self._watch_for_end(loop)

@@ -131,6 +131,7 @@ class Pool:
         guest: _Guest | None = None
         try:
             guest = _Guest(self, worker, await worker.started(), options)
+            self._conversations += 1
             async with guest:
                 yield guest
         finally:
@@ -140,13 +141,12 @@ class Pool:
         """Starts a process for such conversations, with a session for the first of them; returns
         when both are there. Not needed, but the first one then does not wait for Node."""
         options = options or Options()
-        worker = await self._placed(options)
+        worker = await self._placed(options, sessions=0)
         try:
             await (await worker.started()).ready()
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
-            worker.sessions -= 1  # It was nobody's.
             self._check_in(worker, None)
 
     def report(self) -> PoolReport:
@@ -164,24 +164,25 @@ class Pool:
 
     # ---- a place in a process
 
-    async def _placed(self, options: Options) -> Worker:
+    async def _placed(self, options: Options, sessions: int = 1) -> Worker:
         self._waiting += 1
         try:
             async with asyncio.timeout(self._wait):
                 # In the order of their coming: who needs another kind of process would otherwise
                 # wait for ever beside those who find a place in the ones that are there.
                 async with self._queue:
-                    return await self._place_for(options)
+                    worker = await self._room_in(options)
+                    worker.take_in(options, sessions)
+                    return worker
         except TimeoutError as error:
             raise PoolBusy(f"no place in the pool after {self._wait:g} s") from error
         finally:
             self._waiting -= 1
 
-    async def _place_for(self, options: Options) -> Worker:
+    async def _room_in(self, options: Options) -> Worker:
         while True:
             self._refuse_strangers()
             if (worker := self._worker_for(options)) is not None:
-                worker.take_in(options)
                 return worker
             self._news.clear()
             await self._news.wait()
@@ -231,7 +232,6 @@ class Pool:
 
     def _check_in(self, worker: Worker, guest: _Guest | None) -> None:
         worker.let_out()
-        self._conversations += guest is not None
         if guest is not None and guest.was_left_waiting and worker.retired is None:
             self._retire(worker, "silence")
         self._examine(worker)

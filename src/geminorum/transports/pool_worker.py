@@ -167,9 +167,9 @@ class Worker:
 
     # ---- its sessions
 
-    def take_in(self, options: Options) -> None:
+    def take_in(self, options: Options, sessions: int) -> None:
         self.guests += 1
-        self.sessions += 1
+        self.sessions += sessions
         self.options, self.last_used = options, time.monotonic()
 
     def let_out(self) -> None:
@@ -194,16 +194,21 @@ class Worker:
     def make_spare(self, options: Options) -> asyncio.Task[None] | None:
         """Begins to open a session ahead, in the folder of these options."""
         busy = self._making is not None and not self._making.done()
-        if busy or not self._wants_spare(working_folder(options)):
+        if busy or not self._wants_spare(options):
             return self._making
         self._making = asyncio.create_task(self._make_spare(options.changed(resume=None)))
         return self._making
 
-    def _wants_spare(self, folder: Path) -> bool:
+    def _wants_spare(self, options: Options) -> bool:
         most = self._limits.max_sessions
         room = most is None or self.sessions < most
         unfit = self.retired is not None or self.gone
-        return self._limits.spare and room and not unfit and not self.has_spare_for(folder)
+        if unfit or not room or not self._limits.spare:
+            return False
+        try:
+            return not self.has_spare_for(working_folder(options))
+        except GeminorumError:
+            return False  # The folder went away while it was worked in.
 
     async def _make_spare(self, options: Options) -> None:
         # Whatever goes wrong here would go wrong for a guest too, who is told.
