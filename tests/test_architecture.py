@@ -134,7 +134,7 @@ def test_the_public_names_are_these():
             *("Tokens", "Usage", "Cost", "FileChange"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
             *("doctor", "sessions", "skills", "usage"),
-            *("Allow", "AllowAlways", "Deny", "Blob", "Link", "Tool"),
+            *("Allow", "AllowAlways", "Deny", "Blob", "Link", "Tool", "Pool"),
         ]
     )
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from geminorum.transports.acp import Acp as Acp
     from geminorum.transports.api import Api as Api
     from geminorum.transports.cli import Cli as Cli
+    from geminorum.transports.pool import Pool as Pool
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
 
@@ -75,6 +76,7 @@ _HOMES = {
     "transports.api": ("Api",),
     "transports.acp": ("Acp",),
     "transports.cli": ("Cli",),
+    "transports.pool": ("Pool",),
     "views.files": ("FileChange",),
     "views.result": ("Result",),
 }

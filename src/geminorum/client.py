@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import Event
@@ -14,6 +14,9 @@ from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.transports import Conversation, Transport, Turn
 from geminorum.views.result import Result, ResultFold
+
+if TYPE_CHECKING:
+    from geminorum.transports.pool import Pool
 
 Beginning: TypeAlias = Callable[[AsyncExitStack], Awaitable[Turn]]
 """Begins a turn and leaves on the stack what has to be undone at its end."""
@@ -39,9 +42,14 @@ async def ask(
     return await _finished(run(prompt, options, via=via))
 
 
-def connect(options: Options | None = None, *, via: Transport | None = None) -> Chat:
-    """A conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`."""
-    return Chat(_checked(options), _door(via))
+def connect(
+    options: Options | None = None, *, via: Transport | None = None, pool: Pool | None = None
+) -> Chat:
+    """A conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`.
+
+    `pool`: in one of its warm processes; the same as `via=pool`.
+    """
+    return Chat(_checked(options), _door(one_of(via, pool)))
 
 
 class Run:
@@ -208,6 +216,13 @@ def _checked(options: Options | None) -> Options:
         kind = type(options).__name__
         raise InvalidOptions(f"options is a {kind}", hint="Options(…), or Options.from_dict(…)")
     return options
+
+
+def one_of(via: Transport | None, pool: Transport | None) -> Transport | None:
+    """The door that was named, by whichever name."""
+    if via is not None and pool is not None:
+        raise InvalidOptions("via and pool are both doors", hint="pass one of them")
+    return pool if via is None else via
 
 
 def _door(via: Transport | None) -> Transport:

@@ -13,6 +13,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   └── InvalidPrompt   empty, or larger than the CLI reads
 ├── SessionUnreadable   a file that should hold a saved session does not
 ├── Unsupported         this door cannot honour that setting; raised before anything starts
+├── PoolBusy            every place in the pool was taken for too long
 ├── RunFailed           the agent itself reported failure
 │   ├── ApiError        the Gemini API refused; .status says how
 │   │   ├── QuotaError  too many requests, or the day's quota is used up
@@ -153,6 +154,12 @@ class SessionUnreadable(GeminorumError):
 
 class Unsupported(GeminorumError):
     code = "UNSUPPORTED"
+
+
+class PoolBusy(GeminorumError):
+    code = "POOL_BUSY"
+    default_hint = "try again later, or raise Pool(size=…), Pool(at_once=…) or Pool(wait=…)"
+    default_retryable = True
 
 
 class RunFailed(GeminorumError):

@@ -12,33 +12,46 @@ import sys
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from geminorum import client
 from geminorum.errors import GeminorumError
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
-from geminorum.transports import Transport
+from geminorum.transports import Conversation, Transport
 from geminorum.views.result import Result
+
+if TYPE_CHECKING:
+    from geminorum.transports.acp import Acp
+    from geminorum.transports.pool import PoolReport
 
 T = TypeVar("T")
 
 
 def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Run:
     """The prompt in flight: `with run(…) as live`, iterate it, then read `live.result`."""
-    return Run(client.run(prompt, options, via=via))
+    return Run(client.run(prompt, options, via=via), _loop_of(via))
 
 
 def ask(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Result:
     """The result of a prompt, or an exception that carries it."""
+    if (shared := _loop_of(via)) is not None:
+        return shared.call(client.ask(prompt, options, via=via))
     with BackgroundLoop() as loop:
         return loop.call(client.ask(prompt, options, via=via))
 
 
-def connect(options: Options | None = None, *, via: Transport | None = None) -> Chat:
-    """A conversation of many turns: `with connect() as chat`, then `chat.ask(…)`."""
-    return Chat(client.connect(options, via=via))
+def connect(
+    options: Options | None = None, *, via: Transport | None = None, pool: Pool | None = None
+) -> Chat:
+    """A conversation of many turns: `with connect() as chat`, then `chat.ask(…)`.
+
+    `pool`: in one of its warm processes; the same as `via=pool`.
+    """
+    door = client.one_of(via, pool)
+    return Chat(client.connect(options, via=door), _loop_of(door))
 
 
 class Run:
@@ -109,16 +122,18 @@ class Run:
 class Chat:
     """A conversation: turns that know what was said before, one at a time."""
 
-    def __init__(self, chat: client.Chat) -> None:
+    def __init__(self, chat: client.Chat, loop: BackgroundLoop | None = None) -> None:
         self._chat = chat
-        self._loop = BackgroundLoop()
+        self._loop = loop or BackgroundLoop()
+        self._own_loop = loop is None
 
     def __enter__(self) -> Chat:
-        self._loop.__enter__()
+        if self._own_loop:
+            self._loop.__enter__()
         try:
             self._loop.call(self._chat.__aenter__())
         except BaseException:
-            self._loop.__exit__()
+            self._leave()
             raise
         return self
 
@@ -126,7 +141,7 @@ class Chat:
         try:
             self._loop.call(self._chat.__aexit__())
         finally:
-            self._loop.__exit__()
+            self._leave()
 
     @property
     def history(self) -> list[Mapping[str, Any]]:
@@ -140,6 +155,51 @@ class Chat:
     def ask(self, prompt: Prompt) -> Result:
         """The next prompt's result, or an exception that carries it."""
         return self._loop.call(self._chat.ask(prompt))
+
+    def _leave(self) -> None:
+        if self._own_loop:
+            self._loop.__exit__()
+
+
+class Pool:
+    """Warm processes for many conversations, of any thread: `with Pool(Acp()) as pool`, then
+    `connect(pool=pool)` or `ask(…, via=pool)`. What it takes is what `geminorum.Pool` takes."""
+
+    def __init__(self, door: Acp | None = None, **limits: Any) -> None:
+        from geminorum.transports.pool import Pool as AsyncPool
+
+        self._pool = AsyncPool(door, **limits)
+        self.loop = BackgroundLoop()
+        """Where its processes are at home, and so all conversations with them."""
+
+    def __enter__(self) -> Pool:
+        if self.loop.is_open:
+            raise GeminorumError("this pool is open already", hint="make another: Pool(…)")
+        self.loop.__enter__()
+        self.loop.call(self._pool.__aenter__())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.loop.is_open:
+            return  # Python shuts down; exit handlers have ended the processes already.
+        try:
+            self.loop.call(self._pool.__aexit__())
+        finally:
+            self.loop.__exit__()
+
+    def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
+        return self._pool.open(options)
+
+    def warm(self, options: Options | None = None) -> None:
+        """Starts a process for such conversations, and returns when it is there."""
+        self.loop.call(self._pool.warm(options))
+
+    def report(self) -> PoolReport:
+        """How many, how busy, how often replaced."""
+        return self.loop.call(self._report())
+
+    async def _report(self) -> PoolReport:
+        return self._pool.report()
 
 
 class BackgroundLoop:
@@ -183,6 +243,11 @@ class BackgroundLoop:
             # Ctrl-C lands here, in the caller's thread; the work in the other must hear of it.
             future.cancel()
             raise
+
+
+def _loop_of(door: Transport | None) -> BackgroundLoop | None:
+    """The loop that this door is bound to; None: any will do."""
+    return door.loop if isinstance(door, Pool) else None
 
 
 async def _until_ended(ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:

@@ -231,14 +231,17 @@ class AcpConversation:
         try:
             async with asyncio.timeout(limit):
                 try:
-                    return await opened(self.process, self.options, self.tools)
+                    return await self._opened()
                 except SessionLost as lost:
                     self._go_fresh(lost)
-                return await opened(self.process, self.options, self.tools)
+                return await self._opened()
         except TimeoutError as error:
             text = f"no session after {limit:g} s"
             hint = "see .stderr; a slow machine needs Acp(start_timeout=…), None waits for ever"
             raise StartTimeout(text, hint=hint) from error
+
+    async def _opened(self) -> AcpSession:
+        return await opened(self.process, self.options, self.tools)
 
     async def _close(self) -> None:
         task = self._opening

@@ -104,6 +104,8 @@ class AcpProcess:
         self.opening = asyncio.Lock()
         """One session is opened at a time: at once, they take ten times as long."""
         self.gone = False
+        self.when_gone: Callable[[], None] | None = None
+        """Called once, when the process has ended, however it did."""
         self.heard = 0
         """How often it has said something, however much at once."""
 
@@ -174,6 +176,12 @@ class AcpProcess:
     def unlisten(self, session_id: str, listener: Listener) -> None:
         if self._listeners.get(session_id) is listener:
             del self._listeners[session_id]
+
+    @property
+    def shaken_hands(self) -> bool:
+        task = self._handshake
+        over = task is not None and task.done() and not task.cancelled()
+        return task is not None and over and task.exception() is None
 
     @property
     def exit_code(self) -> int | None:
@@ -286,6 +294,8 @@ class AcpProcess:
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply(None)
+        if self.when_gone is not None:
+            self.when_gone()
 
 
 def refuse_older(version: Version | None, where: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +74,16 @@ async def opened(
     named = tools.named if tools else str
     ledger = AcpLedger(process.home, cwd, found.session_id, since, named)
     return AcpSession(found.session_id, cwd, options.model or told, ledger, lock)
+
+
+async def furnished(process: AcpProcess, options: Options, session: AcpSession) -> AcpSession:
+    """A session that was opened ahead, with the model and the mode of whoever gets it."""
+    try:
+        await _furnish(process, options, session.id)
+    except BaseException:
+        session.close()
+        raise
+    return replace(session, model=options.model or session.model)
 
 
 async def _found(

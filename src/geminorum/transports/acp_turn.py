@@ -117,6 +117,11 @@ class AcpTurn:
     def stderr(self) -> str:
         return self._process.stderr(self._log_start)
 
+    @property
+    def tool_uses(self) -> int:
+        """How many calls of tools the turn has told of by now."""
+        return self._decoder.tool_uses
+
     # ---- the way in
 
     async def _begin(self) -> None:

@@ -73,6 +73,7 @@ class PipedChild(ProcessTree):
             self._input, mouth = await loop.connect_write_pipe(_End, self._popen.stdin)
             self._ends.append(mouth)
         except BaseException:
+            self.kill()  # There will be no __aexit__ to end it.
             self._close()
             raise
         self._watch_for_end(loop)
@@ -97,7 +98,7 @@ class PipedChild(ProcessTree):
         return self._log.head_and_tail(STDERR_KEPT, clean, start)
 
     def log_size(self) -> int:
-        return self._log.size()
+        return self._log.size() if self._log.reader >= 0 else 0
 
     def heard(self, data: bytes) -> None:
         self._hear(data)
@@ -135,7 +136,7 @@ class PipedChild(ProcessTree):
                 asyncio.get_running_loop().remove_reader(self._end)
             os.close(self._end)
             self._end = None
-        self.over()
+        self.over()  # Whoever still waits for an answer would wait for ever.
         for end in self._ends:
             end.hang_up()
         for pipe in (self._popen.stdin, self._popen.stdout):

@@ -1,0 +1,352 @@
+"""Warm processes that many conversations share: a door that starts, lends, checks and replaces."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from geminorum.errors import (
+    CliTooOld,
+    GeminorumError,
+    InvalidOptions,
+    PoolBusy,
+    ProtocolError,
+    StartTimeout,
+)
+from geminorum.options import Options
+from geminorum.transports.acp import Acp, AcpConversation
+from geminorum.transports.acp_process import AcpProcess
+from geminorum.transports.acp_session import AcpSession
+from geminorum.transports.acp_turn import AcpTurn
+from geminorum.transports.launch import working_folder
+from geminorum.transports.pool_worker import CRASHED, UNUSED, Limits, Worker, key_of
+
+_UNANSWERED = (StartTimeout, ProtocolError, CliTooOld)
+"""A session was asked for and never came: the next guest would fare no better."""
+
+
+class ProcessReport(msgspec.Struct, frozen=True):
+    """A process of the pool, at the moment of asking."""
+
+    pid: int | None
+    """None while it is being started."""
+    conversations: int
+    sessions: int
+    """How many it has given out since it was started."""
+    tool_calls: int
+    age: float
+    memory_mb: float | None
+    retired: str | None
+    """Why it takes no more conversations; it ends with the last that it has."""
+
+
+class PoolReport(msgspec.Struct, frozen=True):
+    """Figures for whoever watches a pool; what is not of this moment counts from its start."""
+
+    processes: tuple[ProcessReport, ...]
+    waiting: int
+    """Conversations that wait for a place."""
+    started: int
+    conversations: int
+    turns: int
+    recycled: dict[str, int]
+    """By reason: age, sessions, tool calls, memory, silence, not started; `unused` made room for
+    another kind."""
+    crashed: int
+
+
+class Pool:
+    """A door to warm processes, which are started as they are needed, shared and replaced:
+
+    async with Pool(Acp(), size=2) as pool:
+        async with connect(Options(cwd="a"), pool=pool) as chat: ...
+        await ask("Say hello", via=pool)
+    """
+
+    def __init__(
+        self,
+        door: Acp | None = None,
+        *,
+        size: int = 4,
+        at_once: int = 8,
+        wait: float | None = 60.0,
+        max_age: float | None = 3600.0,
+        max_sessions: int | None = 50,
+        max_tool_calls: int | None = 300,
+        max_memory_mb: float | None = 600.0,
+        spare: bool = True,
+    ) -> None:
+        """`size` processes at most, `at_once` conversations in each, `wait` seconds for a place.
+
+        A process that reaches one of the other limits takes no more conversations and ends with
+        the last that it has. `spare`: a session is made ahead in the folder used last.
+        """
+        self.door = _checked_door(door)
+        _refuse_below_one(size=size, at_once=at_once, max_sessions=max_sessions)
+        _refuse_nothing(wait=wait, max_age=max_age, max_memory_mb=max_memory_mb)
+        _refuse_below_one(max_tool_calls=max_tool_calls)
+        self._size, self._wait = size, wait
+        self._limits = Limits(
+            at_once=at_once,
+            max_age=max_age,
+            max_sessions=max_sessions,
+            max_tool_calls=max_tool_calls,
+            max_memory_mb=max_memory_mb,
+            spare=spare,
+        )
+        self._workers: list[Worker] = []
+        self._endings: set[asyncio.Task[None]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._queue = asyncio.Lock()
+        self._news = asyncio.Event()
+        """A place may have come free."""
+        self._waiting = self._started = self._conversations = self._turns = 0
+        self._let_go: Counter[str] = Counter()
+
+    # ---- the block
+
+    async def __aenter__(self) -> Pool:
+        if self._loop is not None:
+            raise GeminorumError("this pool is open already", hint="make another: Pool(…)")
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._loop = None
+        self._news.set()  # Who waits for a place learns that there will be none.
+        for worker in [*self._workers]:
+            self._end(worker)
+        await _all_of(self._endings)
+
+    # ---- a door
+
+    @asynccontextmanager
+    async def open(self, options: Options) -> AsyncIterator[AcpConversation]:
+        working_folder(options)
+        worker = await self._placed(options)
+        guest: _Guest | None = None
+        try:
+            guest = _Guest(self, worker, await worker.started(), options)
+            self._conversations += 1
+            async with guest:
+                yield guest
+        finally:
+            self._check_in(worker, guest)
+
+    async def warm(self, options: Options | None = None) -> None:
+        """Starts a process for such conversations, with a session for the first of them; returns
+        when both are there. Not needed, but the first one then does not wait for Node."""
+        options = options or Options()
+        worker = await self._placed(options, sessions=0)
+        try:
+            await (await worker.started()).ready()
+            if (making := worker.make_spare(options)) is not None:
+                await asyncio.wait([making])
+        finally:
+            self._check_in(worker, None)
+
+    def report(self) -> PoolReport:
+        """How many, how busy, how often replaced."""
+        crashed = self._let_go[CRASHED]
+        return PoolReport(
+            tuple(_report_on(worker) for worker in self._workers if not worker.gone),
+            self._waiting,
+            self._started,
+            self._conversations,
+            self._turns,
+            {reason: count for reason, count in self._let_go.items() if reason != CRASHED},
+            crashed,
+        )
+
+    # ---- a place in a process
+
+    async def _placed(self, options: Options, sessions: int = 1) -> Worker:
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self._wait):
+                # In the order of their coming: who needs another kind of process would otherwise
+                # wait for ever beside those who find a place in the ones that are there.
+                async with self._queue:
+                    worker = await self._room_in(options)
+                    worker.take_in(options, sessions)
+                    return worker
+        except TimeoutError as error:
+            raise PoolBusy(f"no place in the pool after {self._wait:g} s") from error
+        finally:
+            self._waiting -= 1
+
+    async def _room_in(self, options: Options) -> Worker:
+        while True:
+            self._refuse_strangers()
+            if (worker := self._worker_for(options)) is not None:
+                return worker
+            self._news.clear()
+            await self._news.wait()
+
+    def _refuse_strangers(self) -> None:
+        if self._loop is None:
+            raise GeminorumError("the pool is not open", hint="async with Pool(…) as pool: …")
+        if self._loop is not asyncio.get_running_loop():
+            hint = "make one pool per loop; without await it is geminorum.sync.Pool"
+            raise GeminorumError("this pool belongs to another event loop", hint=hint)
+
+    def _worker_for(self, options: Options) -> Worker | None:
+        for worker in [*self._workers]:
+            self._examine(worker)
+        key, folder = key_of(options), working_folder(options)
+        fit = [worker for worker in self._workers if worker.key == key and self._has_room(worker)]
+        if fit:
+            # Fill one before the next: a process costs 200 MB, a session three.
+            return max(fit, key=lambda worker: (worker.has_spare_for(folder), worker.guests))
+        if self._can_grow:
+            return self._begin(options)
+        self._make_room()
+        return None
+
+    def _has_room(self, worker: Worker) -> bool:
+        return worker.retired is None and worker.guests < self._limits.at_once
+
+    @property
+    def _can_grow(self) -> bool:
+        return sum(not worker.gone for worker in self._workers) < self._size
+
+    def _begin(self, options: Options) -> Worker:
+        worker = Worker(self.door, options, self._limits, self._examine)
+        self._workers.append(worker)
+        self._started += 1
+        return worker
+
+    def _make_room(self) -> None:
+        """Lets the process go that was idle longest, unless one is on its way out already."""
+        if any(worker.closing and not worker.gone for worker in self._workers):
+            return
+        idle = [one for one in self._workers if not one.guests and one.retired is None]
+        if idle:
+            self._retire(min(idle, key=lambda worker: worker.last_used), UNUSED)
+
+    # ---- the end of one
+
+    def _check_in(self, worker: Worker, guest: _Guest | None) -> None:
+        worker.let_out()
+        if guest is not None and guest.was_left_waiting and worker.retired is None:
+            self._retire(worker, "silence")
+        self._examine(worker)
+        self._news.set()
+
+    def turn_ended(self, worker: Worker, turn: AcpTurn, options: Options) -> None:
+        self._turns += 1
+        worker.tool_calls += turn.tool_uses
+        # Now and not sooner: it would have slowed the turn down.
+        worker.make_spare(options)
+
+    def _examine(self, worker: Worker) -> None:
+        if worker.retired is None and (flaw := worker.flaw()) is not None:
+            self._retire(worker, flaw)
+        elif worker.retired is not None and not worker.guests:
+            self._end(worker)
+
+    def _retire(self, worker: Worker, reason: str) -> None:
+        worker.retired = reason
+        self._let_go[reason] += 1
+        if not worker.guests:
+            self._end(worker)
+        if reason == CRASHED:
+            self._replace(worker)
+        self._news.set()
+
+    def _end(self, worker: Worker) -> None:
+        if not worker.closing:
+            worker.closing = True
+            self._endings.add(task := asyncio.create_task(self._ended(worker)))
+            task.add_done_callback(self._endings.discard)
+
+    async def _ended(self, worker: Worker) -> None:
+        try:
+            await worker.close()
+        finally:
+            self._workers.remove(worker)
+            self._replace(worker)
+            self._news.set()
+
+    def _replace(self, worker: Worker) -> None:
+        """Another of its kind ahead of need; but not for one that was never used, or a program
+        that dies at once would be started for ever, nor where others wait for the place."""
+        useless = worker.retired == UNUSED or not worker.has_served
+        if self._loop is None or useless or self._waiting or not self._can_grow:
+            return
+        if not any(one.key == worker.key and self._has_room(one) for one in self._workers):
+            self._begin(worker.options).make_spare(worker.options)
+
+
+class _Guest(AcpConversation):
+    """A conversation in a process of the pool."""
+
+    def __init__(self, pool: Pool, worker: Worker, process: AcpProcess, options: Options) -> None:
+        super().__init__(pool.door, options, process)
+        self._pool, self._worker = pool, worker
+
+    @property
+    def was_left_waiting(self) -> bool:
+        """Did the process owe it a session to the end?"""
+        task = self._opening
+        over = task is not None and task.done() and not task.cancelled()
+        return task is not None and over and isinstance(task.exception(), _UNANSWERED)
+
+    def ended(self, turn: AcpTurn) -> None:
+        super().ended(turn)
+        self._pool.turn_ended(self._worker, turn, self.options)
+
+    async def _opened(self) -> AcpSession:
+        return await self._worker.session(self.options, self.tools)
+
+
+def _report_on(worker: Worker) -> ProcessReport:
+    return ProcessReport(
+        worker.pid,
+        worker.guests,
+        worker.sessions,
+        worker.tool_calls,
+        worker.age,
+        worker.memory_mb,
+        worker.retired,
+    )
+
+
+async def _all_of(tasks: set[asyncio.Task[None]]) -> None:
+    """Waits for all of them, even where we are cancelled meanwhile: each has bounds of its own,
+    and nothing must be left behind."""
+    cancelled: asyncio.CancelledError | None = None
+    while tasks:
+        try:
+            await asyncio.wait([*tasks])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+
+
+def _checked_door(door: Acp | None) -> Acp:
+    if door is None:
+        return Acp()
+    if not isinstance(door, Acp):
+        raise InvalidOptions(f"a pool of {door!r}", hint="Pool(Acp(…)): only Acp can be kept warm")
+    return door
+
+
+def _refuse_below_one(**figures: int | None) -> None:
+    for name, figure in figures.items():
+        whole = isinstance(figure, int) and not isinstance(figure, bool)
+        if figure is not None and (not whole or figure < 1):
+            raise InvalidOptions(f"{name}={figure!r}", hint=f"{name} is a whole number from 1 on")
+
+
+def _refuse_nothing(**figures: float | None) -> None:
+    for name, figure in figures.items():
+        if figure is not None and not figure > 0:
+            raise InvalidOptions(
+                f"{name}={figure!r}", hint=f"{name} is more than 0; None: no limit"
+            )

@@ -1,0 +1,589 @@
+"""The pool: warm processes that are shared, checked, replaced, and never left behind."""
+
+import asyncio
+import os
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from geminorum import (
+    Acp,
+    Cli,
+    Done,
+    Error,
+    Init,
+    Options,
+    Pool,
+    TextDelta,
+    ask,
+    connect,
+    errors,
+    run,
+    sync,
+)
+from geminorum.testing import FakeGemini
+
+MODEL = "gemini-2.5-flash"
+
+
+@pytest.fixture
+def options(fake_gemini: FakeGemini, tmp_path: Path) -> Options:
+    cwd = tmp_path / "work"
+    cwd.mkdir()
+    return Options(cwd=cwd, model=MODEL, env=fake_gemini.env, home=fake_gemini.home)
+
+
+@pytest.fixture
+def door(real_cli_door: Cli) -> Acp:
+    return Acp(executable=real_cli_door.executable)
+
+
+@pytest.fixture
+def stand_in_acp(tmp_path: Path) -> Callable[..., Acp]:
+    """Doors to a program that speaks the protocol, but for one bad habit."""
+
+    def door(habit: str, **how: Any) -> Acp:
+        program = tmp_path / "gemini-stand-in"
+        script = Path(__file__).with_name("stand_in_acp.py")
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "{habit}" "$@"\n')
+        program.chmod(0o755)
+        return Acp(executable=program, **{"grace": 0.5, **how})
+
+    return door
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """No child; the loop that pytest closes later has descriptors of its own."""
+    yield
+    assert not psutil.Process().children()
+
+
+def pids(pool: Pool) -> list[int | None]:
+    return [process.pid for process in pool.report().processes]
+
+
+async def told(live: Any) -> list[Any]:
+    async with asyncio.timeout(60), live:
+        return [event async for event in live]
+
+
+def last(events: list[Any]) -> Done:
+    """The Done; there is one, and it is the last."""
+    assert [type(event) for event in events].count(Done) == 1
+    assert isinstance(events[-1], Done)
+    return events[-1]
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+def alone() -> bool:
+    return asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def descriptors() -> int:
+    return psutil.Process().num_fds()
+
+
+# ---- sharing
+
+
+async def test_conversations_of_one_kind_share_a_process(fake_gemini, options, door, tmp_path):
+    """S0-34: folder, model and mode are each conversation's own."""
+    fake_gemini.say("Hello").always()
+    other = options.changed(cwd=tmp_path, model="gemini-2.5-pro", approval="yolo")
+    async with Pool(door) as pool:
+        async with connect(options, pool=pool) as one, connect(other, pool=pool) as two:
+            first, second = await asyncio.gather(told(one.turn("1")), told(two.turn("2")))
+            (process,) = pool.report().processes
+            assert (process.conversations, process.retired) == (2, None)
+            assert process.memory_mb is not None
+            assert process.memory_mb > 50
+        assert (await ask("3", options, via=pool)).text == "Hello"
+        assert len(pids(pool)) == 1
+        report = pool.report()
+    assert [(e.model, e.cwd) for e in first if isinstance(e, Init)] == [(MODEL, str(options.cwd))]
+    assert [(e.model, e.cwd) for e in second if isinstance(e, Init)] == [
+        (other.model, str(tmp_path))
+    ]
+    assert (report.started, report.conversations, report.turns, report.crashed) == (1, 3, 3, 0)
+    assert report.recycled == {}
+    assert alone()
+
+
+async def test_another_kind_has_a_process_of_its_own(fake_gemini, options, door, monkeypatch):
+    """What belongs to the process is its options, and the variables that it was started with."""
+    fake_gemini.say("Hello").always()
+    async with Pool(door) as pool:
+        for kind in (options, options.changed(system_prompt="Be brief")):
+            async with connect(kind, pool=pool) as chat:
+                await chat.ask("Hi")
+        assert len(pids(pool)) == 2
+        monkeypatch.setenv("SOME_KEY", "new")
+        await ask("Hi", options, via=pool)
+        assert len(pids(pool)) == 3
+
+
+async def test_a_full_process_is_followed_by_another(fake_gemini, options, door):
+    """One is filled before the next is started; at_once bounds what it takes."""
+    fake_gemini.say("Hello").always()
+    async with Pool(door, size=2, at_once=1) as pool:
+        async with connect(options, pool=pool) as one, connect(options, pool=pool) as two:
+            await asyncio.gather(one.ask("1"), two.ask("2"))
+            assert [p.conversations for p in pool.report().processes] == [1, 1]
+        assert pool.report().started == 2
+
+
+# ---- made ahead
+
+
+async def test_the_next_conversation_finds_a_session_made_ahead(
+    fake_gemini, options, door, monkeypatch
+):
+    """No session/new between asking for a place and the turn, and its model is its own."""
+    fake_gemini.say("Hello").always()
+    async with Pool(door) as pool:
+        await pool.warm(options)
+        for number in range(3):
+            asked = sent(monkeypatch)
+            chosen = options.changed(model=f"gemini-2.5-{number}", approval="yolo")
+            async with connect(chosen, pool=pool) as chat:
+                result = await chat.ask("Hi")
+                begun = asked[: asked.index("session/prompt")]
+            assert begun == ["session/set_model", "session/set_mode"]
+            await until(lambda asked=asked: "session/new" in asked)
+            assert fake_gemini.requests[-1].model == f"gemini-2.5-{number}"
+            assert result.session_id
+        assert len({*pids(pool)}) == 1
+        # Three were had, the fourth is spare and does not count yet.
+        await until(lambda: pool.report().processes[0].sessions == 3)
+
+
+async def test_a_session_in_another_folder_is_not_taken(fake_gemini, options, door, tmp_path):
+    fake_gemini.say("Hello").always()
+    async with Pool(door) as pool:
+        await pool.warm(options)
+        events = await told(run("Hi", options.changed(cwd=tmp_path), via=pool))
+        assert next(e.cwd for e in events if isinstance(e, Init)) == str(tmp_path)
+        # The one for the first folder makes room for one in the folder used last.
+        await until(lambda: pool.report().processes[0].sessions == 2)
+
+
+async def test_a_pool_without_spares_makes_none(fake_gemini, options, door, monkeypatch):
+    fake_gemini.say("Hello").always()
+    async with Pool(door, spare=False) as pool:
+        await pool.warm(options)
+        asked = sent(monkeypatch)
+        for _ in range(2):
+            await ask("Hi", options, via=pool)
+        assert asked.count("session/new") == 2
+
+
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The requests to warm processes from now on; they are sent all the same."""
+    from geminorum.transports.acp_process import AcpProcess
+
+    asked: list[str] = []
+    send = AcpProcess.call
+
+    def call(self: AcpProcess, method: str, *rest: Any) -> int:
+        asked.append(method)
+        return send(self, method, *rest)
+
+    monkeypatch.setattr(AcpProcess, "call", call)
+    return asked
+
+
+async def test_a_resumed_session_is_loaded_and_not_the_spare(fake_gemini, options, door):
+    """B-28: what was said before is there."""
+    fake_gemini.say("Noted").always()
+    async with Pool(door) as pool:
+        first = await ask("The word is plum", options, via=pool)
+        again = await ask("Which?", options.changed(resume=first.session_id), via=pool)
+    assert again.session_id == first.session_id
+    assert "plum" in str(fake_gemini.requests[-1].body["contents"])
+
+
+# ---- recycling
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [
+        ({"max_age": 0.001}, "age"),
+        ({"max_sessions": 1}, "sessions"),
+        ({"max_tool_calls": 1}, "tool calls"),
+        ({"max_memory_mb": 1}, "memory"),
+    ],
+)
+async def test_a_process_that_has_seen_enough_is_replaced(
+    fake_gemini, options, door, limit, reason
+):
+    """It takes nobody any more, ends with the last whom it has, and another is started ahead."""
+    async with Pool(door, size=2, **limit) as pool:
+        async with connect(options, pool=pool) as chat:
+            fake_gemini.call("write_file", file_path="a.txt", content="x").say("Written")
+            await chat.ask("Write")
+            (old,) = pids(pool)
+        await until(lambda: pids(pool) not in ([], [old], [None]))
+        assert not psutil.pid_exists(old)
+        assert len(pids(pool)) == 1
+        assert pool.report().recycled == {reason: 1}
+    assert alone()
+
+
+async def test_conversations_stay_in_a_process_that_is_to_be_replaced(fake_gemini, options, door):
+    fake_gemini.say("Hello").always()
+    async with Pool(door, size=2, max_sessions=1) as pool, connect(options, pool=pool) as first:
+        await first.ask("1")
+        (old,) = pids(pool)
+        async with connect(options, pool=pool) as second:
+            await second.ask("2")
+            assert [p.retired for p in pool.report().processes] == ["sessions", None]
+            await first.ask("3")
+            assert old in pids(pool)
+
+
+# ---- too many
+
+
+async def test_who_finds_no_place_waits_for_one(fake_gemini, options, door):
+    """Bounded, and told by a typed error that can be tried again."""
+    fake_gemini.say("Hello").always()
+    async with Pool(door, size=1, at_once=1, wait=0.05) as pool:
+        async with connect(options, pool=pool) as chat:
+            with pytest.raises(errors.PoolBusy, match="no place") as caught:
+                await ask("Hi", options, via=pool)
+            assert caught.value.retryable
+            assert "size=" in str(caught.value)
+            assert (await chat.ask("Hi")).text == "Hello"
+        pool._wait = 30
+        async with connect(options, pool=pool):
+            waiting = asyncio.create_task(ask("Hi", options, via=pool))
+            await until(lambda: pool.report().waiting == 1)
+        assert (await waiting).text == "Hello"
+        assert pool.report().started == 1
+
+
+async def test_an_idle_process_makes_room_for_another_kind(fake_gemini, options, door):
+    fake_gemini.say("Hello").always()
+    async with Pool(door, size=1) as pool:
+        await ask("Hi", options, via=pool)
+        old = pids(pool)
+        await ask("Hi", options.changed(system_prompt="Be brief"), via=pool)
+        assert pids(pool) != old
+        assert pool.report().recycled == {"unused": 1}
+        assert pool.report().started == 2
+
+
+async def test_a_queue_is_served_in_its_order(fake_gemini, options, door):
+    """Who needs another kind of process is not passed by those who find theirs in use."""
+    fake_gemini.say("Hello").always()
+    order = []
+
+    async def one(kind: Options, name: str) -> None:
+        async with connect(kind, pool=pool):
+            order.append(name)
+
+    async with Pool(door, size=1, at_once=2) as pool:
+        async with connect(options, pool=pool) as chat:
+            await chat.ask("Hi")
+            strange = asyncio.create_task(one(options.changed(system_prompt="Be brief"), "strange"))
+            await until(lambda: pool.report().waiting == 1)
+            usual = asyncio.create_task(one(options, "usual"))
+            await until(lambda: pool.report().waiting == 2)
+        await asyncio.gather(strange, usual)
+    assert order == ["strange", "usual"]
+
+
+# ---- what breaks
+
+
+async def test_a_process_that_dies_is_replaced(fake_gemini, options, door):
+    """S0-34: its turns are told, each with one Done; the next conversation knows nothing of it."""
+    fake_gemini.say("Hello").always()
+    fake_gemini.when("Go").hang("Begun").always()
+    async with Pool(door, size=1) as pool:
+        await ask("Hi", options, via=pool)
+        (old,) = pids(pool)
+        async with connect(options, pool=pool) as one, connect(options, pool=pool) as two:
+            both = asyncio.Barrier(2)
+            endings = await asyncio.gather(*(killed(chat, old, both) for chat in (one, two)))
+            await until(lambda: pids(pool) not in ([], [old], [None]))
+            assert last(await told(one.turn("Again"))).status == "error"
+        for events in endings:
+            assert last(events).status == "error"
+            assert [e.code for e in events if isinstance(e, Error)] == ["MISSING_RESULT"]
+        assert (await ask("Hi", options, via=pool)).text == "Hello"
+        report = pool.report()
+        assert (report.crashed, report.started, report.recycled) == (1, 2, {})
+    assert alone()
+
+
+async def killed(chat: Any, pid: int, both: asyncio.Barrier) -> list[Any]:
+    events = []
+    async with asyncio.timeout(60), chat.turn("Go") as live:
+        async for event in live:
+            events.append(event)
+            if isinstance(event, TextDelta) and await both.wait() == 0:
+                os.kill(pid, signal.SIGKILL)
+    return events
+
+
+async def test_a_folder_that_went_away_harms_nobody_else(fake_gemini, options, door, tmp_path):
+    """Not even when it is the one that the process was started in."""
+    fake_gemini.say("Hello").always()
+    async with Pool(door) as pool:
+        async with connect(options, pool=pool) as chat, chat.turn("Hi") as live:
+            async for event in live:
+                if isinstance(event, TextDelta):
+                    options.cwd.rmdir()
+        assert live.result.status == "success"
+        assert (await ask("Hi", options.changed(cwd=tmp_path), via=pool)).text == "Hello"
+        with pytest.raises(errors.InvalidOptions):
+            await ask("Hi", options, via=pool)
+        assert pool.report().started == 1
+
+
+async def test_an_idle_process_that_died_is_not_lent(fake_gemini, options, door):
+    """Health is looked at before a place is given: even in the moment after a kill."""
+    fake_gemini.say("Hello").always()
+    async with Pool(door) as pool:
+        await ask("Hi", options, via=pool)
+        (old,) = pids(pool)
+        os.kill(old, signal.SIGKILL)
+        await until(lambda: psutil.Process(old).status() == psutil.STATUS_ZOMBIE)
+        assert (await ask("Hi", options, via=pool)).text == "Hello"
+        assert pool.report().crashed == 1
+
+
+async def test_a_program_that_dies_at_once_is_not_started_for_ever(stand_in_acp, tmp_path):
+    async with Pool(stand_in_acp("dying at once")) as pool:
+        events = await told(run("Hi", Options(cwd=tmp_path, home=tmp_path), via=pool))
+        assert last(events).status == "error"
+        await until(lambda: not pids(pool))
+        assert pool.report().started == 1
+        assert pool.report().crashed == 1
+
+
+async def test_a_program_that_never_says_hello_is_not_lent_again(stand_in_acp, tmp_path):
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with Pool(stand_in_acp("silent", start_timeout=0.3)) as pool:
+        for _ in range(2):
+            events = await told(run("Hi", options, via=pool))
+            assert [e.code for e in events if isinstance(e, Error)] == ["START_TIMEOUT"]
+        assert pool.report().recycled == {"silence": 2}
+
+
+async def test_a_process_that_hears_no_cancel_is_replaced(stand_in_acp, tmp_path):
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with Pool(stand_in_acp("deaf"), spare=False) as pool:
+        async with run("Hi", options, via=pool) as live:
+            async for event in live:
+                if isinstance(event, TextDelta):
+                    await live.cancel()
+        assert live.result.status == "interrupted"
+        assert pool.report().crashed == 1
+
+
+async def test_a_cli_that_is_not_there_is_told_to_whoever_asks(tmp_path, options):
+    async with Pool(Acp(executable=tmp_path / "nothing")) as pool:
+        for _ in range(2):
+            with pytest.raises(errors.CliNotFound):
+                await ask("Hi", options, via=pool)
+        assert pool.report().recycled == {"not started": 2}
+        assert not pids(pool)
+    assert alone()
+
+
+# ---- the block
+
+
+async def test_leaving_the_block_ends_what_runs(fake_gemini, options, door):
+    """S0-34: a turn in flight is told, one Done; nothing is left."""
+    fake_gemini.hang("Begun").always()
+    async with Pool(door) as pool:
+        chat = await connect(options, pool=pool).__aenter__()
+        live = await chat.turn("Go").__aenter__()
+        events = []
+        async for event in live:
+            events.append(event)
+            if isinstance(event, TextDelta):
+                break
+        (pid,) = pids(pool)
+    assert not psutil.pid_exists(pid)
+    async with asyncio.timeout(20):
+        events += [event async for event in live]
+        assert last(events).status == "error"
+        await live.__aexit__()
+        await chat.__aexit__()
+    assert alone()
+
+
+async def test_a_pool_is_used_in_its_block_and_in_its_loop(options, door):
+    pool = Pool(door)
+    with pytest.raises(errors.GeminorumError, match="not open"):
+        await ask("Hi", options, via=pool)
+    async with pool:
+        with pytest.raises(errors.GeminorumError, match="open already"):
+            await pool.__aenter__()
+        with pytest.raises(errors.GeminorumError, match="another event loop"):
+            await asyncio.to_thread(sync.ask, "Hi", options, via=pool)
+
+
+async def test_who_waits_for_a_place_is_told_that_the_pool_is_closed(fake_gemini, options, door):
+    async with Pool(door, size=1, at_once=1) as pool:
+        chat = await connect(options, pool=pool).__aenter__()
+        waiting = asyncio.create_task(ask("Hi", options, via=pool))
+        await until(lambda: pool.report().waiting == 1)
+    with pytest.raises(errors.GeminorumError, match="not open"):
+        await waiting
+    await chat.__aexit__()
+    assert alone()
+
+
+async def test_leaving_while_a_process_is_being_started(fake_gemini, options, door):
+    async with Pool(door) as pool:
+        starting = asyncio.create_task(ask("Hi", options, via=pool))
+        await until(lambda: pool.report().started)
+    with pytest.raises(errors.GeminorumError):
+        await starting
+    assert alone()
+
+
+async def test_a_cancelled_block_leaves_nothing(fake_gemini, options, door):
+    fake_gemini.hang("Begun").always()
+
+    async def block() -> None:
+        async with Pool(door) as pool:
+            await ask("Hi", options, via=pool)
+
+    task = asyncio.create_task(block())
+    await until(lambda: fake_gemini.requests)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert alone()
+
+
+def test_without_await(fake_gemini, options, door):
+    """The same from threads: the pool's loop is everybody's."""
+    fake_gemini.say("Hello").always()
+    with sync.Pool(door, size=1) as pool:
+        pool.warm(options)
+        with sync.connect(options, pool=pool) as chat:
+            assert chat.ask("Hi").text == "Hello"
+            with sync.run("Hi", options, via=pool) as live:
+                assert last(list(live)).status == "success"
+        assert sync.ask("Hi", options, via=pool).text == "Hello"
+        assert (pool.report().started, pool.report().turns) == (1, 3)
+        with pytest.raises(errors.GeminorumError, match="open already"):
+            pool.__enter__()
+
+
+@pytest.mark.parametrize(
+    ("how", "hint"),
+    [
+        ({"size": 0}, "whole number"),
+        ({"at_once": 1.5}, "whole number"),
+        ({"max_sessions": True}, "whole number"),
+        ({"max_tool_calls": 0}, "whole number"),
+        ({"wait": 0}, "more than 0"),
+        ({"max_age": -1}, "more than 0"),
+        ({"max_memory_mb": float("nan")}, "more than 0"),
+        ({"door": Cli()}, "Pool\\(Acp"),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(how, hint):
+    with pytest.raises(errors.InvalidOptions, match=hint):
+        Pool(**how)
+
+
+def test_one_door_at_a_time(door):
+    for verb in (connect, sync.connect):
+        with pytest.raises(errors.InvalidOptions, match="both doors"):
+            verb(via=door, pool=Pool(door))
+
+
+# ---- all of it at once
+
+
+TURNS, CHATS = 200, 8
+
+
+async def test_two_hundred_turns_with_cancels_kills_and_slow_answers(fake_gemini, options, door):
+    """S0-34: each ends in one Done; no process, task or descriptor is left; the pool is whole."""
+    dice, before = random.Random(6), descriptors()
+    turns = iter(range(TURNS))
+    endings: list[Done] = []
+    kills = 0
+
+    async def chatting(pool: Pool) -> None:
+        for first in turns:
+            # A chat of a few turns, then another.
+            async with connect(options.changed(approval="yolo"), pool=pool) as chat:
+                for number in chain([first], islice(turns, dice.randrange(7))):
+                    endings.append(last(await one_turn(chat, number)))
+
+    async def one_turn(chat: Any, number: int) -> list[Any]:
+        script(fake_gemini.when(f"turn {number}."), number)
+        async with chat.turn(f"turn {number}.") as live:
+            reading = asyncio.create_task(_all(live))
+            if dice.random() < 0.3:
+                await asyncio.sleep(dice.random() * 0.2)
+                await live.cancel()
+            return await reading
+
+    def script(rule: Any, number: int) -> None:
+        kind = dice.randrange(4)
+        if kind == 0:
+            rule.say("Slowly", delay=dice.random() * 0.5)
+        elif kind == 1:
+            rule.call("write_file", file_path=f"{number}", content="x").say("Written")
+        else:
+            rule.say("Quickly")
+
+    async def killing(pool: Pool) -> None:
+        nonlocal kills
+        for mark in (40, 80, 120, 160):
+            await until_long(lambda mark=mark: len(endings) >= mark)
+            victim = dice.choice([pid for pid in pids(pool) if pid is not None])
+            os.kill(victim, signal.SIGKILL)
+            kills += 1
+
+    async with asyncio.timeout(80), Pool(door, size=2, at_once=CHATS // 2, max_sessions=30) as pool:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(killing(pool))
+            for _ in range(CHATS):
+                group.create_task(chatting(pool))
+        report = pool.report()
+        fake_gemini.when("the last").say("Still here")
+        assert (await ask("the last", options, via=pool)).text == "Still here"
+        assert len(pool.report().processes) <= 2
+    assert len(endings) == TURNS == report.turns
+    assert {ending.status for ending in endings} == {"success", "interrupted", "error"}
+    assert report.crashed == kills == 4
+    assert report.waiting == 0
+    assert alone()
+    assert descriptors() <= before
+
+
+async def until_long(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(120):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def _all(live: Any) -> list[Any]:
+    return [event async for event in live]
