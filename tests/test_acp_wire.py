@@ -13,7 +13,7 @@ from geminorum import Done, Error, PermissionRequest, Text, TextDelta, Thinking,
 from geminorum.decisions import Allow, AllowAlways, Deny
 from geminorum.events import ModelRequest, Unknown
 from geminorum.wire import acp
-from geminorum.wire.acp_events import AcpDecoder
+from geminorum.wire.acp_events import AcpDecoder, told_input
 from geminorum.wire.acp_verdict import (
     Round,
     TurnEnding,
@@ -445,3 +445,11 @@ def test_a_name_with_two_underscores_is_told_whole():
     assert acp.Call(tool_call_id=id).name == "mcp_crm_contacts__read"
     assert acp.Call(tool_call_id="write_file__write_file_17_0").name == "write_file"
     assert acp.Call(tool_call_id="glob-17").name == "glob-17"
+
+
+def test_whoever_decides_is_told_where_a_command_runs():
+    call = acp.Call(tool_call_id="run_shell_command__run_shell_command_1_0", kind="execute")
+    told = {"type": "content", "content": {"type": "text", "text": "[in sub] (Tidies up)"}}
+    call.title, call.content = "git clean -fdx", [msgspec.convert(told, acp.Piece)]
+    wanted = {"command": "git clean -fdx", "dir_path": "sub", "description": "Tidies up"}
+    assert told_input(call) == wanted

@@ -424,7 +424,8 @@ class TestWhoIsAsked:
         ],
     )
     def test_by_options(self, options, asked, not_asked):
-        pattern = re.compile(matcher(asked_tools(options), unasked_tools(options)))
+        ours = ("mcp_geminorum_f",)
+        pattern = re.compile(matcher(asked_tools(options), unasked_tools(options), (), ours))
         assert [name for name in asked if not pattern.match(name)] == []
         assert [name for name in not_asked if pattern.match(name)] == []
 
@@ -555,3 +556,25 @@ class TestThePlaceInTheStream:
         await self.decided(asking, "a")
         _use, request = asking.placed([self.USE])
         assert request.decision == "deny"
+
+
+def test_a_server_that_is_called_as_ours_is_asked_about():
+    """Only the functions of this process are exempt, each by its name."""
+    ours = ["mcp_geminorum_put"]
+    pattern = re.compile(matcher(("mcp_*", "write_file"), (), (), ours))
+    assert pattern.match("mcp_geminorum_x_delete")
+    assert pattern.match("write_file")
+    assert not pattern.match("mcp_geminorum_put")
+    assert re.compile(matcher(("mcp_*",))).match("mcp_geminorum_delete")
+
+
+async def test_a_script_that_the_agent_could_rewrite_is_refused(
+    fake_gemini, real_cli_door, tmp_path, monkeypatch
+):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    door = replace(real_cli_door, decide=lambda request: True)
+    options = Options(cwd=tmp_path, env=fake_gemini.env, approval="auto_edit")
+    with pytest.raises(Unsupported, match="temporary folder"):
+        await ask("Go", options, via=door)
+    assert fake_gemini.log == []

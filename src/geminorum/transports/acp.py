@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
@@ -151,6 +152,9 @@ class AcpConversation:
     def __init__(self, door: Acp, options: Options, process: AcpProcess | None = None) -> None:
         self.door, self.options = door, options
         self.decisions = Decisions(door.decide, door.decide_timeout)
+        if door.decide is not None and options.approval == "yolo":
+            text = "decide is never asked: these options allow everything by themselves"
+            warnings.warn(text, stacklevel=3)
         self.tools = SessionTools(door, options, door.answer_attempts)
         self._given, self._process = process, process
         self._stack = AsyncExitStack()

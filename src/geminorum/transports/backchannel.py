@@ -83,7 +83,8 @@ def reach_of(door: Cli, options: Options) -> Reach:
     if not asked and not own:
         text = "decide is never asked: these options allow or refuse everything by themselves"
         warnings.warn(text, stacklevel=2)
-    pattern = matcher(asked, unasked_tools(options), own)
+    names = [tool.name for tool in tools] + ([FINAL_ANSWER] if shape else [])
+    pattern = matcher(asked, unasked_tools(options), own, [full_name(name) for name in names])
     decisions = Decisions(door.decide, door.decide_timeout)
     return Reach(tools, decisions, shape, (*asked, *own), pattern)
 

@@ -31,6 +31,7 @@ from geminorum.transports.launch import (
     announce,
     command_of,
     policies_of,
+    refuse_within,
     settings_of,
     variables_of,
     without_proxy,
@@ -172,6 +173,8 @@ class CliTurn:
         instructions = None if options.replace_system_prompt else options.system_prompt
         home = stack.enter_context(Overlay(self._home, settings, instructions))
         self._overlay = home
+        if self._reach.asked:
+            refuse_within(home, self._cwd)
         env = self._env | variables_of(door, options, program, home)
         if self._reach:
             announce(home, partial(self._back.settings, home=home))

@@ -138,6 +138,13 @@ def refuse_without_hooks(options: Options) -> None:
             raise Unsupported(f"{str(file)!r} switches the CLI's hooks off", hint=hint)
 
 
+def refuse_within(home: Path, cwd: Path) -> None:
+    """The agent may write in its folder: there it could rewrite the script that asks."""
+    if home.resolve().is_relative_to(cwd.resolve()):
+        hint = "set TMPDIR to a folder outside of cwd, or leave `decide` out"
+        raise Unsupported(f"the temporary folder lies inside of {str(cwd)!r}", hint=hint)
+
+
 def _settings_above_ours(options: Options, env: Mapping[str, str]) -> Iterator[Path]:
     named = env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
     yield Path(named) if named else _SYSTEM_SETTINGS.get(sys.platform, _SYSTEM_SETTINGS["linux"])

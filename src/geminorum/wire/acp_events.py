@@ -37,7 +37,10 @@ from geminorum.wire.stream_json import NOBODY_TO_ASK
 SHELL = "run_shell_command"
 _MODE = re.compile(r"\[MODE_UPDATE\] \w+")
 _THOUGHT = re.compile(r"\*\*(.*?)\*\*\n(.*)", re.S)
-_SHELL_NOTE = re.compile(r"\[(?:current working directory|in) .*?\](?: \((.*)\))?(?: \[back.*)?")
+_SHELL_NOTE = re.compile(
+    r"\[(?:current working directory .*?|in (?P<dir_path>.*?))\]"
+    r"(?: \((?P<description>.*)\))?(?: \[back.*)?"
+)
 _DENIED = ("denied by policy", "requires user confirmation")
 
 
@@ -210,8 +213,8 @@ def told_input(call: Call) -> dict[str, Any]:
     """What the wire tells of a call's arguments, in the tool's own words where it can."""
     if call.kind == "execute" and call.name == SHELL:
         note = _SHELL_NOTE.fullmatch(call.text)
-        about = {"description": note[1]} if note and note[1] else {}
-        return {"command": call.title, **about}
+        about = note.groupdict() if note else {}
+        return {"command": call.title, **{key: value for key, value in about.items() if value}}
     if (diff := call.diff) is not None:
         return _edit(call.name, diff.path, diff.old_text or "", diff.new_text or "")
     if call.name.startswith("mcp_"):

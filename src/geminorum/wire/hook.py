@@ -8,8 +8,6 @@ from typing import Any
 
 import msgspec
 
-from geminorum.wire.mcp import PREFIX
-
 _YES = '{"decision":"allow"}'
 _NO_ANSWER = "geminorum could not be asked whether this is allowed"
 _FOREVER = 2**31 - 1
@@ -56,11 +54,17 @@ def hook_settings(
     return {"hooksConfig": {"enabled": True}, "hooks": {**hooks, "BeforeTool": listed}}
 
 
-def matcher(asked: Sequence[str], unasked: Sequence[str] = (), own: Sequence[str] = ()) -> str:
-    """A pattern, in the CLI's own dialect, for the tools that somebody is asked about; `own` are
-    those of this process."""
-    # Ours only by their names: no word about the tools of servers means them.
-    others = f"(?!{_either([f'{PREFIX}*', *unasked])}$){_either(asked)}"
+def matcher(
+    asked: Sequence[str],
+    unasked: Sequence[str] = (),
+    own: Sequence[str] = (),
+    ours: Sequence[str] = (),
+) -> str:
+    """A pattern, in the CLI's own dialect, for the tools that somebody is asked about; `ours` are
+    all tools of this process, `own` those of them that are asked about."""
+    # Ours only by their names: no word about the tools of servers means them, and another server
+    # may be called as ours is.
+    others = f"(?!{_either([*ours, *unasked, '-'])}$){_either(asked)}"
     kinds = [others] if asked else []
     return f"^{_either([*kinds, *own])}$" if own else f"^{others}$"
 
