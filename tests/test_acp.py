@@ -354,6 +354,7 @@ async def test_where_nobody_is_asked_what_needs_a_yes_is_refused(fake_gemini, op
 
 
 @pytest.mark.parametrize("approval", ["auto_edit", "yolo"])
+@pytest.mark.filterwarnings("ignore:decide is never asked")
 async def test_a_mode_that_allows_is_not_asked_about(fake_gemini, options, acp, approval):
     def decide(request: PermissionRequest) -> Deny:
         raise AssertionError(f"asked about {request.name}")
@@ -894,3 +895,8 @@ async def test_a_turn_ends_with_its_chat(fake_gemini, options, door):
         events += batch
     await live.__aexit__()
     assert events[-1].status == "interrupted"
+
+
+async def test_whoever_is_never_asked_is_told_so(options, acp):
+    with pytest.warns(UserWarning, match="decide is never asked"):
+        acp(decide=lambda request: True).open(options.changed(approval="yolo"))

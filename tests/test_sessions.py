@@ -545,7 +545,8 @@ async def test_real_sessions_are_listed_found_and_deleted(fake_gemini, options, 
     resume = options.changed(resume=first.session_id)
     await ask("What was it?", resume, via=real_cli_door)
 
-    assert len(list(path.parent.glob("session-*"))) == 3  # One is what the resumption left.
+    # The empty file that a resumption begins is taken away again.
+    assert len(list(path.parent.glob("session-*"))) == 2
     listed = sessions.list(options.cwd, home=home)
     assert [info.id for info in listed] == [first.session_id, second.session_id]
     assert [info.title for info in listed] == ["Remember seven", "A colour?"]
@@ -558,7 +559,7 @@ async def test_real_sessions_are_listed_found_and_deleted(fake_gemini, options, 
     assert spoken == ["Remember seven", "Noted.", "What was it?", "It was seven."]
 
     removed = sessions.delete(listed[0], home=home)
-    assert len([gone for gone in removed if gone.suffix == ".jsonl"]) >= 2
+    assert len([gone for gone in removed if gone.suffix == ".jsonl"]) >= 1
     assert [info.id for info in sessions.list(home=home)] == [second.session_id]
     with pytest.raises(SessionLost):
         await ask("And now?", resume, via=real_cli_door)
