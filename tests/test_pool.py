@@ -1,12 +1,14 @@
 """The pool: warm processes that are shared, checked, replaced, and never left behind."""
 
 import asyncio
+import contextvars
 import os
 import random
 import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from geminorum import (
     sync,
 )
 from geminorum.testing import FakeGemini
+from geminorum.transports.pool_worker import key_of
 
 MODEL = "gemini-2.5-flash"
 
@@ -510,6 +513,70 @@ def test_without_await(fake_gemini, options, door):
 def test_limits_that_make_no_sense_are_refused(how, hint):
     with pytest.raises(errors.InvalidOptions, match=hint):
         Pool(**how)
+
+
+@pytest.mark.parametrize(
+    ("file", "trust", "dotenv", "alone_there"),
+    [
+        (None, None, False, False),
+        (".gemini/settings.json", True, False, True),
+        (".gemini/settings.json", False, False, False),
+        (".gemini/.env", None, False, True),
+        (None, None, True, True),
+    ],
+)
+def test_a_folder_whose_files_hold_for_the_process_is_alone_in_it(
+    options, tmp_path, file, trust, dotenv, alone_there
+):
+    """What one tenant's folder says must not hold for another's."""
+    if file is not None:
+        (Path(options.cwd) / file).parent.mkdir(parents=True)
+        (Path(options.cwd) / file).write_text("{}")
+    here = options.changed(trust_workspace=trust)
+    there = here.changed(cwd=tmp_path)
+    acp = Acp(dotenv=dotenv)
+    assert (key_of(acp, here) != key_of(acp, there)) is alone_there
+
+
+async def test_whoever_decides_does_so_for_the_right_guest(fake_gemini, options, door):
+    """In the context of the turn, not of whoever had the process started."""
+    who: contextvars.ContextVar[str] = contextvars.ContextVar("who")
+    seen = []
+
+    async def decide(request):
+        seen.append(who.get())
+        return True
+
+    async def guest(name):
+        who.set(name)
+        fake_gemini.call("write_file", file_path=f"{name}.txt", content="x").say("ok")
+        await ask("Go", options, via=pool)
+
+    async with Pool(replace(door, decide=decide), size=1) as pool:
+        await asyncio.create_task(guest("alice"))
+        await asyncio.create_task(guest("bob"))
+        assert len(pids(pool)) == 1
+    assert seen == ["alice", "bob"]
+
+
+async def test_an_ordinary_end_is_no_crash(fake_gemini, options, door):
+    fake_gemini.say("Hello")
+    async with Pool(door) as pool:
+        chat = connect(options, pool=pool)
+        await chat.__aenter__()
+        await chat.ask("Hi")
+    await chat.__aexit__()
+    assert pool.report().crashed == 0
+
+
+async def test_warming_up_has_its_limit_and_its_words(stand_in_acp, tmp_path):
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with Pool(stand_in_acp("silent", start_timeout=0.3)) as pool:
+        with pytest.raises(errors.StartTimeout):
+            await pool.warm(options)
+    async with Pool(stand_in_acp("dying at once")) as pool:
+        with pytest.raises(errors.ProtocolError):
+            await pool.warm(options)
 
 
 def test_one_door_at_a_time(door):

@@ -123,12 +123,14 @@ class WarmAcp:
 
     def __init__(self, door: Acp, options: Options) -> None:
         self._door, self._options = door, options
+        # As of now: a pool lends it to those who have the same.
+        self._env = environment(options)
         self._stack = AsyncExitStack()
         self._process: AcpProcess | None = None
 
     async def __aenter__(self) -> WarmAcp:
         program = await _program(self._door, self._options)
-        process = AcpProcess(self._door, self._options, program)
+        process = AcpProcess(self._door, self._options, program, self._env)
         self._process = await self._stack.enter_async_context(process)
         return self
 

@@ -88,9 +88,15 @@ def process_wide(options: Options) -> Options:
 class AcpProcess:
     """A supervised process and the wire to it. `async with` starts it; `ready` has shaken hands."""
 
-    def __init__(self, door: Acp, options: Options, program: CliProgram) -> None:
+    def __init__(
+        self,
+        door: Acp,
+        options: Options,
+        program: CliProgram,
+        env: dict[str, str] | None = None,
+    ) -> None:
         self.door, self.options, self.program = door, options, program
-        self.env = environment(options)
+        self.env = environment(options) if env is None else env
         self.home = home_of(options, self.env)
         self._cwd = working_folder(options)
         self._secrets: list[str] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,10 @@ class AcpTurn:
         self._killing: asyncio.Task[None] | None = None
         self._heard, self._glanced = 1, 0
         self._done = False
+        # The process calls us in the context of whoever started it, who may be another tenant.
+        self._context = contextvars.copy_context()
+        self._unwanted = False
+        """Was it to stop, though it may have ended just before?"""
 
     async def __aenter__(self) -> AcpTurn:
         self._conversation.begun(self)
@@ -201,7 +206,9 @@ class AcpTurn:
             self.garbled(bytes(params))
             return
         request = self._decoder.question(question, params, _now())
-        self._questions[number] = asyncio.create_task(self._decide(number, question, request))
+        self._questions[number] = asyncio.create_task(
+            self._decide(number, question, request), context=self._context.copy()
+        )
 
     def garbled(self, line: bytes) -> None:
         sample = line[:_SAMPLE].decode("utf-8", "replace")
@@ -297,7 +304,7 @@ class AcpTurn:
     def _is_owed(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
         owed = self._answer is not None and self._answer.is_owed
-        return owed and self._wish is None and not self._process.gone
+        return owed and not self._unwanted and not self._process.gone
 
     def _ask_once_more(self, events: list[Event]) -> list[Event]:
         """In the same session, and as a part of this same turn; what was said until then."""
@@ -405,6 +412,7 @@ class AcpTurn:
         await self._over.wait()
 
     def _begin_stop(self, reason: Stop, limit: float | None) -> None:
+        self._unwanted = True
         if self._over.is_set() or self._wish is not None:
             return
         self._wish = (reason, limit)

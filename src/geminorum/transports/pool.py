@@ -19,7 +19,7 @@ from geminorum.errors import (
 )
 from geminorum.options import Options
 from geminorum.transports.acp import Acp, AcpConversation
-from geminorum.transports.acp_process import AcpProcess
+from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.launch import working_folder
@@ -126,11 +126,10 @@ class Pool:
 
     @asynccontextmanager
     async def open(self, options: Options) -> AsyncIterator[AcpConversation]:
-        working_folder(options)
-        worker = await self._placed(options)
+        worker, process = await self._lent(options)
         guest: _Guest | None = None
         try:
-            guest = _Guest(self, worker, await worker.started(), options)
+            guest = _Guest(self, worker, process, options)
             self._conversations += 1
             async with guest:
                 yield guest
@@ -143,11 +142,23 @@ class Pool:
         options = options or Options()
         worker = await self._placed(options, sessions=0)
         try:
-            await (await worker.started()).ready()
+            await self._greeted(await worker.started())
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
             self._check_in(worker, None)
+
+    async def _greeted(self, process: AcpProcess) -> None:
+        limit = self.door.start_timeout
+        try:
+            async with asyncio.timeout(limit):
+                await process.ready()
+        except TimeoutError as error:
+            text = f"no hello after {limit:g} s"
+            raise StartTimeout(text, hint="see Acp(start_timeout=…)") from error
+        except (ProcessEnded, Refused) as error:
+            hint = process.stderr() or "start it by hand: gemini --acp"
+            raise ProtocolError("the CLI ended at its start", hint=hint) from error
 
     def report(self) -> PoolReport:
         """How many, how busy, how often replaced."""
@@ -163,6 +174,17 @@ class Pool:
         )
 
     # ---- a place in a process
+
+    async def _lent(self, options: Options) -> tuple[Worker, AcpProcess]:
+        while True:
+            folder, worker = working_folder(options), await self._placed(options)
+            try:
+                return worker, await worker.started()
+            except BaseException as error:
+                self._check_in(worker, None)
+                # It was to start in the folder of another guest, who has taken that away.
+                if not isinstance(error, InvalidOptions) or worker.folder == folder:
+                    raise
 
     async def _placed(self, options: Options, sessions: int = 1) -> Worker:
         self._waiting += 1
@@ -197,7 +219,7 @@ class Pool:
     def _worker_for(self, options: Options) -> Worker | None:
         for worker in [*self._workers]:
             self._examine(worker)
-        key, folder = key_of(options), working_folder(options)
+        key, folder = key_of(self.door, options), working_folder(options)
         fit = [worker for worker in self._workers if worker.key == key and self._has_room(worker)]
         if fit:
             # Fill one before the next: a process costs 200 MB, a session three.
@@ -244,6 +266,8 @@ class Pool:
         worker.make_spare(options)
 
     def _examine(self, worker: Worker) -> None:
+        if worker.closing:
+            return  # We end it ourselves: that is no crash.
         if worker.retired is None and (flaw := worker.flaw()) is not None:
             self._retire(worker, flaw)
         elif worker.retired is not None and not worker.guests:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import psutil
 
 from geminorum.errors import GeminorumError
 from geminorum.options import Options
-from geminorum.surroundings import environment
+from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp import Acp
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp_session import AcpSession, furnished, opened
@@ -36,15 +36,27 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     spare: bool
 
 
-Key = tuple[Options, dict[str, str]]
+Key = tuple[Options, dict[str, str], Path | None]
 
 
-def key_of(options: Options) -> Key:
+def key_of(door: Acp, options: Options) -> Key:
     """What conversations have to agree in to share a process: all that it is started with.
 
     With the variables of this process: whoever changes a key in them expects the new one to hold.
     """
-    return process_wide(options), environment(options)
+    env = environment(options)
+    return process_wide(options), env, _folder_to_itself(door, options, env)
+
+
+def _folder_to_itself(door: Acp, options: Options, env: Mapping[str, str]) -> Path | None:
+    """The folder, where what lies in it would hold for the guests from other folders, too: its
+    variables, and settings (the CLI has one telemetry per process, and it logs prompts)."""
+    folder, home = working_folder(options), home_of(options, env)
+    settings = folder / ".gemini" / "settings.json"
+    above = [one for one in (folder, *folder.parents) if one != home]
+    read = options.trust_workspace is not False and folder != home and settings.exists()
+    mine = door.dotenv or read or any((one / ".gemini" / ".env").exists() for one in above)
+    return folder if mine else None
 
 
 class Worker:
@@ -53,12 +65,14 @@ class Worker:
     def __init__(
         self, door: Acp, options: Options, limits: Limits, ended: Callable[[Worker], None]
     ) -> None:
-        self.key, self.options = key_of(options), options
+        self.key, self.options = key_of(door, options), options
+        self.folder = working_folder(options)
         self._door, self._limits, self._ended = door, limits, ended
         self._warm = door.warm(process_wide(options).changed(cwd=options.cwd))
         self._process: AcpProcess | None = None
         self._began = time.monotonic()
         self._spare: AcpSession | None = None
+        self._seen: list[int] = []
         self._making: asyncio.Task[None] | None = None
         self.guests = 0
         self.sessions = 0
@@ -189,6 +203,10 @@ class Worker:
         spare = self._spare
         if spare is None or options.resume is not None or spare.cwd != working_folder(options):
             return await opened(process, options, tools)
+        if self._seen != _look_of(spare.cwd):
+            # It was told of files, and of GEMINI.md, when it was opened.
+            self.sessions += self._drop_spare()
+            return await opened(process, options, tools)
         self._spare = None
         return await furnished(process, options, spare)
 
@@ -211,7 +229,8 @@ class Worker:
         if unfit or not room or not self._limits.spare:
             return False
         try:
-            return not self.has_spare_for(working_folder(options))
+            fits = key_of(self._door, options) == self.key
+            return fits and not self.has_spare_for(working_folder(options))
         except GeminorumError:
             return False  # The folder went away while it was worked in.
 
@@ -222,17 +241,25 @@ class Worker:
             process.check(options)
             # Model and mode are for its guest to choose.
             bare = options.changed(model=None, approval=None)
+            seen = _look_of(working_folder(bare))
             async with asyncio.timeout(self._door.start_timeout):
                 fresh = await opened(process, bare)
             if self._drop_spare():
                 self.sessions += 1
-            self._spare = fresh
+            self._spare, self._seen = fresh, seen
 
     def _drop_spare(self) -> bool:
         spare, self._spare = self._spare, None
         if spare is not None:
             spare.close()
         return spare is not None
+
+
+def _look_of(folder: Path) -> list[int]:
+    """Changes where a session that is opened now would be told something else than before."""
+    told = [folder, folder / ".gemini" / "settings.json"]
+    told += [one / "GEMINI.md" for one in (folder, *folder.parents)]
+    return [file.stat().st_mtime_ns if file.exists() else 0 for file in told]
 
 
 def _megabytes(process: psutil.Process) -> float:
