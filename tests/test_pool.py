@@ -463,8 +463,20 @@ async def test_leaving_while_a_process_is_being_started(fake_gemini, options, do
         starting = asyncio.create_task(ask("Hi", options, via=pool))
         await until(lambda: pool.report().started)
     with pytest.raises(errors.GeminorumError):
-        await starting
+        async with asyncio.timeout(30):
+            await starting
     assert alone()
+
+
+async def test_leaving_while_a_session_is_being_opened(stand_in_acp, tmp_path):
+    """Before the program has said hello: who waits for it is told so."""
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with Pool(stand_in_acp("silent")) as pool:
+        starting = asyncio.create_task(ask("Hi", options, via=pool))
+        await until(lambda: pool.report().conversations)
+    with pytest.raises(errors.GeminorumError):
+        async with asyncio.timeout(30):
+            await starting
 
 
 async def test_a_cancelled_block_leaves_nothing(fake_gemini, options, door):

@@ -25,7 +25,7 @@ from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
-from geminorum.transports.acp_process import AcpProcess, refuse_older
+from geminorum.transports.acp_process import AcpProcess, ProcessEnded, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.acp_turn import AcpTurn
@@ -194,7 +194,12 @@ class AcpConversation:
     async def session(self) -> AcpSession:
         """The session, once it is open."""
         assert self._opening is not None
-        return await asyncio.shield(self._opening)
+        try:
+            return await asyncio.shield(self._opening)
+        except asyncio.CancelledError:
+            if not self._opening.cancelled():
+                raise  # It is the caller who was cancelled.
+            raise ProcessEnded("session") from None
 
     def begun(self, turn: AcpTurn) -> None:
         if self._turn is not None:

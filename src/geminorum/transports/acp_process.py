@@ -129,7 +129,12 @@ class AcpProcess:
     async def ready(self) -> None:
         """Returns when sessions can be opened; raises what went wrong before that."""
         assert self._handshake is not None
-        await asyncio.shield(self._handshake)
+        try:
+            await asyncio.shield(self._handshake)
+        except asyncio.CancelledError:
+            if not self._handshake.cancelled():
+                raise  # It is the caller who was cancelled.
+            raise ProcessEnded("initialize") from None
 
     def check(self, options: Options) -> None:
         """Refuses a session that this process cannot have."""
