@@ -5,14 +5,14 @@ import os
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
-from geminorum import Cli
+from geminorum import Acp, Cli
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -147,6 +147,20 @@ class StandIn:
     def call(self) -> dict[str, Any]:
         """How the last one was called: argv, stdin, cwd, env, pid, children."""
         return json.loads((self._folder / f"plan-{self._made}.call").read_text())
+
+
+@pytest.fixture
+def stand_in_acp(tmp_path: Path) -> Callable[..., Acp]:
+    """Doors to a program that speaks the ACP, but for one bad habit."""
+
+    def door(habit: str, **how: Any) -> Acp:
+        program = tmp_path / "gemini-stand-in"
+        script = Path(__file__).with_name("stand_in_acp.py")
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "{habit}" "$@"\n')
+        program.chmod(0o755)
+        return Acp(executable=program, **{"grace": 0.5, **how})
+
+    return door
 
 
 def _line(line: dict[str, Any] | str | bytes | Path) -> bytes:

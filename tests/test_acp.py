@@ -7,7 +7,6 @@ import os
 import random
 import re
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +62,6 @@ def door(real_cli_door: Cli) -> Acp:
 def acp(real_cli_door: Cli) -> Any:
     """Doors with something special about them."""
     return lambda **how: Acp(executable=real_cli_door.executable, **how)
-
-
-@pytest.fixture
-def stand_in_acp(tmp_path: Path) -> Any:
-    """Doors to a program that speaks the protocol, but for one bad habit."""
-
-    def door(habit: str, **how: Any) -> Acp:
-        program = tmp_path / "gemini-stand-in"
-        script = Path(__file__).with_name("stand_in_acp.py")
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "{habit}" "$@"\n')
-        program.chmod(0o755)
-        return Acp(executable=program, **{"grace": 0.5, **how})
-
-    return door
 
 
 async def told(live: Any) -> list[Any]:

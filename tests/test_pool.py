@@ -5,7 +5,6 @@ import contextvars
 import os
 import random
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -47,20 +46,6 @@ def options(fake_gemini: FakeGemini, tmp_path: Path) -> Options:
 @pytest.fixture
 def door(real_cli_door: Cli) -> Acp:
     return Acp(executable=real_cli_door.executable)
-
-
-@pytest.fixture
-def stand_in_acp(tmp_path: Path) -> Callable[..., Acp]:
-    """Doors to a program that speaks the protocol, but for one bad habit."""
-
-    def door(habit: str, **how: Any) -> Acp:
-        program = tmp_path / "gemini-stand-in"
-        script = Path(__file__).with_name("stand_in_acp.py")
-        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "{habit}" "$@"\n')
-        program.chmod(0o755)
-        return Acp(executable=program, **{"grace": 0.5, **how})
-
-    return door
 
 
 @pytest.fixture(autouse=True)
