@@ -8,7 +8,7 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -34,8 +34,14 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 Decision: TypeAlias = Allow | AllowAlways | Deny
+Word: TypeAlias = Literal["allow", "allow_always", "deny"]
 Decide: TypeAlias = Callable[[PermissionRequest], Decision | Awaitable[Decision]]
 
+_WORDS: dict[type[Decision], Word] = {
+    Allow: "allow",
+    AllowAlways: "allow_always",
+    Deny: "deny",
+}
 _ANSWERS = "Allow(), AllowAlways() or Deny('why')"
 
 
@@ -52,9 +58,9 @@ class Decisions:
         if decide is not None and not callable(decide):
             hint = f"decide=may_i, a function of one PermissionRequest that returns {_ANSWERS}"
             raise InvalidOptions(f"decide={decide!r} cannot be called", hint=hint)
-        limit: object = timeout
+        limit: Any = timeout
         is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
-        if limit is not None and not (is_number and timeout > 0):  # type: ignore[operator]
+        if limit is not None and not (is_number and limit > 0):
             text = f"the time for a decision must be greater than 0, not {timeout!r}"
             raise InvalidOptions(text, hint="a number of seconds; None waits for ever")
         self._decide = decide
@@ -100,6 +106,11 @@ class Decisions:
                 self._locks.pop(gone, None)
             self._locks[loop] = asyncio.Lock()
         return self._locks[loop]
+
+
+def word_of(decision: Decision) -> Word:
+    """What a PermissionRequest in the stream says of it."""
+    return _WORDS[type(decision)]
 
 
 def is_ours() -> bool:

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw
 
 from geminorum import cost
+from geminorum.auth import payer
 from geminorum.decisions import Decision
 from geminorum.errors import GeminorumError, ProtocolError, RunFailed
 from geminorum.events import (
@@ -31,6 +32,7 @@ from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
+from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
 from geminorum.wire.acp_events import AcpDecoder
@@ -169,7 +171,7 @@ class AcpTurn:
         self._patrols = self._all_patrols()
 
     def _say_hello(self, session: AcpSession) -> None:
-        common: Any = {"timestamp": _now(), "session_id": session.id}
+        common: Any = {"timestamp": now(), "session_id": session.id}
         notices, self._conversation.notices = self._conversation.notices, []
         self._ready += [msgspec.structs.replace(one, session_id=session.id) for one in notices]
         init = Init(session.model, str(session.cwd), **common)
@@ -194,7 +196,7 @@ class AcpTurn:
     def told(self, update: Raw) -> None:
         self._heard += 1
         self._glance()
-        self._push(self._decoder.update(update, _now()))
+        self._push(self._decoder.update(update, now()))
 
     def asked(self, number: int | str | None, params: Raw) -> None:
         self._heard += 1
@@ -205,7 +207,7 @@ class AcpTurn:
             self._process.answer(number, acp.WITHDRAWN)
             self.garbled(bytes(params))
             return
-        request = self._decoder.question(question, params, _now())
+        request = self._decoder.question(question, params, now())
         self._questions[number] = asyncio.create_task(
             self._decide(number, question, request), context=self._context.copy()
         )
@@ -228,7 +230,7 @@ class AcpTurn:
         self._glanced = self._process.heard
         self._ledger.read()
         for answer in self._ledger.answers():
-            self._push(self._decoder.unseen(*answer, _now()))
+            self._push(self._decoder.unseen(*answer, now()))
 
     def _push(self, events: list[Event]) -> None:
         self._ready += events
@@ -268,7 +270,7 @@ class AcpTurn:
             self._questions.pop(number, None)
             self._process.answer(number, acp.choice(question, decision))
             asked = self._door.decide is not None or decision is None
-            self._push(self._decoder.decided(request, decision, _now(), asked=asked))
+            self._push(self._decoder.decided(request, decision, now(), asked=asked))
 
     # ---- the way out
 
@@ -315,7 +317,7 @@ class AcpTurn:
         self._earlier, self._answer.is_owed = [done.usage], False
         self._decoder, self._reply, self._done = self._new_decoder(), None, False
         self._over.clear()
-        again: Any = {"timestamp": _now(), "session_id": self._session.id}
+        again: Any = {"timestamp": now(), "session_id": self._session.id}
         self._push([UserMessage(ONCE_MORE, **again)])
         self._send(self._session, acp.prompt(self._session.id, ONCE_MORE, literal=True))
         return said
@@ -346,10 +348,10 @@ class AcpTurn:
             return []
         self._done = True
         ending = self._ending(prompted, error)
-        now, duration = _now(), time.monotonic() - self._began
+        at, duration = now(), time.monotonic() - self._began
         resume = self._session.id if self._session else None
         events = last_events(
-            self._decoder, ending, at=now, duration=duration, price=self._price, resume=resume
+            self._decoder, ending, at=at, duration=duration, price=self._price, resume=resume
         )
         done = events[-1]
         assert isinstance(done, Done)
@@ -460,10 +462,10 @@ class AcpTurn:
 
     def _notice(self, text: str, code: str) -> Error:
         where = self._decoder.session_id
-        return Error(text, code, recoverable=True, timestamp=_now(), session_id=where)
+        return Error(text, code, recoverable=True, timestamp=now(), session_id=where)
 
     def _price(self, usage: Usage | None) -> Cost | str:
-        return price_of(usage, self._door.prices, self._options, self._process.env)
+        return price_of(usage, self._door.prices, payer(self._options, self._process.env))
 
 
 async def _ended(*tasks: asyncio.Task[None]) -> None:
@@ -476,7 +478,3 @@ async def _ended(*tasks: asyncio.Task[None]) -> None:
 def _with_hint(event: Event) -> Event:
     failure = isinstance(event, Error) and not event.recoverable
     return msgspec.structs.replace(event, hint=_DANGLING) if failure else event
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from geminorum.decisions import Allow, AllowAlways, Decision, Deny
+from geminorum.decisions import Allow, Decision, Deny, word_of
 from geminorum.events import PermissionRequest, ToolResult
 from geminorum.tools import Outcome, Tool, call
 from geminorum.transports.outbox import Outbox
@@ -18,8 +18,6 @@ from geminorum.wire.genai_request import response_of
 
 if TYPE_CHECKING:
     from geminorum.transports.api import ApiConversation
-
-_WORDS: dict[type, Any] = {Allow: "allow", AllowAlways: "allow_always", Deny: "deny"}
 
 
 class ToolRunner:
@@ -75,7 +73,7 @@ class ToolRunner:
             wanted.name, wanted.id, wanted.arguments, session_id=self._talk.session_id
         )
         decision = await self._talk.decisions.ask(question)
-        self._out.put(msgspec.structs.replace(question, decision=_WORDS[type(decision)]))
+        self._out.put(msgspec.structs.replace(question, decision=word_of(decision)))
         return decision
 
 

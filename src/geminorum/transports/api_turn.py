@@ -13,7 +13,6 @@ import msgspec
 from geminorum import cost, errors
 from geminorum.errors import InvalidAnswer
 from geminorum.events import (
-    Billing,
     Cost,
     Done,
     Error,
@@ -31,6 +30,7 @@ from geminorum.schema import parsed
 from geminorum.transports.api_exchange import Exchange
 from geminorum.transports.api_prompt import content_of
 from geminorum.transports.api_tools import ToolRunner
+from geminorum.transports.bill import price_of
 from geminorum.transports.genai_client import Failed
 from geminorum.transports.outbox import Outbox
 from geminorum.transports.watch import Spending
@@ -202,9 +202,7 @@ class ApiTurn:
         tier = self._exchange.answer.counts.get("serviceTier") or "standard"
         if tier != "standard":
             return f"there is no price for the service tier {tier!r}"
-        payer: Billing = "vertex" if door.vertex else "api_key"
-        known = cost.cost_of(usage, door.prices, payer)
-        return known or cost.unknown_because(usage, door.prices) or ""
+        return price_of(usage, door.prices, "vertex" if door.vertex else "api_key")
 
 
 def _shares(requests: Sequence[ModelRequest]) -> dict[str, Tokens]:

@@ -6,21 +6,13 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
-from typing import Literal
 
 import msgspec
 
-from geminorum.decisions import Allow, AllowAlways, Decision, Decisions, Deny
+from geminorum.decisions import Decision, Decisions, Deny, word_of
 from geminorum.events import Done, Event, PermissionRequest, ToolResult, ToolUse
 from geminorum.wire.hook import HookCall, hook_answer, hook_call
 from geminorum.wire.mcp import full_name, own_name
-
-_WORDS: dict[type[Decision], Literal["allow", "allow_always", "deny"]] = {
-    Allow: "allow",
-    AllowAlways: "allow_always",
-    Deny: "deny",
-}
-
 
 _TOO_LATE = Deny("the run was stopped")
 
@@ -57,8 +49,8 @@ class Asking:
             return hook_answer(None)
         request = self._request(call)
         decision = await self._decision(request)
-        word = _WORDS[type(decision)]
-        self._decided.append(msgspec.structs.replace(request, decision=word))
+        told = msgspec.structs.replace(request, decision=word_of(decision))
+        self._decided.append(told)
         self._news()
         return hook_answer(_reason(decision) if isinstance(decision, Deny) else None)
 

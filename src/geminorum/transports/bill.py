@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from geminorum import cost
-from geminorum.auth import payer
 from geminorum.cost import PriceBook
-from geminorum.events import Cost, Done, Usage
-from geminorum.options import Options
+from geminorum.events import Billing, Cost, Done, Usage
 from geminorum.wire.frames import added
 
 
-def price_of(
-    usage: Usage | None, prices: PriceBook | None, options: Options, env: Mapping[str, str]
-) -> Cost | str:
-    known = cost.cost_of(usage, prices, payer(options, env))
+def price_of(usage: Usage | None, prices: PriceBook | None, payer: Billing | None) -> Cost | str:
+    known = cost.cost_of(usage, prices, payer)
     return known or cost.unknown_because(usage, prices) or ""
 
 

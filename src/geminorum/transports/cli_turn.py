@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from geminorum import cost
+from geminorum.auth import payer
 from geminorum.detect import CliProgram
 from geminorum.errors import SessionLost
 from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
@@ -357,4 +358,4 @@ class CliTurn:
         return [*events[:-1], with_earlier(done, self._earlier, self._price)]
 
     def _price(self, usage: Usage | None) -> Cost | str:
-        return price_of(usage, self._door.prices, self._options, self._env)
+        return price_of(usage, self._door.prices, payer(self._options, self._env))

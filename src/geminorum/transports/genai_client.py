@@ -24,7 +24,7 @@ from geminorum.events import Error
 from geminorum.redaction import redacted
 from geminorum.wire.genai import ApiRefusal, BadChunk
 from geminorum.wire.genai_request import Content
-from geminorum.wire.genai_verdict import refusal, refused
+from geminorum.wire.genai_verdict import error_of, refusal, refused
 from geminorum.wire.sse import EventStream
 
 if TYPE_CHECKING:
@@ -204,12 +204,12 @@ class GenaiClient:
         text = redacted(f"{name}: {error}", [self._secret] if self._secret else [])
         library = type(error).__module__.partition(".")[0]
         if library in _HTTP_LIBRARIES or isinstance(error, OSError):
-            return _error(errors.NetworkError, text)
+            return error_of(errors.NetworkError, text)
         if isinstance(error, ValueError):
-            return _error(errors.InvalidOptions, text)
+            return error_of(errors.InvalidOptions, text)
         if type(error).__module__.startswith("google.auth"):
-            return _error(AuthError, text)
-        return _error(errors.RunFailed, text)
+            return error_of(AuthError, text)
+        return error_of(errors.RunFailed, text)
 
 
 def api_key_in(env: Mapping[str, str]) -> str:
@@ -300,7 +300,3 @@ def _misread(error: ApiRefusal | BadChunk) -> Error:
 
 def _setup_error(said: str) -> GeminorumError:
     return AuthError(f"Google's SDK refuses these credentials: {said}", hint=_VERTEX_HINT)
-
-
-def _error(kind: type[GeminorumError], text: str) -> Error:
-    return Error(text, kind.code, hint=kind.default_hint, retryable=kind.default_retryable)

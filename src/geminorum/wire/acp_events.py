@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from geminorum.decisions import Allow, AllowAlways, Decision, Deny
+from geminorum.decisions import Allow, AllowAlways, Decision, word_of
 from geminorum.events import (
     Error,
     Event,
@@ -250,12 +250,8 @@ def _status(call: Call) -> Literal["success", "error", "denied"]:
 
 
 def _with_decision(request: PermissionRequest, decision: Decision | None) -> PermissionRequest:
-    words: dict[type[Any], Literal["allow", "allow_always", "deny"]] = {
-        Allow: "allow",
-        AllowAlways: "allow_always",
-        Deny: "deny",
-    }
-    return msgspec.structs.replace(request, decision=words.get(type(decision)))
+    word = None if decision is None else word_of(decision)
+    return msgspec.structs.replace(request, decision=word)
 
 
 def _nobody_to_ask(tool: str, common: dict[str, Any]) -> Error:

@@ -48,18 +48,18 @@ def failure(answer: Answer) -> Error | None:
     """Why the answer is none; None where it is one."""
     why = " ".join(word for word in (answer.finish, answer.finish_message) if word)
     if answer.blocked:
-        return _error(errors.Blocked, f"prompt blocked: {answer.blocked}")
+        return error_of(errors.Blocked, f"prompt blocked: {answer.blocked}")
     if answer.finish is None:
         text = f"no finishReason after {answer.chunks} chunk(s)"
-        return _error(errors.EndedEarly, text)
+        return error_of(errors.EndedEarly, text)
     if answer.finish in _FILTERS:
-        return _error(errors.Blocked, f"answer stopped: {why}")
+        return error_of(errors.Blocked, f"answer stopped: {why}")
     if answer.finish in _FAULTS:
-        return _error(errors.InvalidAnswer, why)
+        return error_of(errors.InvalidAnswer, why)
     if answer.finish == "MAX_TOKENS":
-        return _error(errors.AnswerCut, f"answer cut: {why}")
+        return error_of(errors.AnswerCut, f"answer cut: {why}")
     if not answer.spoke and not answer.calls:
-        return _error(errors.InvalidAnswer, f"empty answer, finishReason {why}")
+        return error_of(errors.InvalidAnswer, f"empty answer, finishReason {why}")
     return None
 
 
@@ -149,5 +149,6 @@ def _seconds_of_header(value: str) -> float | None:
     return max(0.0, (when - datetime.now(when.tzinfo)).total_seconds())
 
 
-def _error(kind: type[errors.GeminorumError], text: str) -> Error:
+def error_of(kind: type[errors.GeminorumError], text: str) -> Error:
+    """An Error with all that its kind says of itself."""
     return Error(text, kind.code, hint=kind.default_hint, retryable=kind.default_retryable)
