@@ -43,8 +43,11 @@ class Ledger:
 
     def lacks(self, events: list[Event]) -> bool:
         """Is something still to be written that belongs to these events?"""
-        results = [event.id for event in events if isinstance(event, ToolResult) and event.id]
-        return self._tail.found and any(call not in self._calls for call in results)
+        if not self._tail.found:
+            return False
+        # By type, not isinstance: most of a long stream are deltas, and this passes them all.
+        results = [event.id for event in events if type(event) is ToolResult and event.id]
+        return any(call not in self._calls for call in results)
 
     def completed(self, events: list[Event]) -> list[Event]:
         """The events with what the stream leaves out: thoughts, and what the model was told."""

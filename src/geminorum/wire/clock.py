@@ -21,8 +21,10 @@ class Clock:
 
     def milliseconds(self, stamp: str) -> int:
         """Since 1970; where the stamp says nothing, as late as the one before."""
-        fraction = _FRACTIONS.get(stamp[20:]) if stamp.startswith(self._second) else None
-        self._last = self._parsed(stamp) if fraction is None else self._base + fraction
+        if stamp[:20] == self._second and (fraction := _FRACTIONS.get(stamp[20:])) is not None:
+            self._last = last = self._base + fraction
+            return last
+        self._last = self._parsed(stamp)
         return self._last
 
     def _parsed(self, stamp: str) -> int:

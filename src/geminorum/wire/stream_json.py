@@ -39,6 +39,8 @@ from geminorum.wire.lines import LONGEST_LINE, Lines
 PARSE_ERROR = "NDJSON_PARSE_ERROR"
 NOBODY_TO_ASK = "NOBODY_TO_ASK"
 _SAMPLE = 200
+_MANY = 1000
+"""So many pieces of a message are worth joining before it ends: small strings take much room."""
 _NO_FRAME = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
@@ -121,23 +123,26 @@ class StreamDecoder:
 
     def _take(self, frames: list[Frame], lines: list[bytes], events: list[Event]) -> None:
         self.frames += len(frames)
-        append, hold, session_id, last = events.append, self._pieces.append, self.session_id, ""
+        append, hold, milliseconds = events.append, self._pieces.append, self._clock.milliseconds
+        session_id, at, last = self.session_id, self._at, ""
         for frame, line in zip(frames, lines, strict=True):
             if type(frame) is MessageFrame and frame.delta and frame.role == "assistant":
                 # Nearly every line of a long stream, so no call is made that need not be. Where
                 # speed matters there are several in a millisecond, with the same stamp.
                 text, stamp = frame.content, frame.timestamp
                 if stamp != last:
-                    self._at, last = self._clock.milliseconds(stamp), stamp
+                    at, last = milliseconds(stamp), stamp
                 hold(text)
-                append(TextDelta(text, timestamp=self._at, session_id=session_id, frame=Raw(line)))
+                append(TextDelta(text, timestamp=at, session_id=session_id, frame=Raw(line)))
             else:
+                self._at = at
                 self._frame(frame, Raw(line), events)
-                last, session_id = "", self.session_id
+                session_id, at, last = self.session_id, self._at, ""
+        self._at = at
 
     def _settle(self, events: list[Event]) -> None:
-        """At the end of a block: many small pieces of text become one."""
-        if self._pieces:
+        """At the end of a block."""
+        if len(self._pieces) > _MANY:
             self._blocks.append("".join(self._pieces))
             self._pieces.clear()
         if self._lines.overlong:
