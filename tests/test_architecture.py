@@ -54,6 +54,37 @@ MAY_IMPORT = {
         *("contracts", "permissions", "cost", "prompt", "redaction", "store", "sync", "doctor"),
         *("sessions", "tools"),
     },
+    # What people run uses the public names only, as any other user of the library.
+    "apps": {
+        *(
+            "Acp",
+            "Allow",
+            "AllowAlways",
+            "Api",
+            "Chat",
+            "Cli",
+            "Cost",
+            "Deny",
+            "Done",
+            "Error",
+            "Event",
+        ),
+        *(
+            "GeminorumError",
+            "Init",
+            "Options",
+            "PermissionRequest",
+            "Policy",
+            "Result",
+            "Rule",
+            "Run",
+        ),
+        *("Text", "TextDelta", "Thinking", "Tokens", "ToolResult", "ToolUse", "Unknown", "Usage"),
+        *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
+        *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
+        *("sync", "testing", "usage", "views"),
+    },
+    "__main__": {"apps"},
     "_version": set(),
 }
 
