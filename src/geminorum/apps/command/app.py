@@ -22,10 +22,11 @@ from importlib import import_module
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
 from geminorum.apps.command.guard import forgive_narrow_encodings, guarded
+from geminorum.apps.command.show_help import command_page, front_page, page_width
 
 
 class Row(NamedTuple):
@@ -53,15 +54,35 @@ COMMANDS: dict[str, Row] = {
 }
 
 
+class OneCommand(TyperCommand):
+    """A command with our help page."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(command_page(self, ctx, page_width()))
+
+
+class CommandGroup(TyperGroup):
+    """A group with our help page."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(command_page(self, ctx, page_width()))
+
+
+class App(typer.Typer):
+    """The app of one command, or of a group of them."""
+
+    def command(self, name: str | None = None, **more: Any) -> Any:
+        return super().command(name, **{"cls": OneCommand, **more})
+
+
 def new_app(help: str | None = None) -> typer.Typer:
     """An app for one command or group of ours; all of them behave alike."""
-    return typer.Typer(
+    return App(
+        cls=CommandGroup,
         help=help,
         add_completion=False,
-        no_args_is_help=False,
-        rich_markup_mode="markdown",
         pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings=_HELP,
     )
 
 
@@ -71,12 +92,12 @@ class LazyCommands(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 
-    def get_command(self, ctx: Any, name: str) -> Any:
-        if name not in COMMANDS:
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"geminorum.apps.command.{name}")
+        module = import_module(f"geminorum.apps.command.{cmd_name}")
         command = get_command(module.app)
-        command.name = name
+        command.name = cmd_name
         return command
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -85,18 +106,16 @@ class LazyCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        # Our own and not rich's, which would import every command to ask for its first line.
-        from geminorum.apps.command.show_help import help_page
-
-        formatter.write(help_page(COMMANDS, width=formatter.width or 80))
+        formatter.write(front_page(COMMANDS, page_width()))
 
 
+_HELP = {"help_option_names": ["-h", "--help"]}
 root = typer.Typer(
     cls=LazyCommands,
     add_completion=True,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings=_HELP,
 )
 
 
