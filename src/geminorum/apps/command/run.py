@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from geminorum import Options
 from geminorum.apps.command.app import new_app
-from geminorum.apps.command.flags import takes_options
+from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.flags import Via, takes_options, text_in
+from geminorum.apps.command.show import Showing
 
 app = new_app()
 
@@ -16,9 +22,63 @@ app = new_app()
 @app.command()
 @takes_options
 def run(
-    prompt: Annotated[str | None, typer.Argument(help="What to do.")] = None,
+    prompt: Annotated[
+        str | None, typer.Argument(help="What to do; without it, or with -, it is read from stdin.")
+    ] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")
+    ] = None,
+    via: Annotated[
+        Via, typer.Option("--via", help="The door: the CLI, a warm CLI, or the API.")
+    ] = Via.CLI,
+    json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The text and no more.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="A simulated model answers; no account needed.")
+    ] = False,
+    cli: Annotated[
+        Path | None,
+        typer.Option("--cli", help="The Gemini CLI to use; else the first found."),
+    ] = None,
     *,
     options: Options,
-) -> None:
-    """Send one prompt and watch the agent work."""
-    typer.echo(f"{prompt} {options}")
+) -> Exit:
+    """Send one prompt and watch the agent work.
+
+    Ctrl-C stops the agent and shows what there is; a second Ctrl-C does not wait for it to tidy up.
+    """
+    text = _prompt(prompt, file)
+    if json and quiet:
+        raise typer.BadParameter("leave one of them out", param_hint="--json --quiet")
+    how = Showing(json=json, quiet=quiet, offline=offline)
+    return _run(text, options, via, cli, how)
+
+
+def _prompt(prompt: str | None, file: Path | None) -> str:
+    if file is not None:
+        if prompt is not None:
+            raise typer.BadParameter("it goes without a PROMPT; leave one out", param_hint="--file")
+        return text_in(file, "--file")
+    if prompt not in (None, "-"):
+        return str(prompt)
+    if sys.stdin is None or sys.stdin.isatty():
+        raise typer.BadParameter(
+            'there is none; write geminorum run "What does this folder do?"', param_hint="PROMPT"
+        )
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _run(text: str, options: Options, via: Via, cli: Path | None, how: Showing) -> Exit:
+    from geminorum.apps.command.doors import door_for
+    from geminorum.apps.command.live import view_for
+    from geminorum.apps.command.offline import simulated, tell_so
+    from geminorum.apps.command.turn import watched
+    from geminorum.apps.command.undo import Copies
+
+    with ExitStack() as stack:
+        if how.offline:
+            tell_so(how)
+            options = stack.enter_context(simulated(options, via))
+        copies = stack.enter_context(Copies()) if how.redraws and via is Via.CLI else None
+        door = door_for(via, cli=cli, settings=copies.settings() if copies else None)
+        return asyncio.run(watched(text, options, door, view_for(via, how, copies)))

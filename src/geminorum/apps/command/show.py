@@ -4,13 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 _PIPE_WIDTH = 160
 """A pipe has no width; tables should not be squeezed for it."""
+
+
+class Showing(NamedTuple):
+    """How a run is to be shown."""
+
+    json: bool = False
+    quiet: bool = False
+    offline: bool = False
+
+    @property
+    def redraws(self) -> bool:
+        """Is it for a person at a terminal?"""
+        return is_terminal() and not (self.json or self.quiet)
 
 
 def console(*, stderr: bool = False) -> Console:

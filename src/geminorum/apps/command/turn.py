@@ -1,0 +1,110 @@
+"""One turn, watched: events to a view, Ctrl-C to the agent, the result to an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from geminorum import Done, Options, Run, Usage, run
+from geminorum.apps.command.exits import Exit, exit_for
+from geminorum.apps.command.guard import command_hint, tell
+
+if TYPE_CHECKING:
+    from geminorum.apps.command.live import View
+
+
+async def watched(prompt: str, options: Options, door: Any, view: View) -> Exit:
+    """Run the prompt and show it; how it ended."""
+    live = run(prompt, options, via=door)
+    await follow(live, view, options)
+    return concluded(live, view)
+
+
+async def follow(live: Run, view: View, options: Options) -> None:
+    """Show a turn's events until its end. Ctrl-C cancels it; once more, it is killed."""
+    with ctrl_c(live):
+        async with live:
+            with view:
+                async with _spending(live, view, options):
+                    async for event in live:
+                        view.show(event)
+                        if isinstance(event, Done):
+                            break
+
+
+def concluded(live: Run, view: View) -> Exit:
+    """The summary, the error if there is one, and the exit code."""
+    result = live.result
+    view.finish(result)
+    error = result.exception()
+    if error is not None and result.status != "interrupted":
+        tell(error.message, command_hint(error.hint))
+    return exit_for(error)
+
+
+@contextmanager
+def ctrl_c(live: Run) -> Iterator[None]:
+    """The first Ctrl-C asks the agent to end, the second does not wait."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    presses: list[asyncio.Task[None]] = []
+
+    def pressed() -> None:
+        if presses and task is not None:
+            # Leaving the block now kills what is left: it waits for nobody.
+            task.cancel()
+        presses.append(loop.create_task(live.cancel()))
+
+    # Not loop.add_signal_handler, which Windows has not got.
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(pressed))
+    try:
+        yield
+    except asyncio.CancelledError:
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@asynccontextmanager
+async def _spending(live: Run, view: View, options: Options) -> AsyncIterator[None]:
+    """Tells the view now and then what the session has consumed so far."""
+    task = asyncio.create_task(_watch_spending(live, view, options))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch_spending(live: Run, view: View, options: Options) -> None:
+    from geminorum.cost import cost_of
+
+    home = options.home or options.env.get("GEMINI_CLI_HOME")
+    first: Usage | None = None
+    while True:
+        began = time.monotonic()
+        usage = await asyncio.to_thread(_consumed, live.session_id, home)
+        if usage is not None:
+            first = first or (usage if options.resume else Usage())
+            # A resumed session has consumed something before; its cost is not this turn's.
+            so_far = usage if not first.total else None
+            if so_far is not None:
+                view.spent(so_far, cost_of(so_far))
+        # A long session takes a while to read: never more than a tenth of the time.
+        await asyncio.sleep(max(1.0, 9 * (time.monotonic() - began)))
+
+
+def _consumed(session_id: str | None, home: Any) -> Usage | None:
+    from geminorum import GeminorumError, sessions
+
+    if session_id is None:
+        return None
+    try:
+        info = sessions.find(session_id=session_id, home=home)
+        return sessions.load(info).usage if info is not None else None
+    except (GeminorumError, OSError):
+        return None  # Not saved yet, or on a door that saves nothing.
