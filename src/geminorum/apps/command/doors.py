@@ -27,7 +27,7 @@ def door_for(
     if via is Via.ACP:
         if not has_acp():
             raise Unsupported("this version has no warm door yet", hint="--via cli")
-        return geminorum.Acp(executable=cli, decide=decide, settings=settings or {})  # type: ignore[attr-defined]
+        return geminorum.Acp(executable=cli, decide=decide, settings=settings or {})
     return geminorum.Cli(executable=cli, settings=settings or {})
 
 

@@ -11,7 +11,9 @@ from geminorum.apps.command.show import Showing, print_line
 from geminorum.events import encode
 
 if TYPE_CHECKING:
-    from geminorum import Cost, Result, Usage
+    from decimal import Decimal
+
+    from geminorum import Result
     from geminorum.apps.command.undo import Copies
 
 
@@ -26,21 +28,21 @@ class View(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
     def show(self, event: Event) -> None: ...
-    def spent(self, usage: Usage, cost: Cost | None) -> None: ...
+    def spent(self, tokens: int, usd: Decimal | None) -> None: ...
     def finish(self, result: Result) -> None: ...
 
 
-def view_for(door: str, how: Showing, copies: Copies | None = None) -> View:
+def view_for(door: str, how: Showing, copies: Copies | None = None, *, brief: bool = False) -> View:
     """The view that fits what was asked for and where the output goes."""
     if how.json:
         return JsonView()
     if how.quiet:
         return QuietView()
     if not how.redraws:
-        return PlainView(how.offline)
+        return PlainView(brief=brief or how.offline)
     from geminorum.apps.command.live_terminal import TerminalView
 
-    return TerminalView(door, offline=how.offline, copies=copies)
+    return TerminalView(door, offline=how.offline, copies=copies, brief=brief)
 
 
 class JsonView:
@@ -55,7 +57,7 @@ class JsonView:
     def show(self, event: Event) -> None:
         print_line(encode(event))
 
-    def spent(self, usage: Usage, cost: Cost | None) -> None:
+    def spent(self, tokens: int, usd: Decimal | None) -> None:
         """Nothing: the `done` tells it."""
 
     def finish(self, result: Result) -> None:
@@ -101,9 +103,9 @@ class QuietView(JsonView):
 class PlainView(QuietView):
     """For a pipe: the text on stdout, what happens beside it on stderr, without colour."""
 
-    def __init__(self, offline: bool = False) -> None:
+    def __init__(self, brief: bool = False) -> None:
         super().__init__()
-        self._offline = offline
+        self._brief = brief
         self._calls: dict[str | None, ToolUse] = {}
 
     def show(self, event: Event) -> None:
@@ -124,7 +126,7 @@ class PlainView(QuietView):
         for path in written(result.files):
             _aside(f"wrote {path}")
         _aside(" · ".join([result.status, *facts_of(result)]))
-        if result.session_id and not self._offline:
+        if result.session_id and not self._brief:
             _aside(f"session {result.session_id}")
 
     def _ended(self, result: ToolResult) -> None:

@@ -18,7 +18,9 @@ from geminorum.apps.command import show_events as shown
 from geminorum.apps.command.show import console
 
 if TYPE_CHECKING:
-    from geminorum import Cost, Result, Usage
+    from decimal import Decimal
+
+    from geminorum import Result
     from geminorum.apps.command.undo import Copies
 
 _WRITING = ("write_file", "replace", "edit")
@@ -42,8 +44,8 @@ class TerminalView:
         self._said: list[str] = []
         self._calls: dict[str | None, ToolUse] = {}
         self._count = 0
-        self._usage: Usage | None = None
-        self._cost: Cost | None = None
+        self._tokens = 0
+        self._usd: Decimal | None = None
         self._began = time.monotonic()
 
     def _new_live(self) -> Live:
@@ -99,9 +101,9 @@ class TerminalView:
             case _:
                 pass
 
-    def spent(self, usage: Usage, cost: Cost | None) -> None:
+    def spent(self, tokens: int, usd: Decimal | None) -> None:
         """Tokens and money so far, for the status line."""
-        self._usage, self._cost = usage, cost
+        self._tokens, self._usd = tokens, usd
 
     def finish(self, result: Result) -> None:
         self._console.print(shown.summary(result, brief=self._brief or self._offline))
@@ -113,7 +115,7 @@ class TerminalView:
             self._spinner.update(text=shown.call_running(use))
             yield self._spinner.render(console.get_time())
         seconds = time.monotonic() - self._began
-        line = shown.status_line(seconds, self._count, self._usage, self._cost)
+        line = shown.status_line(seconds, self._count, self._tokens, self._usd)
         if self._calls:
             yield line
         else:

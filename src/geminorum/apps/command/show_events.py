@@ -12,9 +12,11 @@ from rich.markdown import Markdown
 from rich.padding import Padding
 from rich.text import Text as Line
 
-from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse, Usage
+from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from geminorum import FileChange
 
 LONGEST_MARKDOWN = 200_000
@@ -109,15 +111,15 @@ def warning(error: Error) -> Line:
     return Line.assemble(("! ", "yellow"), printable(error.message))
 
 
-def status_line(seconds: float, calls: int, usage: Usage | None, cost: Cost | None) -> Line:
+def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None) -> Line:
     """How it stands: time, tools, tokens, money, as far as they are known."""
     parts = [f"{seconds:.0f} s"]
     if calls:
         parts.append(f"{calls} tool{'s' * (calls > 1)}")
-    if usage:
-        parts.append(f"{usage.total:,} tokens")
-    if cost:
-        parts.append(money(cost))
+    if tokens:
+        parts.append(f"{tokens:,} tokens")
+    if usd:
+        parts.append(f"${usd:.4f}")
     return Line(" · ".join([*parts, "Ctrl-C stops"]), "dim")
 
 

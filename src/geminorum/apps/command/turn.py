@@ -7,9 +7,10 @@ import signal
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from geminorum import Done, Options, Run, Usage, run
+from geminorum import Event, Options, Run, run
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.guard import command_hint, tell
 
@@ -20,20 +21,25 @@ if TYPE_CHECKING:
 async def watched(prompt: str, options: Options, door: Any, view: View) -> Exit:
     """Run the prompt and show it; how it ended."""
     live = run(prompt, options, via=door)
-    await follow(live, view, options)
+    await follow(live, view, options, fresh=options.resume is None)
     return concluded(live, view)
 
 
-async def follow(live: Run, view: View, options: Options) -> None:
-    """Show a turn's events until its end. Ctrl-C cancels it; once more, it is killed."""
+async def follow(
+    live: Run, view: View, options: Options, *, fresh: bool, also: list[Event] | None = None
+) -> None:
+    """Show a turn's events until its end. Ctrl-C cancels it; once more, it is killed.
+
+    `fresh`: nothing was said in the session before. `also` collects the events.
+    """
     with ctrl_c(live):
         async with live:
             with view:
-                async with _spending(live, view, options):
+                async with _spending(live, view, options, fresh):
                     async for event in live:
                         view.show(event)
-                        if isinstance(event, Done):
-                            break
+                        if also is not None:
+                            also.append(event)
 
 
 def concluded(live: Run, view: View) -> Exit:
@@ -69,9 +75,9 @@ def ctrl_c(live: Run) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _spending(live: Run, view: View, options: Options) -> AsyncIterator[None]:
-    """Tells the view now and then what the session has consumed so far."""
-    task = asyncio.create_task(_watch_spending(live, view, options))
+async def _spending(live: Run, view: View, options: Options, fresh: bool) -> AsyncIterator[None]:
+    """Tells the view now and then what the turn has consumed so far."""
+    task = asyncio.create_task(_watch_spending(live, view, options, fresh))
     try:
         yield
     finally:
@@ -80,31 +86,32 @@ async def _spending(live: Run, view: View, options: Options) -> AsyncIterator[No
             await task
 
 
-async def _watch_spending(live: Run, view: View, options: Options) -> None:
-    from geminorum.cost import cost_of
-
+async def _watch_spending(live: Run, view: View, options: Options, fresh: bool) -> None:
     home = options.home or options.env.get("GEMINI_CLI_HOME")
-    first: Usage | None = None
+    # What a session consumed before is not this turn's.
+    before: tuple[int, Decimal | None] | None = (0, Decimal(0)) if fresh else None
     while True:
         began = time.monotonic()
-        usage = await asyncio.to_thread(_consumed, live.session_id, home)
-        if usage is not None:
-            first = first or (usage if options.resume else Usage())
-            # A resumed session has consumed something before; its cost is not this turn's.
-            so_far = usage if not first.total else None
-            if so_far is not None:
-                view.spent(so_far, cost_of(so_far))
+        now = await asyncio.to_thread(_consumed, live.session_id, home)
+        if now is not None:
+            before = before or now
+            known = now[1] is not None and before[1] is not None
+            view.spent(now[0] - before[0], now[1] - before[1] if known else None)  # type: ignore[operator]
         # A long session takes a while to read: never more than a tenth of the time.
         await asyncio.sleep(max(1.0, 9 * (time.monotonic() - began)))
 
 
-def _consumed(session_id: str | None, home: Any) -> Usage | None:
+def _consumed(session_id: str | None, home: Any) -> tuple[int, Decimal | None] | None:
+    """Tokens and dollars of a session so far; None where nothing is saved."""
     from geminorum import GeminorumError, sessions
+    from geminorum.cost import cost_of
 
     if session_id is None:
         return None
     try:
         info = sessions.find(session_id=session_id, home=home)
-        return sessions.load(info).usage if info is not None else None
+        usage = sessions.load(info).usage if info is not None else None
     except (GeminorumError, OSError):
         return None  # Not saved yet, or on a door that saves nothing.
+    cost = cost_of(usage)
+    return (usage.total, cost.usd if cost else None) if usage else None
