@@ -172,7 +172,7 @@ def _described(rule: FileRule) -> str:
     names = rule.tool_name if isinstance(rule.tool_name, str) else ", ".join(rule.tool_name)
     narrowed = rule.command_prefix or rule.command_regex or rule.args_pattern
     what = f"{names} ({narrowed})" if narrowed else names
-    return f"rule on {what}, priority {rule.priority:g}"
+    return f"rule {rule.priority:g} on {what}"
 
 
 def _strictest(verdicts: Sequence[Verdict]) -> Verdict:
