@@ -120,7 +120,7 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
         options.changed(approval=None) if ours else options, via=table.door(questions)
     ) as talk:
         while True:
-            line = await _next_line(table)
+            line = questions.taken() or await _next_line(table)
             if line is None:
                 return code, None
             if line == "/resume":

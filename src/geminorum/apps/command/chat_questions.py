@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from geminorum.apps.command.undo import Copies
 
 WRITING = ("write_file", "replace", "edit")
-_ASK = "allow? y / n / a (always), or say what to do instead: "
+_ASK = "y / n / a(lways) / what to do instead: "
 
 
 class Questions:
@@ -28,10 +28,16 @@ class Questions:
         self._lines, self._copies, self._cwd = lines, copies, cwd
         self._approval = approval
         self._always: set[str] = set()
-        self.pause: Callable[[], AbstractContextManager[Console]] | None = None
-        """Makes room on the terminal, while a turn is shown."""
+        self.pause: Callable[[str | None], AbstractContextManager[Console]] | None = None
+        """Makes room on the terminal for a question about a call, while a turn is shown."""
         self.cancel: Callable[[], Awaitable[None]] | None = None
         """Stops the turn."""
+        self._instead: str | None = None
+
+    def taken(self) -> str | None:
+        """What was typed in place of a yes or a no, once: the next prompt."""
+        said, self._instead = self._instead, None
+        return said
 
     async def decide(self, request: PermissionRequest) -> Allow | Deny:
         answer = await self._answer(request)
@@ -44,7 +50,7 @@ class Questions:
             return Allow()
         if not self._lines.interactive or self.pause is None:
             return Deny("nobody is at the terminal to be asked")
-        with self.pause() as console:
+        with self.pause(request.id) as console:
             console.print(question(request, self._cwd))
             return await self._asked(request)
 
@@ -69,6 +75,8 @@ class Questions:
             case "" | "n" | "no":
                 return Deny("the user said no")
             case _:
+                # Not every door passes a reason on to the agent; the next prompt will.
+                self._instead = typed
                 return Deny(f"the user said: {typed}")
 
     def _keep(self, request: PermissionRequest) -> None:

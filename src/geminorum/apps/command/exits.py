@@ -8,7 +8,7 @@
 | 3 | the machine is not set up: no CLI, no login, a broken settings file |
 | 4 | a limit that you set was reached: turns, budget, time |
 | 5 | the run was cut short; what had arrived was printed |
-| 6 | what you named is not there, or fits several: a session, a file |
+| 6 | the session that you named is not there, or cannot be read |
 | 70 | a mistake of ours; the message says how to report it |
 | 75 | the run failed, and the same command may succeed later: quota, network, a busy session |
 | 130 | you stopped it with Ctrl-C |

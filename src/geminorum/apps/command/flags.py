@@ -185,11 +185,23 @@ def options_from(fields: dict[str, Any]) -> Options:
 def policy_from(text: str) -> Policy:
     """A Policy from a JSON or TOML file, or from `file_write=allow,shell_execute=deny`."""
     from geminorum import Policy
+    from geminorum.errors import InvalidOptions
 
+    try:
+        return Policy.from_dict(_policy_data(text))
+    except InvalidOptions as error:
+        advice = "write allow, ask or deny for file_write, shell_execute, network_access"
+        raise typer.BadParameter(f"{error.message}; {advice}", param_hint="--policy") from error
+
+
+def _policy_data(text: str) -> Any:
     if "=" in text and not Path(text).exists():
         pairs = [pair.partition("=") for pair in text.split(",")]
-        return Policy.from_dict({name.strip(): level.strip() for name, _, level in pairs})
-    return Policy.from_dict(data_in(Path(text), "--policy"))
+        return {name.strip(): level.strip() for name, _, level in pairs}
+    data = data_in(Path(text), "--policy")
+    if not isinstance(data, dict):
+        raise typer.BadParameter(f"{text} holds no table", param_hint="--policy")
+    return data
 
 
 def data_in(path: Path, flag: str) -> Any:

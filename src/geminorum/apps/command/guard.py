@@ -35,6 +35,10 @@ def guarded(work: Callable[[], Any]) -> int:
         return Exit.CANCELLED
     except BrokenPipeError:
         return _closed_pipe()
+    except SystemExit as error:
+        # Typer leaves with 1 when the reader has gone, which would look like a failed run.
+        gone = isinstance(error.__context__, BrokenPipeError)
+        return _closed_pipe() if gone else int(error.code or 0)
     except Exception as error:
         return _bug(error)
 

@@ -43,6 +43,7 @@ class TerminalView:
         self._cwd = "."
         self._said: list[str] = []
         self._calls: dict[str | None, ToolUse] = {}
+        self._asked: set[str | None] = set()
         self._count = 0
         self._tokens = 0
         self._usd: Decimal | None = None
@@ -71,8 +72,9 @@ class TerminalView:
             self._print(shown.said(rest))
 
     @contextmanager
-    def paused(self) -> Iterator[Console]:
-        """The terminal for somebody else, for a moment."""
+    def paused(self, call_id: str | None) -> Iterator[Console]:
+        """The terminal for a question about a call, which need not be shown in full again."""
+        self._asked.add(call_id)
         self._live.stop()
         try:
             yield self._console
@@ -144,7 +146,7 @@ class TerminalView:
 
     def _body(self, use: ToolUse, result: ToolResult) -> RenderableType | None:
         if use.name in _WRITING and result.status == "success":
-            return self._diff(use)
+            return None if use.id in self._asked else self._diff(use)
         return shown.output_of(result)
 
     def _diff(self, use: ToolUse) -> RenderableType | None:

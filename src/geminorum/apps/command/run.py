@@ -17,6 +17,7 @@ from geminorum.apps.command.flags import Via, takes_options, text_in
 from geminorum.apps.command.show import Showing
 
 app = new_app()
+_FOR_EXAMPLE = 'write geminorum run "What does this folder do?"'
 
 
 @app.command()
@@ -55,16 +56,21 @@ def run(
 
 
 def _prompt(prompt: str | None, file: Path | None) -> str:
+    """The prompt, from wherever it is to come."""
+    if file is not None and prompt is not None:
+        raise typer.BadParameter("it goes without a PROMPT; leave one out", param_hint="--file")
     if file is not None:
-        if prompt is not None:
-            raise typer.BadParameter("it goes without a PROMPT; leave one out", param_hint="--file")
-        return text_in(file, "--file")
-    if prompt not in (None, "-"):
-        return str(prompt)
+        text = text_in(file, "--file")
+    else:
+        text = _stdin() if prompt in (None, "-") else str(prompt)
+    if not text.strip():
+        raise typer.BadParameter(f"it is empty; {_FOR_EXAMPLE}", param_hint="PROMPT")
+    return text
+
+
+def _stdin() -> str:
     if sys.stdin is None or sys.stdin.isatty():
-        raise typer.BadParameter(
-            'there is none; write geminorum run "What does this folder do?"', param_hint="PROMPT"
-        )
+        raise typer.BadParameter(f"there is none; {_FOR_EXAMPLE}", param_hint="PROMPT")
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 

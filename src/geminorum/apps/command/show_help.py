@@ -48,8 +48,9 @@ def front_page(commands: Mapping[str, Described], width: int) -> str:
 
 def command_page(command: Any, ctx: Any, width: int) -> str:
     """The page of one command, or of a group of them."""
-    pieces = [ctx.command_path, *command.collect_usage_pieces(ctx)]
-    lines = [f"{styled('Usage', 'bold')}  {' '.join(pieces)}", ""]
+    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+    first, *rest = textwrap.wrap(usage, width - 7)
+    lines = [f"{styled('Usage', 'bold')}  {first}", *(" " * 7 + line for line in rest), ""]
     for paragraph in (command.help or "").split("\n\n"):
         lines += [*textwrap.wrap(paragraph, width), ""]
     for title, rows in _sections(command, ctx).items():
