@@ -86,7 +86,7 @@ def total(parts: list[Part]) -> str:
     if usd is None:
         reasons = ", ".join(dict.fromkeys(part.note for part in parts if part.note))
         return f"{tokens:,} tokens, cost unknown: {reasons}"
-    return f"{tokens:,} tokens, ${usd:f} at list prices"
+    return f"{tokens:,} tokens, ${usd.normalize():f} at list prices"
 
 
 def _usd(parts: list[Part]) -> Decimal | None:

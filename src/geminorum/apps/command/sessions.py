@@ -143,11 +143,11 @@ def delete(
     """Remove sessions for good, with what their tools left behind."""
     from geminorum import sessions
 
-    places = [place_of(name) for name in session]  # All are found before the first is gone.
-    found = [_by_path(place) if isinstance(place, Path) else place for place in places]
-    for info in found:
-        if yes or _sure(f"Delete {info.id or info.path}  {info.title}?"):
-            for path in sessions.delete(info):
+    found = [_there(place_of(name)) for name in session]  # All, before the first is gone.
+    for one in found:
+        label = one if isinstance(one, Path) else f"{one.id or one.path}  {one.title}"
+        if yes or _sure(f"Delete {label}?"):
+            for path in sessions.delete(one):
                 sys.stdout.write(f"removed {path}\n")
 
 
@@ -182,12 +182,10 @@ def _by_id(name: str) -> SessionInfo:
     return _found(info, f"there is no session {name!r}")
 
 
-def _by_path(path: Path) -> SessionInfo:
-    from geminorum import sessions
-
-    wanted = path.absolute()
-    listed = (one for one in sessions.list(kind="all") if one.path.absolute() == wanted)
-    return _found(next(listed, None), f"{path} is no saved session of the Gemini CLI")
+def _there(place: SessionInfo | Path) -> SessionInfo | Path:
+    if isinstance(place, Path) and not place.exists():
+        return _found(None, f"there is no file {place}")
+    return place
 
 
 def _found(info: SessionInfo | None, problem: str) -> SessionInfo:

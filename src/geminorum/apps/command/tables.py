@@ -58,6 +58,7 @@ def table(sheet: Sheet, width: int) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    sheet = _flattened(sheet)
     drawn = Table(
         box=None,
         padding=(0, _GAP, 0, 0),
@@ -71,7 +72,7 @@ def table(sheet: Sheet, width: int) -> Table:
         drawn.add_column(sheet.columns[number].title, width=wide, **_looks(sheet, number))
     for row in sheet.rows:
         # Text, not a string: a title with [brackets] in it is no markup.
-        drawn.add_row(*(Text(_flat(row[n]), _colour(sheet, row, n)) for n in shown))
+        drawn.add_row(*(Text(row[n], _colour(sheet, row, n)) for n in shown))
     return drawn
 
 
@@ -123,13 +124,15 @@ def _longest(sheet: Sheet, number: int) -> int:
     return max([len(sheet.columns[number].title), *map(len, cells)])
 
 
-def _flat(text: str) -> str:
-    """One line, without what would make a terminal do things: titles are written by strangers."""
-    return _CONTROL.sub("", " ".join(text.split()))
+def _flattened(sheet: Sheet) -> Sheet:
+    """Cells of one line, without what would make a terminal do things: strangers write titles."""
+    rows = [[_CONTROL.sub("", " ".join(cell.split())) for cell in row] for row in sheet.rows]
+    return sheet._replace(rows=rows)
 
 
 def plain(sheet: Sheet) -> str:
     """Aligned columns with every letter of every cell, for `grep` and `awk`."""
+    sheet = _flattened(sheet)
     head = [column.title for column in sheet.columns]
     rows = [head, *sheet.rows, *([sheet.total] if sheet.total else [])]
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
@@ -139,9 +142,7 @@ def plain(sheet: Sheet) -> str:
 
 def _aligned(row: Sequence[str], widths: Sequence[int], columns: Sequence[Column]) -> str:
     cells = zip(row, widths, columns, strict=True)
-    # A line break in a cell would look like another row.
-    flat = ((_flat(cell), width, column) for cell, width, column in cells)
-    placed = (cell.rjust(width) if one.right else cell.ljust(width) for cell, width, one in flat)
+    placed = (cell.rjust(width) if one.right else cell.ljust(width) for cell, width, one in cells)
     return "  ".join(placed).rstrip()
 
 
@@ -156,7 +157,7 @@ def bars(rows: Iterable[Bar], width: int, *, blocks: bool = True) -> list[str]:
     """A chart of one line for each row; without `blocks`, in letters that every screen has."""
     shown = list(rows)
     most = max((bar.value for bar in shown), default=0)
-    label = min(max((len(bar.label) for bar in shown), default=0), width // 3)
+    label = min(max((len(bar.label) for bar in shown), default=0), width // 2)
     room = width - label - 2 - max((len(bar.text) for bar in shown), default=0)
     if room < 3 or most <= 0:
         return []
@@ -168,7 +169,8 @@ def _bar(bar: Bar, length: float, label: int, room: int, blocks: bool) -> str:
     drawn = "█" * whole + (_BLOCKS[rest] if rest else "") if blocks else "#" * round(length)
     if bar.value > 0 and not drawn:
         drawn = _BLOCKS[1] if blocks else "."  # A little is not nothing.
-    name = bar.label if len(bar.label) <= label else bar.label[: label - 1] + "…"
+    # Models and folders differ at their ends.
+    name = bar.label if len(bar.label) <= label else "…" + bar.label[1 - label :]
     return f"{name.ljust(label)} {drawn.ljust(room)} {bar.text}"
 
 
