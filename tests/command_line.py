@@ -109,8 +109,8 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """All that was written, without colours and movements."""
-        return _ESCAPES.sub("", self.raw).replace("\r", "")
+        """All that was written, without colours and movements; each redraw on a line of its own."""
+        return _ESCAPES.sub("", self.raw.replace("\r\n", "\n")).replace("\r", "\n")
 
     def wait_for(self, words: str) -> str:
         """Until the words are written, behind those that were waited for before."""

@@ -100,10 +100,10 @@ class Talk:
 
     def _file_rows(self) -> Any:
         for number, (result, kept) in enumerate(zip(self.results, self._changes, strict=True), 1):
-            copied = {str(one.path) for one in kept}
-            yield from (f"turn {number}  {one.path}" for one in kept)
+            copied = {one.path for one in kept}
+            yield from (f"turn {number}  {shown.short(one.path)}" for one in kept)
             for path in shown.written(result.files):
-                if str(Path(path).resolve()) not in copied:
+                if Path(path).resolve() not in copied:
                     yield f"turn {number}  {path}  (no copy of what it was: /undo cannot help)"
 
     def _undo(self, _: str) -> None:
@@ -111,8 +111,8 @@ class Talk:
         if not outcomes:
             return self.say("nothing to undo: no turn has written a file that I have a copy of")
         for one in outcomes:
-            self.say(f"  {'✓' if one.done else '✗'} {one.path}: {one.text}")
-        self._undone += [str(one.path) for one in outcomes if one.done]
+            self.say(f"  {'✓' if one.done else '✗'} {shown.short(one.path)}: {one.text}")
+        self._undone += [shown.short(one.path) for one in outcomes if one.done]
         return self.say("  (not undone: what shell commands and MCP servers did)")
 
     def _save(self, name: str) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 from rich.markdown import Markdown
-from rich.padding import Padding
 from rich.text import Text as Line
 
 from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse
@@ -30,8 +30,7 @@ _TELLING = ("command", "file_path", "path", "dir_path", "query", "pattern", "url
 def said(text: str) -> RenderableType:
     """What the agent said."""
     safe = printable(text)
-    text_or_page = Line(safe) if len(safe) > LONGEST_MARKDOWN else Markdown(safe.strip())
-    return Padding(text_or_page, (1, 0, 0, 0))
+    return Group("", Line(safe) if len(safe) > LONGEST_MARKDOWN else Markdown(safe.strip()))
 
 
 def thought(text: str) -> RenderableType:
@@ -43,7 +42,8 @@ def heading(init: Init, door: str, offline: bool) -> Line:
     """Who works where."""
     model = "simulated model" if offline else (init.model or "the default model")
     line = Line.assemble(("● ", "cyan"), (model, "bold"), (f" · {door}", "dim"))
-    return line.append(f" · {printable(init.cwd)}", "dim") if init.cwd else line
+    elsewhere = init.cwd and Path(init.cwd) != Path.cwd()
+    return line.append(f" · {printable(init.cwd or '')}", "dim") if elsewhere else line
 
 
 def gist(arguments: dict[str, Any]) -> str:
@@ -148,7 +148,7 @@ def summary(result: Result, brief: bool = False) -> RenderableType:
     rows += [Line.assemble(("  wrote ", "dim"), name) for name in written(result.files)]
     if result.session_id and not brief:
         rows.append(Line(f"  session {result.session_id}", "dim"))
-    return Padding(Group(*rows), (1, 0, 0, 0))
+    return Group("", *rows)
 
 
 def facts_of(result: Result) -> list[str]:
@@ -164,11 +164,19 @@ def facts_of(result: Result) -> list[str]:
 
 def written(files: Iterable[FileChange]) -> list[str]:
     """The paths, each once, in the order of writing."""
-    return [printable(path) for path in dict.fromkeys(change.path for change in files)]
+    return [short(path) for path in dict.fromkeys(change.path for change in files)]
+
+
+def short(path: str | Path) -> str:
+    """As one would type it: from the current folder on, where it lies below that."""
+    here = Path.cwd()
+    below = Path(path).is_relative_to(here)
+    return printable(str(Path(path).relative_to(here) if below else path))
 
 
 def _indented(lines: Iterable[Line]) -> RenderableType:
-    return Padding(Group(*lines), (0, 0, 0, 2))
+    # Not rich's Padding, which fills lines with spaces that get copied along.
+    return Group(*(Line("  ").append_text(line) for line in lines))
 
 
 def _first(lines: list[str], count: int | None = _LINES) -> Iterator[str]:

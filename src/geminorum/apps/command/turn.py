@@ -55,20 +55,23 @@ def concluded(live: Run, view: View) -> Exit:
 @contextmanager
 def ctrl_c(live: Run) -> Iterator[None]:
     """The first Ctrl-C asks the agent to end, the second does not wait."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    loop = asyncio.get_running_loop()
     presses: list[asyncio.Task[None]] = []
 
     def pressed() -> None:
-        if presses and task is not None:
-            # Leaving the block now kills what is left: it waits for nobody.
+        if not presses:
+            presses.append(loop.create_task(live.cancel()))
+            return
+        # All of them: the one that gives the agent its grace kills it when it is cancelled.
+        for task in asyncio.all_tasks(loop):
             task.cancel()
-        presses.append(loop.create_task(live.cancel()))
 
     # Not loop.add_signal_handler, which Windows has not got.
     before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(pressed))
     try:
         yield
     except asyncio.CancelledError:
+        # Nobody but the second press cancels us.
         raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)
