@@ -180,7 +180,7 @@ def npm_that(folder: Path, script: str) -> dict[str, str]:
     """A Node on PATH whose npm is a script of ours: the real one needs a registry."""
     node = folder / "bin" / "node"
     node.parent.mkdir(parents=True)
-    node.write_text(f"#!/bin/sh\n[ \"$1\" = --version ] && echo v24.0.0 && exit\nshift\n{script}\n")
+    node.write_text(f'#!/bin/sh\n[ "$1" = --version ] && echo v24.0.0 && exit\nshift\n{script}\n')
     node.chmod(0o755)
     npm = folder / "lib/node_modules/npm/bin/npm-cli.js"
     npm.parent.mkdir(parents=True)
