@@ -119,9 +119,9 @@ def test_the_schema_holds_for_what_options_take():
     properties = schema["$defs"]["Options"]["properties"]
     assert set(properties) == set(Options.__struct_fields__)
     good = {"model": "flash", "policy": {"file_write": "deny", "rules": []}, "timeout": 3}
-    assert not list(problems(good, schema))
-    assert list(problems({"policy": {"file_write": "often"}}, schema))
-    assert list(problems({"timeout": "soon"}, schema))
+    assert not list(problems(schema, good, "file"))
+    assert list(problems(schema, {"policy": {"file_write": "often"}}, "file"))
+    assert list(problems(schema, {"timeout": "soon"}, "file"))
 
 
 @pytest.mark.parametrize(

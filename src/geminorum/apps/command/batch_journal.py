@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -59,6 +60,8 @@ class Try(msgspec.Struct, frozen=True):
     attempt: int
     ended: bool = False
     usd: Decimal | None = None
+    at: int = 0
+    """Milliseconds since 1970."""
 
 
 class Journal:
@@ -95,13 +98,13 @@ class Journal:
         """The number of the attempt; noted before anything is spent."""
         number = self._begun.get(task.id, 0) + 1
         self._begun[task.id] = number
-        self._append(self.tries, Try(task.id, number))
+        self._append(self.tries, Try(task.id, number, at=now()))
         return number
 
     def end(self, task: Task, attempt: int, usd: Decimal | None) -> None:
         """What the attempt cost, whatever came of it."""
         self._ended[task.id, attempt] = usd
-        self._append(self.tries, Try(task.id, attempt, ended=True, usd=usd))
+        self._append(self.tries, Try(task.id, attempt, ended=True, usd=usd, at=now()))
 
     def finish(self, outcome: Outcome) -> None:
         """The prompt's one result."""
@@ -156,6 +159,11 @@ class Journal:
         file = self._open[path]
         file.write(_line(value))
         os.fsync(file.fileno())
+
+
+def now() -> int:
+    """Milliseconds since 1970."""
+    return time.time_ns() // 1_000_000
 
 
 def _line(value: Any) -> bytes:

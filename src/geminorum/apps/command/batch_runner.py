@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import msgspec
 
 from geminorum.apps.command.batch_input import Task
-from geminorum.apps.command.batch_journal import Failure, Journal, Outcome
+from geminorum.apps.command.batch_journal import Failure, Journal, Outcome, now
 from geminorum.errors import GeminorumError, InvalidOptions, InvalidPrompt, SetupError, Unsupported
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Batch:
         """Why it stopped before its end."""
         self._in_flight = 0
         self._changed = asyncio.Condition()
-        self._next_start = 0.0
+        self._pace, self._next_start = asyncio.Lock(), 0.0
 
     async def run(self) -> None:
         """Until every task has its outcome, or a brake is pulled. A set-up that cannot work, or
@@ -127,10 +127,11 @@ class Batch:
 
     async def _wait_for_turn(self) -> None:
         if self._limits.rate is not None:
-            now = time.monotonic()
-            mine = max(now, self._next_start)
-            self._next_start = mine + 60 / self._limits.rate
-            await asyncio.sleep(mine - now)
+            # One after the other: two that wait at a time would begin together where the loop was
+            # held up, as by the loading of a library.
+            async with self._pace:
+                await asyncio.sleep(self._next_start - time.monotonic())
+                self._next_start = time.monotonic() + 60 / self._limits.rate
 
     async def _do(self, task: Task) -> None:
         for number in range(self._limits.retries + 1):
@@ -139,6 +140,7 @@ class Batch:
             result, error = await self._attempt(task, share)
             usd = result.cost.usd if result and result.cost else None
             self.purse.pay(usd)
+            self._watch_price(result)
             if self._is_out_of_money(error, share):
                 self._journal.end(task, attempt, usd)
                 return
@@ -170,6 +172,12 @@ class Batch:
             return self._options
         # Not below a trifle: nothing at all is no budget that the library would take.
         return self._options.changed(max_budget_usd=max(share, 1e-9))
+
+    def _watch_price(self, result: Result | None) -> None:
+        """Where something was used and nobody knows its price, no budget can be kept."""
+        unknown = result is not None and result.usage is not None and result.cost is None
+        if unknown and self.purse.budget is not None:
+            self.brake = "no_price"
 
     def _is_out_of_money(self, error: GeminorumError | None, share: float | None) -> bool:
         """Was it the batch's budget that ended the prompt, and not a limit of its own?"""
@@ -206,7 +214,7 @@ def _outcome(
         status="error",
         error=Failure(error.code, error.message, error.hint, error.retryable) if error else None,
         attempts=attempt,
-        finished=time.time_ns() // 1_000_000,
+        finished=now(),
     )
     return outcome if result is None else _with_result(outcome, result)
 

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -68,11 +69,11 @@ def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
     """What came of it, and what to type next."""
     left = meter.total - meter.done
     counts = f"{meter.done - meter.failed} done, {meter.failed} failed, {left} left"
-    lines = [f"{counts}; ${batch.purse.spent:f} spent; results in {journal.results}"]
+    lines = [f"{counts}; ${_plain(batch.purse.spent)} spent; results in {journal.results}"]
     if batch.brake == "budget":
-        dearest = f"the dearest prompt took ${batch.purse.dearest:f}"
+        dearest = f"the dearest prompt took ${_plain(batch.purse.dearest)}"
         lines.append(
-            f"the budget of ${batch.purse.budget:f} is used up ({dearest});"
+            f"the budget of ${_plain(batch.purse.budget)} is used up ({dearest});"
             " raise --budget and type the command again to go on"
         )
     elif batch.brake == "no_price":
@@ -82,6 +83,10 @@ def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
     if meter.failed:
         lines.append("add --retry-failed to send the failed ones again")
     return lines
+
+
+def _plain(usd: Decimal | None) -> str:
+    return f"{(usd or Decimal(0)).normalize():f}"
 
 
 def tell(lines: list[str]) -> None:
