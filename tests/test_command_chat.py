@@ -180,6 +180,20 @@ def test_a_link_is_followed_and_stays_a_link(tmp_path):
     assert target.read_bytes() == ODD
 
 
+def test_a_file_that_was_replaced_gets_its_permissions_back(tmp_path):
+    """A tool may write a new file in the place of the old."""
+    path = tmp_path / "run.sh"
+    path.write_bytes(ODD)
+    path.chmod(0o750)
+    with Copies() as copies:
+        copies.keep(path)
+        path.unlink()
+        path.write_text("new")
+        copies.end_turn()
+        copies.undo()
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (ODD, 0o750)
+
+
 def test_what_was_kept_and_not_written_is_not_undone(tmp_path):
     """A write that was refused leaves a copy, and nothing to take back."""
     (tmp_path / "a").write_text("same")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +47,8 @@ def chat(
 
     Ctrl-C stops a turn, Ctrl-D ends the chat. From a pipe, each line is a prompt.
     """
+    import asyncio
+
     from geminorum.apps.command.chat_lines import lines_of
     from geminorum.apps.command.chat_talk import WORDS
     from geminorum.apps.command.doors import has_acp

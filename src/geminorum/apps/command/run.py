@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from contextlib import ExitStack
 from pathlib import Path
@@ -75,6 +74,8 @@ def _stdin() -> str:
 
 
 def _run(text: str, options: Options, via: Via, cli: Path | None, how: Showing) -> Exit:
+    import asyncio
+
     from geminorum.apps.command.doors import door_for
     from geminorum.apps.command.live import view_for
     from geminorum.apps.command.offline import simulated, tell_so
