@@ -16,6 +16,7 @@ from benchmarks import (
     memory,
     memory_store,
     throughput,
+    warm,
 )
 from benchmarks.figures import HEAD, Figure, table
 
@@ -28,6 +29,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "store": memory_store.measure,
     "api": api_chunks.measure,
     "cold_start": cold_start.measure,
+    "warm": warm.measure,
 }
 
 

@@ -28,7 +28,7 @@ PLACES = (
 
 def measure() -> list[Figure]:
     with FakeGemini(default="Hello") as fake, tempfile.TemporaryDirectory() as folder:
-        start = _Start(_cli(), Path(folder), fake.env)
+        start = _Start(found_cli(), Path(folder), fake.env)
         # One of each to warm up, then side by side: what slows one slows its neighbours.
         rounds = [start.round() for _ in range(ROUNDS + 1)][1:]
     plain, ours, fresh = (median(column) for column in zip(*rounds, strict=True))
@@ -89,7 +89,8 @@ async def asked(cli: Path, folder: Path, env: Mapping[str, str]) -> None:
     await ask(PROMPT, Options(model=MODEL, cwd=folder, env=env), via=Cli(executable=cli))
 
 
-def _cli() -> Path:
+def found_cli() -> Path:
+    """The CLI that `make bench` installs, or the one that a variable names."""
     found = next((Path(place) for place in PLACES if place and Path(place).exists()), None)
     if found is None:
         raise SystemExit("no Gemini CLI: `make bench` installs one, or set GEMINORUM_TEST_CLI")

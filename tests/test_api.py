@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import contextlib
 import gc
 import gzip
 import importlib.util
@@ -11,6 +12,7 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -195,6 +197,25 @@ class TestParts:
         await ask(["Read:", notes], options, via=Api())
         assert fake.requests[0].contents[0]["parts"][1] == {"text": "Remember the milk."}
 
+    async def test_what_a_file_is_called_may_mislead(self, fake, options, tmp_path):
+        (tmp_path / "app.ts").write_text("let x = 1")
+        (tmp_path / "data.json.gz").write_bytes(b"\x1f\x8b\xff")
+        fake.say("Code").say("Code")
+        prompt = [Path("app.ts"), Path("data.json.gz")]
+        await ask(prompt, options.changed(cwd=tmp_path), via=Api())
+        text, packed = fake.requests[0].contents[0]["parts"]
+        assert text == {"text": "let x = 1"}
+        assert packed["inlineData"]["mimeType"] == "application/gzip"
+        await ask(tmp_path / "app.ts", options, via=Api())
+
+    async def test_bytes_in_a_content_become_base64(self, fake, options):
+        fake.say("A cat")
+        part = {"inlineData": {"mimeType": "image/png", "data": b"\x89PNG"}}
+        async with connect(options, via=Api()) as chat:
+            await chat.ask({"role": "user", "parts": (part,)})
+            json.dumps(chat.history)
+        assert fake.requests[0].contents[0]["parts"][0]["inlineData"]["data"] == encoded(b"\x89PNG")
+
 
 class TestTools:
     async def test_three_rounds_carry_signatures_ids_and_results(self, fake, options):
@@ -312,12 +333,39 @@ class TestTools:
         assert len(fake.requests) == 3
         assert result.cost.usd == Decimal("0.9")
 
-    async def test_a_budget_without_a_price_is_refused(self, fake, options):
-        fake.call("weather", city="Paris")
+    async def test_a_budget_without_a_price_sends_nothing(self, fake, options):
         door = Api(tools=[weather], prices=PriceBook({}))
         _, result = await events_of("Go", options.changed(max_budget_usd=1), door)
         assert result.status == "error"
+        assert fake.requests == []
+
+    async def test_nor_does_one_whose_spending_is_not_told(self, fake, options):
+        part = {"functionCall": {"name": "weather", "args": {"city": "Rome"}}}
+        body = {"candidates": [{"content": {"parts": [part]}, "finishReason": "STOP"}]}
+        fake.raw(b"data: " + json.dumps(body).encode() + b"\n\n").always()
+        door = Api(tools=[weather])
+        _, result = await events_of("Go", options.changed(max_budget_usd=1), door)
+        assert result.status == "error"
         assert len(fake.requests) == 1
+
+    @pytest.mark.parametrize("leave", ["exit", "cancelled"])
+    async def test_a_tool_cannot_end_the_program_or_the_run(self, fake, options, leave):
+        async def inner() -> None:
+            task = asyncio.ensure_future(asyncio.sleep(60))
+            task.cancel()
+            await task
+
+        def parse(text: str) -> None:
+            sys.exit(2)
+
+        async def waits(text: str) -> None:
+            await inner()
+
+        tool = {"exit": parse, "cancelled": waits}[leave]
+        fake.call(tool.__name__, text="x").say("Oh")
+        events, result = await events_of("Go", options, Api(tools=[tool]))
+        assert of(ToolResult, events)[0].error_type == "tool_failed"
+        assert result.text == "Oh"
 
 
 class TestDecisions:
@@ -350,11 +398,12 @@ class TestDecisions:
             return AllowAlways()
 
         door = Api(tools=[weather], decide=may_i)
-        for _ in range(2):
+        for _ in range(3):
             fake.call("weather", city="Rome").call("weather", city="Oslo").say("ok")
         await ask("Go", options, via=door)
         assert asked == ["weather"]
         await ask("Go", options.changed(approval="yolo"), via=door)
+        await ask("Go", options.changed(allowed_tools=("weather",)), via=door)
         assert asked == ["weather"]
 
     async def test_a_cancel_while_the_question_stands_runs_nothing(self, fake, options):
@@ -400,6 +449,38 @@ class TestConversations:
             *("First", "One", "Third"),
         ]
 
+    async def test_an_answer_of_another_shape_is_no_history_either(self, fake, options):
+        fake.say("none").say('{"name": "Rome", "people": 3}')
+        wanted = options.changed(output_schema=City)
+        async with connect(wanted, via=Api()) as chat:
+            with pytest.raises(errors.InvalidAnswer):
+                await chat.ask("City?")
+            assert chat.history == []
+            assert (await chat.ask("City?")).data == City("Rome", 3)
+
+    async def test_a_tool_that_was_finished_is_known_where_another_was_cancelled(
+        self, fake, options
+    ):
+        paid, waiting = asyncio.Event(), asyncio.Event()
+
+        async def pay() -> str:
+            paid.set()
+            return "paid 5"
+
+        async def wait() -> None:
+            waiting.set()
+            await asyncio.Event().wait()
+
+        fake.calls(("pay", {}), ("wait", {})).say("So it is.")
+        async with connect(options, via=Api(tools=[pay, wait])) as chat:
+            async with chat.turn("Go"):
+                await paid.wait()
+                await waiting.wait()
+            await chat.ask("What happened?")
+        (results,) = [c for c in fake.requests[1].contents if "functionResponse" in c["parts"][0]]
+        told = [part["functionResponse"]["response"] for part in results["parts"]]
+        assert told == [{"output": "paid 5"}, {"error": "cancelled before it was finished"}]
+
     async def test_what_the_tools_did_stays_known_when_the_turn_fails(self, fake, options):
         fake.call("weather", city="Rome").block().say("Sunny")
         async with connect(options, via=Api(tools=[weather])) as chat:
@@ -414,6 +495,16 @@ class TestConversations:
         async with connect(options, via=Api()) as chat, chat.turn("One"):
             with pytest.raises(GeminorumError, match="still running"):
                 await chat.ask("Two")
+
+    async def test_a_turn_ends_with_its_chat(self, fake, options):
+        fake.hang("Hello")
+        async with connect(options, via=Api()) as chat:
+            live = chat.turn("One")
+            await live.__aenter__()
+        assert (await live.read())[-1].status == "interrupted"
+        await live.__aexit__()
+        with pytest.raises(GeminorumError, match="not open"):
+            chat.turn("Two")
 
     def test_one_door_serves_many_loops(self):
         with FakeGemini(default="Hi") as fake:
@@ -445,6 +536,16 @@ class TestStructuredOutput:
             await ask("City?", options.changed(output_schema=City), via=Api())
         assert caught.value.result.text == '{"name": "Rome", "people": "many"}'
         assert caught.value.result.data is None
+
+    @pytest.mark.parametrize("wanted", [Literal["a", "b"], {"type": "string"}], ids=repr)
+    async def test_a_shape_may_be_a_text(self, fake, options, wanted):
+        fake.say('"a"')
+        assert (await ask("?", options.changed(output_schema=wanted), via=Api())).data == "a"
+
+    async def test_an_answer_in_a_fence(self, fake, options):
+        fake.say('```json\n{"name": "Rome", "people": 3}\n```')
+        result = await ask("City?", options.changed(output_schema=City), via=Api())
+        assert result.data == City("Rome", 3)
 
 
 class TestStopping:
@@ -530,6 +631,39 @@ class TestStopping:
         assert seen == 3000
         assert live.result.ok
 
+    async def test_a_tool_that_will_not_be_cancelled_is_left_behind(self, fake, options):
+        started, free = asyncio.Event(), asyncio.Event()
+
+        async def stubborn() -> None:
+            started.set()
+            while not free.is_set():
+                with contextlib.suppress(asyncio.CancelledError):
+                    await free.wait()
+
+        fake.call("stubborn")
+        async with run("Go", options, via=Api(tools=[stubborn], grace=0.1)) as live:
+            await started.wait()
+        assert live.result.status == "interrupted"
+        free.set()
+
+    @pytest.mark.parametrize("count", ['"12"', "-5", "1.5", "[]"])
+    async def test_counts_that_are_none_do_not_matter(self, fake, options, count):
+        chunk = '{"candidates":[{"content":{"parts":[{"text":"Hi"}]},"finishReason":"STOP"}],'
+        chunk += '"usageMetadata":{"promptTokenCount":' + count + "}}"
+        fake.raw(b"data: " + chunk.encode() + b"\n\n")
+        result = await ask("Hi", options, via=Api())
+        assert (result.text, result.usage) == ("Hi", None)
+
+    async def test_prices_that_fail_do_not_take_the_answer_along(self, fake, options):
+        class Broken(PriceBook):
+            def price_of(self, model):
+                raise KeyError(model)
+
+        fake.say("Hi")
+        result = await ask("Hi", options, via=Api(prices=Broken({})))
+        assert (result.text, result.cost) == ("Hi", None)
+        assert "KeyError" in result.cost_note
+
     async def test_a_tool_that_never_returns_does_not_hold_the_end(self, fake, options):
         started = asyncio.Event()
 
@@ -589,6 +723,20 @@ class TestRetries:
         assert caught.value.retryable
         assert len(caught.value.result.errors) == 2
 
+    async def test_a_status_is_believed_before_a_body(self, fake, options):
+        fake.raw(b'{"error": {"code": "503", "message": "busy"}}', status=503)
+        with pytest.raises(errors.ServerError, match="503 Service Unavailable: busy") as caught:
+            await ask("Hi", options, via=Api(retries=0))
+        assert (caught.value.status, caught.value.retryable) == (503, True)
+
+    async def test_a_redirect_is_not_followed_with_the_key(self, fake, options):
+        async with FakeGemini(default="stolen") as other:
+            fake.raw(b"", status=307, headers={"Location": other.url + "/v1beta/models/x:y"})
+            with pytest.raises(errors.ApiError, match="leads on to") as caught:
+                await ask("Hi", options, via=Api())
+            assert other.log == []
+        assert "base_url" in caught.value.message
+
     async def test_a_connection_that_breaks_keeps_what_arrived(self, fake, options):
         fake.truncate("Hel", drop=True)
         with pytest.raises(errors.NetworkError) as caught:
@@ -630,6 +778,25 @@ class TestAddresses:
         assert request.headers["authorization"] == "Bearer secret"
         assert result.cost.billing == "vertex"
 
+    async def test_vertex_takes_project_and_place_from_the_options(self, fake, options):
+        from google.oauth2.credentials import Credentials
+
+        fake.say("Hi")
+        env = {"GOOGLE_CLOUD_PROJECT": "q", "GOOGLE_CLOUD_LOCATION": "us-east1"}
+        door = Api(vertex=True, credentials=Credentials(token="t"), base_url=fake.url)
+        await ask("Hi", options.changed(env={**fake.env, **env}), via=door)
+        assert "/projects/q/locations/us-east1/" in fake.requests[0].path
+
+    async def test_proxy_variables_are_those_of_the_run(self, fake, options, monkeypatch):
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
+        monkeypatch.setenv("ALL_PROXY", "http://127.0.0.1:1")
+        fake.say("Hi").say("Hi")
+        await ask("Hi", options, via=Api())
+        env = {"http_proxy": fake.url, "no_proxy": "", "NO_PROXY": "", "GEMINI_API_KEY": "k"}
+        door = Api(base_url="http://gemini.invalid")
+        await ask("Hi", options.changed(env=env), via=door)
+        assert fake.requests[1].headers["host"] == "gemini.invalid"
+
     async def test_a_proxy(self, fake, options):
         fake.say("Hi")
         door = Api(base_url="http://gemini.invalid", proxy=fake.url, api_key="k")
@@ -668,8 +835,18 @@ class TestBadInput:
         with pytest.raises(errors.InvalidOptions, match="api_key is empty"):
             Api(api_key=" ")
 
-    def test_the_key_is_not_shown(self):
-        assert "secret" not in repr(Api(api_key="secret"))
+    def test_no_secret_is_shown(self):
+        proxy = "http://user:secret@proxy"
+        door = Api(api_key="secret", headers={"Authorization": "secret"}, proxy=proxy)
+        assert "secret" not in repr(door)
+
+    async def test_effort_for_a_model_that_does_not_think(self, fake, options):
+        error = await self.refused(fake, options, model="gemini-2.0-flash", effort="high")
+        assert isinstance(error, errors.Unsupported)
+
+    async def test_vertex_without_a_project(self, fake, options):
+        error = await self.refused(fake, options, door=Api(vertex=True))
+        assert isinstance(error, errors.AuthError)
 
     @pytest.mark.parametrize("model", ["a?b", "../x", "a b", "models/", "a/../b", "a#b"])
     async def test_a_model_that_is_an_address(self, fake, options, model):
@@ -752,6 +929,15 @@ class TestBadInput:
             {"proxy": "x"},
             {"project": "p"},
             {"retries": -1},
+            {"patience": None},
+            {"headers": {"x": 1}},
+            {"headers": "x"},
+            {"api_version": 5},
+            {"vertex": "false"},
+            {"decide_timeout": "5"},
+            {"config": {1: 2}},
+            {"config": {"http_options": {}}},
+            {"prices": {"gemini-2.5-flash": (0.3, 2.5)}},
             {"idle_timeout": 0},
             {"config": []},
         ],
@@ -764,7 +950,7 @@ class TestBadInput:
 
     async def test_vertex_without_credentials(self, fake, options, tmp_path, monkeypatch):
         monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-        door = Api(vertex=True, retries=0)
+        door = Api(vertex=True, project="p")
         error = await self.refused(fake, options, door=door)
         assert isinstance(error, errors.AuthError)
 

@@ -26,7 +26,9 @@ MAY_IMPORT = {
     "prompt": {"errors"},
     "detect": {"errors", "install"},
     "install": {"errors", "detect"},
-    "wire": {"events", "errors", "options", "permissions", "tools", "wire"},
+    "wire": {
+        *("_version", "decisions", "events", "errors", "options", "permissions", "tools", "wire"),
+    },
     "cost": {"events"},
     "models": {"cost", "wire"},
     "policies": {"errors", "options", "permissions", "wire"},
@@ -36,7 +38,7 @@ MAY_IMPORT = {
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
-        *("surroundings", "decisions", "permissions", "tools", "schema"),
+        *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports"),
     },
     "client": {"events", "errors", "options", "prompt", "schema", "transports", "views"},
@@ -155,6 +157,7 @@ def test_the_public_names_are_these():
                 "Rule",
                 "Api",
                 "Cli",
+                "Acp",
                 "Run",
                 "Chat",
                 "Result",

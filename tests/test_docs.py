@@ -29,6 +29,7 @@ WITH_CODE = [page for page in PAGES if blocks(page) and page.name != "README.md"
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: page.name)
 def test_the_code_on_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GEMINI_CLI_PATH", str(ROOT / ".gemini-cli/node_modules/.bin/gemini"))
     namespace: dict[str, object] = {"__name__": page.stem}
     run = [code for info, code in blocks(page) if "no-run" not in info]
     assert run

@@ -57,7 +57,7 @@ async def test_a_read_that_was_cancelled_loses_nothing():
         assert await everything(child) == b"late\n"
 
 
-@pytest.mark.parametrize("missing", [["_inotify"], ["_pidfd"], ["_inotify", "_pidfd"]])
+@pytest.mark.parametrize("missing", [["_inotify"], ["pidfd"], ["_inotify", "pidfd"]])
 async def test_without_news_from_the_system_it_looks_for_itself(monkeypatch, missing):
     for name in missing:
         monkeypatch.setattr(news_module, name, lambda _: None)

@@ -18,6 +18,11 @@ from geminorum.errors import InvalidAnswer, InvalidOptions
 from geminorum.schema import shape_of
 
 
+def shown(value: object) -> str:
+    """Without addresses: workers side by side have to find the same names."""
+    return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+
+
 class Day(msgspec.Struct):
     date: datetime.date
     degrees: Annotated[float, msgspec.Meta(ge=-90, le=60)]
@@ -221,7 +226,7 @@ class TestWrongAnswers:
         assert len(wrong(list[int], ["x" * 10_000] * 10_000)) < 1_000
 
     @pytest.mark.parametrize(
-        "text", ["", "Sure! Here it is:", "{", '{"city": }', b"\xff", "NaN", "[1] [2]"], ids=repr
+        "text", ["", "Sure! Here it is:", "{", '{"city": }', b"\xff", "NaN", "[1] [2]"], ids=shown
     )
     def test_what_is_not_json_is_told_so(self, text):
         assert "not JSON" in wrong(Forecast, text)
@@ -408,7 +413,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         "wanted",
         [None, "Forecast", b"x", 7, True, Forecast("x"), Person("x"), len, lambda: 1, [Forecast]],
-        ids=repr,
+        ids=shown,
     )
     def test_what_is_no_type_is_refused_with_what_would_be(self, wanted):
         with pytest.raises(InvalidOptions, match="no shape for an answer") as caught:

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from geminorum.prompt import Blob as Blob
     from geminorum.prompt import Link as Link
     from geminorum.tools import Tool as Tool
+    from geminorum.transports.acp import Acp as Acp
     from geminorum.transports.api import Api as Api
     from geminorum.transports.cli import Cli as Cli
     from geminorum.views.files import FileChange as FileChange
@@ -72,11 +73,11 @@ _HOMES = {
     "prompt": ("Blob", "Link"),
     "tools": ("Tool",),
     "transports.api": ("Api",),
+    "transports.acp": ("Acp",),
     "transports.cli": ("Cli",),
     "views.files": ("FileChange",),
     "views.result": ("Result",),
 }
-_NOT_YET = ("Acp",)
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = ["__version__", *sorted(_HOME_OF)]
@@ -84,8 +85,6 @@ __all__ = ["__version__", *sorted(_HOME_OF)]
 
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
-    if name in _NOT_YET:
-        raise AttributeError(f"geminorum.{name} is not built yet; the changelog says when it is")
     if home is None:
         raise AttributeError(f"module 'geminorum' has no attribute {name!r}")
     value = (

@@ -198,7 +198,7 @@ def _typed(options: Options, data: Any) -> Any:
         return data
     from geminorum.schema import shape_of
 
-    return shape_of(options.output_schema).read(data)
+    return shape_of(options.output_schema).typed(data)
 
 
 def _checked(options: Options | None) -> Options:

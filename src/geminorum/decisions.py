@@ -80,6 +80,10 @@ class Decisions:
         try:
             async with limit:
                 decision = _understood(await called(decide, request))
+        except asyncio.CancelledError:
+            if is_ours():
+                raise
+            decision = Deny("decide was cancelled")
         except Exception as error:
             decision = Deny(f"decide raised {type(error).__name__}: {error}")
         # `expired` and not the exception: a function may raise a TimeoutError of its own, or
@@ -94,6 +98,12 @@ class Decisions:
                 self._locks.pop(gone, None)
             self._locks[loop] = asyncio.Lock()
         return self._locks[loop]
+
+
+def is_ours() -> bool:
+    """Was the task cancelled that runs here? Otherwise it was one that it only waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def _understood(answer: object) -> Decision:

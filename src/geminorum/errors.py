@@ -4,7 +4,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │                       .retryable .retry_after
 ├── SetupError          fix the machine, then try again; the message says what to type
 │   ├── CliNotFound     no Gemini CLI, or no Node to run it
-│   ├── CliTooOld       older than 0.11, which has no event stream
+│   ├── CliTooOld       older than 0.11, which has no event stream; than 0.51 for Acp
 │   ├── AuthError       no login, a wrong key, an account that is no longer served
 │   ├── TrustError      the CLI refuses an untrusted folder
 │   ├── ConfigError     a settings file that the CLI cannot read

@@ -39,8 +39,11 @@ class Shape:
         InvalidAnswer says what is wrong in words that can be sent back to the model. A text that
         is fenced as a whole, as models like to do, is read too.
         """
+        return self.typed(parsed(data) if isinstance(data, str | bytes | bytearray) else data)
+
+    def typed(self, plain: Any) -> Any:
+        """The typed value of plain data, in which a text is a text."""
         try:
-            plain = _parsed(data) if isinstance(data, str | bytes | bytearray) else data
             return self._typed(whole_numbers(plain))
         except msgspec.ValidationError as error:
             raise _invalid(f"the answer does not fit: {error}") from error
@@ -172,11 +175,14 @@ def _from_schema(schema: dict[str, Any]) -> Shape:
     return Shape(title if isinstance(title, str) and title else _NAMELESS, rooted, checked)
 
 
-def _parsed(text: str | bytes | bytearray) -> Any:
+def parsed(text: str | bytes | bytearray) -> Any:
+    """The plain data that an answer's text stands for."""
     try:
         words = text if isinstance(text, str) else text.decode()
         fenced = _FENCED.fullmatch(words)
         return msgspec.json.decode(fenced[1] if fenced else words)
+    except RecursionError as error:
+        raise _invalid("the answer is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeError) as error:
         raise _invalid(f"the answer is not JSON: {error}") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import math
 import re
@@ -12,14 +13,13 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
-from geminorum.decisions import called
+from geminorum.decisions import called, is_ours
 from geminorum.errors import InvalidOptions
 from geminorum.schema import converted, schema_of
 from geminorum.schema_check import problems, schema_problems, whole_numbers
 
 _NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_.:-]{0,63}")
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Returns|Yields|Raises):")
-_ARGUMENTS = re.compile(r"(Args|Arguments|Parameters):\s*$")
 _PARAMETER = re.compile(r"(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 
@@ -106,7 +106,7 @@ def tools_of(items: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
 async def call(tool: Tool, arguments: Mapping[str, Any] | None) -> Outcome:
     """What the tool gives for arguments as they came from a model, or what went wrong.
 
-    Only what is no error of the tool raises: a cancellation, Ctrl-C.
+    Only what is no error of the tool raises: a cancellation of ours, Ctrl-C.
     """
     if tool.function is None:
         hint = "answer the call yourself, or give it a function"
@@ -117,7 +117,12 @@ async def call(tool: Tool, arguments: Mapping[str, Any] | None) -> Outcome:
         return Outcome("error", f"{tool.name}: {error}", "invalid_arguments")
     try:
         return Outcome("success", _plain(await called(tool.function, **values)))
-    except Exception as error:
+    except asyncio.CancelledError as error:
+        if is_ours():
+            raise
+        return Outcome("error", _printable(_told(error)), "tool_failed")
+    # A parser of arguments ends the program where it does not understand: not this one.
+    except (Exception, SystemExit) as error:
         return Outcome("error", _printable(_told(error)), "tool_failed")
 
 
@@ -132,7 +137,7 @@ def _values(tool: Tool, arguments: Any) -> dict[str, Any]:
     return dict(data)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

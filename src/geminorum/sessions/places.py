@@ -75,7 +75,7 @@ def latest(home: Path, cwd: Path) -> str | None:
     files = [path for project in projects_of(home, cwd) for path in files_in(project)]
     for path in sorted(files, key=_written, reverse=True):
         top = top_of(path)
-        if top and top.kind != "subagent" and _was_used(path):
+        if top and top.kind != "subagent" and was_used(path):
             return top.session_id
     return None
 
@@ -99,7 +99,8 @@ def records(path: Path) -> Iterator[tuple[Record, bytes]]:
         return
 
 
-def _was_used(path: Path) -> bool:
+def was_used(path: Path) -> bool:
+    """Did somebody say anything in it?"""
     return any(
         is_spoken(message_of(raw))
         for record, line in records(path)

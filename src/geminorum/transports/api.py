@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
-from geminorum.cost import PriceBook
+from geminorum.cost import PriceBook, request_usd
 from geminorum.decisions import Decide, Decisions
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
+from geminorum.events import ModelRequest
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.schema import Shape, shape_of
+from geminorum.spelling import snake_case
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.api_turn import ApiTurn
@@ -60,8 +62,8 @@ class Api:
     """google.auth credentials for Vertex AI; None: the application default ones."""
     api_version: str | None = None
     """None: v1beta, on Vertex AI v1beta1."""
-    headers: Mapping[str, str] = field(default_factory=dict)
-    proxy: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    proxy: str | None = field(default=None, repr=False)
     """None: what HTTPS_PROXY and its kin say."""
     retries: int = 3
     """How often a request is sent again that failed before it said anything."""
@@ -69,6 +71,8 @@ class Api:
     """The longest wait, in seconds, that the API may ask for between two tries."""
     idle_timeout: float | None = 120.0
     """Seconds of silence from the API that end a run; None waits for ever."""
+    grace: float = 5.0
+    """Seconds that a cancelled function has to give in; then the run ends without it."""
     prices: PriceBook | None = None
     """What to price with; None: the list prices of the day."""
 
@@ -77,6 +81,7 @@ class Api:
             raise InvalidOptions(problem, hint=hint)
         tools_of(self.tools)
         checked_history(self.history)
+        Decisions(self.decide, self.decide_timeout)  # Refuses what is none.
 
     def open(self, options: Options) -> ApiConversation:
         return ApiConversation(self, options)
@@ -96,7 +101,7 @@ class ApiConversation:
         self.config = config_of(
             options,
             self.tools,
-            door.config,
+            {snake_case(name): value for name, value in door.config.items()},
             schema=self.shape.schema if self.shape else None,
             thoughts=door.include_thoughts,
         )
@@ -105,6 +110,15 @@ class ApiConversation:
         self.history: list[Content] = checked_history(door.history)
         self._stack = AsyncExitStack()
         self._turn: ApiTurn | None = None
+        self._is_open = False
+
+    @property
+    def has_price(self) -> bool:
+        """Is it known what the model charges?"""
+        try:
+            return request_usd(ModelRequest(model=self.model), self.door.prices) is not None
+        except Exception:
+            return False  # Whatever is wrong with the prices: no budget can be kept.
 
     async def __aenter__(self) -> ApiConversation:
         self.client = GenaiClient(self.door, environment(self.options))
@@ -112,15 +126,21 @@ class ApiConversation:
             await stack.enter_async_context(self.client)
             self.client.check(self.config)
             self._stack = stack.pop_all()
+        self._is_open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_open = False
+        if self._turn is not None:
+            await self._turn.stop("cancel")
         await self._stack.aclose()
 
     def turn(self, prompt: Prompt) -> ApiTurn:
         return ApiTurn(self, prompt)
 
     def begun(self, turn: ApiTurn) -> None:
+        if not self._is_open:
+            raise GeminorumError("the chat is over", hint="open another with connect()")
         if self._turn is not None:
             raise GeminorumError(
                 "a turn of this conversation is still running",
@@ -156,22 +176,56 @@ def _refuse_unsupported(options: Options) -> None:
         raise Unsupported("the Api door runs no commands in prompts", hint="leave literal=True")
 
 
-def _problems(door: Any) -> list[tuple[str, str]]:
-    found = []
+def _problems(door: Any) -> Iterator[tuple[str, str]]:
     if door.api_key is not None and not str(door.api_key).strip():
-        found.append(("api_key is empty", "leave it out to take GEMINI_API_KEY, or pass a key"))
+        yield "api_key is empty", "leave it out to take GEMINI_API_KEY, or pass a key"
+    for name, kind in _KINDS.items():
+        if not isinstance(value := getattr(door, name), kind):
+            yield f"{name} is a {type(value).__name__}", _EXAMPLES[name]
     for name in ("base_url", "proxy"):
         value = getattr(door, name)
         if value is not None and not str(value).startswith(("http://", "https://", "socks5://")):
-            found.append((f"{name}={value!r}", "an address that begins with https:// or http://"))
+            yield f"{name}={value!r}", "an address that begins with https:// or http://"
     if (door.project or door.location or door.credentials) and not door.vertex:
-        found.append(("project, location and credentials are for Vertex AI", "add vertex=True"))
-    if not isinstance(door.config, Mapping):
-        found.append((f"config is a {type(door.config).__name__}", 'config={"temperature": 0.2}'))
+        yield "project, location and credentials are for Vertex AI", "add vertex=True"
+    if not all(isinstance(word, str) for pair in door.headers.items() for word in pair):
+        yield f"headers={dict(door.headers)!r}", _EXAMPLES["headers"]
+    yield from _wrong_settings(door.config)
+    yield from _wrong_numbers(door)
+
+
+_KINDS: dict[str, Any] = {
+    "headers": Mapping,
+    "config": Mapping,
+    "vertex": bool,
+    "stream": bool,
+    "api_version": str | None,
+    "prices": PriceBook | None,
+}
+_EXAMPLES = {
+    "headers": 'headers={"X-Trace": "7"}',
+    "config": 'config={"temperature": 0.2}',
+    "vertex": "vertex=True",
+    "stream": "stream=False",
+    "api_version": 'api_version="v1"',
+    "prices": "prices=PriceBook({…})",
+}
+
+
+def _wrong_settings(config: Mapping[Any, Any]) -> Iterator[tuple[str, str]]:
+    for name in config:
+        if not isinstance(name, str):
+            yield f"config has the name {name!r}", _EXAMPLES["config"]
+        elif snake_case(name) == "http_options":
+            yield "config has http_options", "Api(base_url=…, headers=…, proxy=…) says it"
+
+
+def _wrong_numbers(door: Any) -> Iterator[tuple[str, str]]:
     if isinstance(door.retries, bool) or not isinstance(door.retries, int) or door.retries < 0:
-        found.append((f"retries={door.retries!r}", "a number, 0 or more"))
-    for name in ("idle_timeout", "patience"):
+        yield f"retries={door.retries!r}", "a number, 0 or more"
+    for name in ("idle_timeout", "decide_timeout", "patience", "grace"):
         value = getattr(door, name)
-        if value is not None and not (isinstance(value, int | float) and value > 0):
-            found.append((f"{name}={value!r}", "a number of seconds greater than 0"))
-    return found
+        if value is None and name.endswith("timeout"):
+            continue
+        if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
+            yield f"{name}={value!r}", "a number of seconds greater than 0"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import base64
 import mimetypes
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from geminorum.errors import InvalidPrompt
 from geminorum.prompt import Blob, Link, Prompt, PromptFile
 from geminorum.wire.genai import Part
-from geminorum.wire.genai_request import Content, check_content, user
+from geminorum.wire.genai_request import Content, as_json, check_content, user
 
 _LARGEST_FILE = 100 * 1024 * 1024
+_MEDIA = ("image/", "audio/", "application/pdf")
 _PIECES = "text, Path(…), Blob(data, mime_type) or Link(uri)"
 
 
@@ -25,13 +26,14 @@ def content_of(prompt: Prompt, folder: Path) -> Content:
     """
     if isinstance(prompt, Mapping):
         check_content(prompt, "the prompt")
-        return prompt
+        return as_json(prompt, "the prompt")
     if isinstance(prompt, PromptFile):
         raise InvalidPrompt(
             "the Api door has no tool that could read a PromptFile",
             hint=f"pass the file itself: [{str(prompt.before)!r}, Path(…)]",
         )
-    pieces: Sequence[Any] = [prompt] if isinstance(prompt, str) else prompt
+    alone = isinstance(prompt, str | os.PathLike | Blob | Link)
+    pieces: Any = [prompt] if alone else prompt
     if not isinstance(pieces, list | tuple):
         raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint=f"pass {_PIECES}")
     parts = [_part(piece, folder) for piece in pieces]
@@ -45,8 +47,8 @@ def _part(piece: object, folder: Path) -> Part:
         case str():
             # A lone surrogate cannot be sent; a question mark in its place can.
             return {"text": piece.encode("utf-8", "replace").decode("utf-8")}
-        case Blob(data=bytes(data), mime_type=str(kind)) if data and "/" in kind:
-            return _inline(data, kind)
+        case Blob(data=bytes() | bytearray() as data, mime_type=str(kind)) if data and "/" in kind:
+            return _inline(bytes(data), kind)
         case Link(uri=str(uri)) if uri:
             told = {"fileUri": uri, "mimeType": piece.mime_type or mimetypes.guess_type(uri)[0]}
             return {"fileData": {key: value for key, value in told.items() if value}}
@@ -57,7 +59,9 @@ def _part(piece: object, folder: Path) -> Part:
 
 
 def _file(path: Path) -> Part:
-    kind, _ = mimetypes.guess_type(path.name)
+    kind, packing = mimetypes.guess_type(path.name)
+    if packing is not None:
+        kind = f"application/{packing}"
     try:
         if path.stat().st_size > _LARGEST_FILE:
             raise InvalidPrompt(
@@ -69,16 +73,18 @@ def _file(path: Path) -> Part:
         raise InvalidPrompt(
             f"cannot read {str(path)!r}: {error.strerror or error}", hint="check the path"
         ) from error
-    if kind is None:
-        return _unnamed(path, data)
-    return _inline(data, kind)
+    if kind is not None and kind.startswith(_MEDIA):
+        return _inline(data, kind)
+    return _text_or(kind, path, data)
 
 
-def _unnamed(path: Path, data: bytes) -> Part:
-    """A file whose name says nothing: text, if it is."""
+def _text_or(kind: str | None, path: Path, data: bytes) -> Part:
+    """Text, whatever it is called: a name may mislead (`.ts`), and the models know few names."""
     try:
         return {"text": data.decode("utf-8")}
     except UnicodeDecodeError as error:
+        if kind is not None:
+            return _inline(data, kind)
         raise InvalidPrompt(
             f"what is in {str(path)!r}? Its name does not say",
             hint="pass Blob(data, mime_type)",

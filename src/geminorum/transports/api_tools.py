@@ -28,6 +28,7 @@ class ToolRunner:
     def __init__(self, talk: ApiConversation, out: Outbox) -> None:
         self._talk, self._out = talk, out
         self._tools: dict[str, Tool] = {tool.name: tool for tool in talk.tools}
+        self._outcomes: dict[str, Outcome] = {}
         self.count = 0
 
     def leaves_to_caller(self, calls: Sequence[Call]) -> bool:
@@ -36,18 +37,22 @@ class ToolRunner:
         known = (self._tools.get(wanted.name) for wanted in calls)
         return any(tool is not None and tool.function is None for tool in known)
 
-    async def run(self, calls: Sequence[Call]) -> list[Outcome]:
-        """All of them at once; their outcomes in the order of the calls."""
+    async def run(self, calls: Sequence[Call]) -> None:
+        """All of them at once."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._outcome(wanted)) for wanted in calls]
-        return [task.result() for task in tasks]
+            for wanted in calls:
+                group.create_task(self._run(wanted))
 
-    async def _outcome(self, wanted: Call) -> Outcome:
+    def outcome_of(self, wanted: Call) -> Outcome:
+        """What became of it, also where it was cancelled."""
+        unfinished = Outcome("error", "cancelled before it was finished", "cancelled")
+        return self._outcomes.get(wanted.id, unfinished)
+
+    async def _run(self, wanted: Call) -> None:
         self.count += 1
         began = time.monotonic()
-        outcome = await self._tried(wanted)
+        outcome = self._outcomes[wanted.id] = await self._tried(wanted)
         self._out.put(_told(wanted, outcome, time.monotonic() - began))
-        return outcome
 
     async def _tried(self, wanted: Call) -> Outcome:
         tool = self._tools.get(wanted.name)
@@ -62,7 +67,9 @@ class ToolRunner:
         return await call(tool, wanted.arguments)
 
     async def _decision(self, wanted: Call) -> Decision:
-        if self._talk.door.decide is None or self._talk.options.approval == "yolo":
+        options = self._talk.options
+        unasked = options.approval == "yolo" or wanted.name in (options.allowed_tools or ())
+        if self._talk.door.decide is None or unasked:
             return Allow()
         question = PermissionRequest(
             wanted.name, wanted.id, wanted.arguments, session_id=self._talk.session_id

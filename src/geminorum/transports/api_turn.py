@@ -27,6 +27,7 @@ from geminorum.events import (
     total_of,
 )
 from geminorum.prompt import Prompt
+from geminorum.schema import parsed
 from geminorum.transports.api_exchange import Exchange
 from geminorum.transports.api_prompt import content_of
 from geminorum.transports.api_tools import ToolRunner
@@ -86,9 +87,10 @@ class ApiTurn:
         if self._stop is None:
             self._stop, self._limit = reason, limit
         self._worker.cancel()
-        await asyncio.wait([self._worker])
-        if not self._out.is_closed:  # A task that had not begun does not even say goodbye.
-            self._out.close(self._done(self._put_down(reason), None))
+        await asyncio.wait([self._worker], timeout=self._talk.door.grace)
+        # A task that had not begun does not say goodbye; a tool may refuse to be cancelled.
+        if not self._out.is_closed:
+            self._out.close(self._last_word(self._put_down(reason), None))
 
     async def _work(self) -> None:
         """Ends with a Done, whatever happens."""
@@ -104,46 +106,53 @@ class ApiTurn:
             text = f"{type(error).__name__}: {error}"
             self._out.put(Error(text, errors.RunFailed.code, hint="this is a bug in geminorum"))
         finally:
-            self._out.close(self._done(status, data))
+            self._out.close(self._last_word(status, data))
 
     async def _converse(self) -> tuple[Status, Any]:
         talk = self._talk
         names = [tool.name for tool in talk.tools]
         self._out.put(Init(model=talk.model, tools=names), UserMessage(prompt_text(self._prompt)))
-        for _ in range(talk.options.max_turns or _MOST_ANSWERS):
+        for number in range(talk.options.max_turns or _MOST_ANSWERS):
+            if (reason := self._overspent(number)) is not None:
+                return self._put_down(reason), None
             answer = await self._exchange.answered([*talk.history, *self._pending])
             if not answer.calls or self._tools.leaves_to_caller(answer.calls):
                 return "success", self._concluded(answer)
-            if (reason := self._overspent()) is not None:
-                return self._put_down(reason), None
             await self._use_tools(answer)
         return "max_turns", None
 
     def _concluded(self, answer: Answer) -> Any:
         """Takes the last answer into the history; its data, where it was to have a shape."""
+        data, shape = None, self._talk.shape
+        if shape is not None and not answer.calls:
+            try:
+                data = parsed(answer.text)
+                shape.typed(data)
+            except InvalidAnswer as error:
+                wrong = Error(error.message, error.code, hint=error.hint, retryable=True)
+                raise Failed(wrong) from error
         self._talk.history += [*self._pending, model(answer.parts)]
-        shape = self._talk.shape
-        if shape is None or answer.calls:
-            return None
-        try:
-            shape.read(answer.text)
-        except InvalidAnswer as error:
-            wrong = Error(error.message, error.code, hint=error.hint, retryable=error.retryable)
-            raise Failed(wrong) from error
-        return msgspec.json.decode(answer.text)
+        return data
 
     async def _use_tools(self, answer: Answer) -> None:
         """Calls the functions, and makes the round a part of the history."""
-        outcomes = await self._tools.run(answer.calls)
-        told = zip(answer.calls, map(response_of, outcomes), strict=True)
-        self._talk.history += [*self._pending, model(answer.parts), results(told)]
-        self._pending = []
+        try:
+            await self._tools.run(answer.calls)
+        finally:
+            # Also where it is cancelled: what a tool has done stays done.
+            outcomes = [self._tools.outcome_of(call) for call in answer.calls]
+            told = zip(answer.calls, map(response_of, outcomes), strict=True)
+            self._talk.history += [*self._pending, model(answer.parts), results(told)]
+            self._pending = []
 
-    def _overspent(self) -> Stop | None:
-        budget, requests = self._talk.options.max_budget_usd, self._exchange.requests
-        if budget is None:
+    def _overspent(self, answers: int) -> Stop | None:
+        """May the next request be sent? Not without knowing what it, and those before it, cost."""
+        talk, requests = self._talk, self._exchange.requests
+        if talk.options.max_budget_usd is None:
             return None
-        found = Spending(lambda: requests, budget, self._talk.door.prices).look()
+        if not talk.has_price or len(requests) < answers:
+            return "no_price"
+        found = Spending(lambda: requests, talk.options.max_budget_usd, talk.door.prices).look()
         return found and found[0]
 
     def _put_down(self, reason: Stop) -> Status:
@@ -151,6 +160,12 @@ class ApiTurn:
         if verdict.error is not None:
             self._out.put(verdict.error)
         return verdict.status
+
+    def _last_word(self, status: Status, data: Any) -> Done:
+        try:
+            return self._done(status, data)
+        except Exception as error:  # Prices of the caller's may do anything.
+            return Done(status, cost_note=f"{type(error).__name__}: {error}", data=data)
 
     def _done(self, status: Status, data: Any) -> Done:
         answer = self._exchange.answer

@@ -5,21 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from geminorum.cost import PriceBook
+from geminorum.decisions import Decide, Decisions
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.permissions import rule_of, warn_of_stranger
 from geminorum.prompt import Prompt
 from geminorum.surroundings import environment
+from geminorum.tools import Tool, tools_of
+from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
+from geminorum.transports.launch import refuse_without_hooks
 from geminorum.wire.argv import missing_flags
-
-_NOT_YET = ("output_schema",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +60,28 @@ class Cli:
     """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
     otherwise the run has one of its own, which ends with it."""
 
+    tools: Sequence[Callable[..., Any] | Tool] = ()
+    """Functions of this process that the agent may call, unasked, while a run lasts."""
+    decide: Decide | None = None
+    """Who is asked where the CLI would ask somebody; None: nobody, and that is refused."""
+    decide_timeout: float | None = 300.0
+    """Seconds until no answer is a no."""
+    answer_attempts: int = 3
+    """How often the agent may try to answer in the shape of `output_schema`."""
+
     def __post_init__(self) -> None:
-        if isinstance(self.extra_args, str):
-            raise InvalidOptions("extra_args takes a tuple", hint=f"({self.extra_args!r},)")
-        if self.prices is not None and not isinstance(self.prices, PriceBook):
-            raise InvalidOptions(f"prices={self.prices!r}", hint="prices=PriceBook({…})")
-        for name in ("start_timeout", "stall_timeout", "grace"):
-            _check_seconds(name, getattr(self, name))
-        try:
-            json.dumps(self.settings)
-        except (TypeError, ValueError) as error:
-            raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
+        check_door(self, ("start_timeout", "stall_timeout", "grace"))
+        # Once and for all: what was passed may be an iterator.
+        object.__setattr__(self, "tools", tools_of(self.tools))
+        _check_callbacks(self)
+
+    # The CLI itself asks nobody: its hook does, where there is somebody to decide.
+    asks: ClassVar[bool] = False
+
+    def own_settings(self, options: Options) -> Mapping[str, Any]:
+        """What this door cannot do without, below what the caller says."""
+        turns = options.max_turns
+        return {} if turns is None else {"model": {"maxSessionTurns": turns}}
 
     def open(self, options: Options) -> CliConversation:
         return CliConversation(self, options)
@@ -79,14 +92,16 @@ class CliConversation:
 
     def __init__(self, door: Cli, options: Options) -> None:
         self._door, self._options = door, options
+        self.reach = reach_of(door, options)
         self._program: CliProgram | None = None
         self._turn: CliTurn | None = None
 
     async def __aenter__(self) -> CliConversation:
         options = self._options
-        _refuse_unsupported(options)
+        own = {tool.name for tool in own_tools(self._door)}
         for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
-            warn_of_stranger(rule_of(spec)[0], stacklevel=2)
+            if spec not in own:
+                warn_of_stranger(rule_of(spec)[0], stacklevel=2)
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
         if missing := missing_flags(options, found.version):
@@ -94,6 +109,10 @@ class CliConversation:
                 f"this CLI is too old for {', '.join(missing)}",
                 hint="update it with `npm install -g @google/gemini-cli@latest`",
             )
+        if self.reach:
+            refuse_unreachable(self._door, options, found)
+        if self.reach.asked:
+            refuse_without_hooks(options)
         self._program = found
         return self
 
@@ -122,6 +141,20 @@ class CliConversation:
             self._options = self._options.changed(resume=turn.session_id, session_id=None)
 
 
+def check_door(door: Any, seconds: tuple[str, ...]) -> None:
+    """Refuses fields that cannot be meant so."""
+    if isinstance(door.extra_args, str):
+        raise InvalidOptions("extra_args takes a tuple", hint=f"({door.extra_args!r},)")
+    if door.prices is not None and not isinstance(door.prices, PriceBook):
+        raise InvalidOptions(f"prices={door.prices!r}", hint="prices=PriceBook({…})")
+    for name in seconds:
+        _check_seconds(name, getattr(door, name))
+    try:
+        json.dumps(door.settings)
+    except (TypeError, ValueError) as error:
+        raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
+
+
 def _check_seconds(name: str, value: object) -> None:
     if value is None and name != "grace":
         return
@@ -129,11 +162,12 @@ def _check_seconds(name: str, value: object) -> None:
         raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")
 
 
-def _refuse_unsupported(options: Options) -> None:
-    default = Options()
-    wanted = [name for name in _NOT_YET if getattr(options, name) != getattr(default, name)]
-    if wanted:
-        raise Unsupported(
-            f"the Cli door cannot honour {', '.join(wanted)} yet",
-            hint="leave it out; the changelog says when it arrives",
-        )
+def _check_callbacks(door: Cli) -> None:
+    for tool in own_tools(door):
+        if tool.function is None:
+            hint = "give it a function: nobody else can answer the CLI"
+            raise InvalidOptions(f"tool {tool.name} is only declared", hint=hint)
+    Decisions(door.decide, door.decide_timeout)
+    attempts: object = door.answer_attempts
+    if not isinstance(attempts, int) or isinstance(attempts, bool) or attempts < 1:
+        raise InvalidOptions(f"answer_attempts={attempts!r}", hint="a number, 1 or more")

@@ -9,29 +9,42 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from geminorum import cost
-from geminorum.auth import payer
 from geminorum.detect import CliProgram
-from geminorum.errors import InvalidOptions, SessionLost
-from geminorum.events import Cost, Done, Error, Event, ModelRequest, Status, Usage
+from geminorum.errors import SessionLost
+from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
 from geminorum.options import Options
 from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
-from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
+from geminorum.transports.backchannel import Backchannel
+from geminorum.transports.bill import price_of
+from geminorum.transports.final_answer import (
+    ONCE_MORE,
+    FinalAnswer,
+    instructed_to_answer,
+    is_complaint,
+)
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
+    announce,
     command_of,
     policies_of,
     settings_of,
     variables_of,
+    without_proxy,
     working_folder,
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
+from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id
+from geminorum.wire.frames import added
+from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
 from geminorum.wire.verdict import POLICY_ERROR, Ending, Stop, last_events
@@ -58,13 +71,19 @@ class CliTurn:
         program: CliProgram,
         prompt: Prompt,
     ) -> None:
-        self._conversation = conversation
+        self._conversation, self._reach = conversation, conversation.reach
         self._door, self._options, self._program = door, options, program
         self._stdin, self._prompt = delivered(prompt, literal=options.literal)
         self._cwd = working_folder(options)
         self._env = environment(options)
         self._home = home_of(options, self._env)
         self._secrets: list[str] = []
+        self._answer: FinalAnswer | None = None
+        if self._reach.shape is not None:
+            self._answer = FinalAnswer(self._reach.shape, door.answer_attempts)
+            self._options = instructed_to_answer(options)
+        self._earlier: list[Usage | None] = []
+        """What earlier processes of this turn used together; empty in the first."""
         self._decoder = self._new_decoder()
         self._stack = AsyncExitStack()
         self._began = time.monotonic()
@@ -117,39 +136,32 @@ class CliTurn:
         return version is not None and has_session_id(version) and not named and not own
 
     def _resume(self, wanted: str) -> None:
-        if wanted != "latest":
-            self._refuse_other_folder(wanted)
-        elif found := places.latest(self._home, self._cwd):
-            self._options = self._options.changed(resume=found)
-        elif self._door.fresh_if_lost:
-            self._go_fresh(f"{str(self._cwd)!r} has no session to resume")
-        else:
-            raise SessionLost(f"{str(self._cwd)!r} has no session to resume")
-
-    def _refuse_other_folder(self, session_id: str) -> None:
-        owner = places.project_of(self._home, session_id)
-        if owner is not None and owner != self._cwd.resolve():
-            raise InvalidOptions(
-                f"session {session_id!r} belongs to the folder {str(owner)!r}",
-                hint=f"resume it there, with Options(cwd={str(owner)!r})",
-            )
+        try:
+            self._options = self._options.changed(resume=to_resume(self._home, self._cwd, wanted))
+        except SessionLost as lost:
+            if not self._door.fresh_if_lost:
+                raise
+            self._go_fresh(lost.message)
 
     def _go_fresh(self, why: str) -> None:
         """Once more without the session, and a word about it at the head of the stream."""
         self._options = self._options.changed(resume=None)
-        text, now = f"{why}; going on in a fresh session", time.time_ns() // 1_000_000
-        self._ready.append(Error(text, SessionLost.code, recoverable=True, timestamp=now))
+        self._ready.append(going_fresh(why, time.time_ns() // 1_000_000))
 
     def _new_decoder(self) -> StreamDecoder:
         refused = partial(is_refused, self._options)
-        return StreamDecoder(cwd=str(self._cwd), is_refused=refused)
+        named = own_name if self._door.tools or self._answer else str
+        return StreamDecoder(cwd=str(self._cwd), is_refused=refused, tool_name=named)
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
             if self._known_session:
                 stack.enter_context(SessionLock(self._home, self._known_session))
             self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
+            back = Backchannel(self._reach, self._answer, lambda: self._child.nudge())
+            self._back = await stack.enter_async_context(back)
             self._child = await stack.enter_async_context(self._spawned(stack))
+            stack.callback(self._back.withdraw)
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
@@ -161,14 +173,24 @@ class CliTurn:
         home = stack.enter_context(Overlay(self._home, settings, instructions))
         self._overlay = home
         env = self._env | variables_of(door, options, program, home)
+        if self._reach:
+            announce(home, self._back)
+            env |= without_proxy(self._env)
         self._secrets = secrets_in(env)
-        policies = policies_of(door, options, program, home)
+        policies = policies_of(
+            door, options, program, home, asked=self._reach.asked, unasked=self._back.unasked
+        )
         command = [*command_of(door, options, program, policies), *self._prompt]
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
 
     def _patrols(self) -> list[Patrol]:
         door, budget = self._door, self._options.max_budget_usd
-        silence = Silence(lambda: self._child.written, door.start_timeout, door.stall_timeout)
+        silence = Silence(
+            lambda: self._child.written,
+            door.start_timeout,
+            door.stall_timeout,
+            lambda: self._back.is_asking,
+        )
         watch = partial(Patrol, stop=self._begin_stop)
         patrols = [watch(_GLANCE, self._policy_trouble, until=lambda: self._policy_checked)]
         if silence.pause is not None:
@@ -195,14 +217,47 @@ class CliTurn:
             await self._breathe()
             chunk = await self._child.read()
             # No await from here on: a cancellation must not fall between reading and keeping.
-            self._unpaused += len(chunk)
-            self._check_policy()
-            self._ready = self._decoder.feed(chunk) if chunk else self._last_events()
+            self._ready = self._taken_in(chunk)
+            if self._unanswered():
+                await self._ask_once_more()
         if self._is_lost(self._ready):
             await self._fresh_start()
         await self._await_second_channel()
         events, self._ready = self._ledger.completed(self._ready), []
         return events
+
+    def _taken_in(self, chunk: bytes | None) -> list[Event]:
+        events: list[Event] = []
+        if chunk is not None:
+            self._unpaused += len(chunk)
+            self._check_policy()
+            events = self._decoder.feed(chunk) if chunk else self._last_events()
+        if self._earlier:
+            # It began once, however many processes it takes.
+            events = [event for event in events if not isinstance(event, Init)]
+        events = self._back.completed(events)
+        if (trouble := self._back.trouble) is not None:
+            self._begin_stop(trouble, None)
+        if events and isinstance(done := events[-1], Done):
+            self.status = done.status
+        return events
+
+    def _unanswered(self) -> bool:
+        """Has the agent ended without an answer, and may it be asked once more?"""
+        wanted = self._answer is not None and self._answer.is_owed
+        return wanted and self.status is not None and self._wish is None and bool(self.session_id)
+
+    async def _ask_once_more(self) -> None:
+        """In the same session, by a process of its own, and as a part of this same turn."""
+        assert self._answer is not None
+        self._ready = self._ledger.completed(self._ready)
+        *said, done = [event for event in self._ready if not is_complaint(event)]
+        assert isinstance(done, Done)
+        self._earlier = [done.usage]
+        self._options = self._options.changed(resume=self.session_id, session_id=None)
+        self._stdin, self._prompt = delivered(ONCE_MORE, literal=True)
+        await self._restart()
+        self._answer.is_owed, self._ready = False, said
 
     async def _await_second_channel(self) -> None:
         """A tool's result is printed a moment before it is written to the session file."""
@@ -224,16 +279,21 @@ class CliTurn:
 
     async def _fresh_start(self) -> None:
         lost, why = self._ready, next(one.message for one in self._ready if isinstance(one, Error))
-        self._stderr = self.stderr
+        self._ready = []
         try:
-            await self._stack.aclose()
-            self._decoder, self._ready, self._results_seen = self._new_decoder(), [], 0
             self._go_fresh(why)
             self._choose_session()
-            await self._start()
+            await self._restart()
         except BaseException:
             self._ready = lost  # It stays at that.
             raise
+
+    async def _restart(self) -> None:
+        """Another process for the same turn."""
+        self._stderr = self.stderr
+        await self._stack.aclose()
+        self._decoder, self._results_seen = self._new_decoder(), 0
+        await self._start()
         self.status = self._stderr = None
         self._policy_checked = False
         if self._wish is not None:
@@ -265,6 +325,7 @@ class CliTurn:
         self._wish = self._wish or (reason, limit)
         # What ended by itself was not ended by us.
         if self._stop is None and self._child.exit_code is None:
+            self._back.withdraw()
             self._stop, self._limit = reason, limit
             self._stopping = asyncio.create_task(self._child.stop())
 
@@ -273,7 +334,8 @@ class CliTurn:
         return self._decoder.session_id or self._options.resume or self._options.session_id
 
     def _requests(self) -> list[ModelRequest]:
-        return self._ledger.requests(self._known_session)
+        earlier = [request for usage in self._earlier if usage for request in usage.requests]
+        return [*earlier, *self._ledger.requests(self._known_session)]
 
     def _last_events(self) -> list[Event]:
         stderr = self.stderr
@@ -289,10 +351,17 @@ class CliTurn:
         )
         done = events[-1]
         assert isinstance(done, Done)
-        self.status = done.status
-        return events
+        return [*events[:-1], self._with_earlier(done)] if self._earlier else events
+
+    def _with_earlier(self, done: Done) -> Done:
+        usage = added([*self._earlier, done.usage])
+        price = self._price(usage)
+        return msgspec.structs.replace(
+            done,
+            usage=usage,
+            cost=price if isinstance(price, Cost) else None,
+            cost_note=price if isinstance(price, str) else None,
+        )
 
     def _price(self, usage: Usage | None) -> Cost | str:
-        prices = self._door.prices
-        known = cost.cost_of(usage, prices, payer(self._options, self._env))
-        return known or cost.unknown_because(usage, prices) or ""
+        return price_of(usage, self._door.prices, self._options, self._env)

@@ -14,13 +14,16 @@ from contextlib import AsyncExitStack
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, TypeAlias
+from urllib.parse import urlsplit
+from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from geminorum import errors
+from geminorum.decisions import in_thread
 from geminorum.errors import AuthError, GeminorumError, InvalidOptions, SetupError
 from geminorum.events import Error
 from geminorum.redaction import redacted
 from geminorum.wire.genai import ApiRefusal, BadChunk
-from geminorum.wire.genai_request import Content, body_of
+from geminorum.wire.genai_request import Content
 from geminorum.wire.genai_verdict import refusal, refused
 from geminorum.wire.sse import EventStream
 
@@ -32,6 +35,11 @@ Deliver: TypeAlias = Callable[[bytes], Awaitable[None]]
 _HTTP_LIBRARIES = ("httpx", "httpx2", "httpcore", "httpcore2", "h11", "ssl", "socket")
 # The SDK demands contents of its own; ours replace them, to the letter.
 _PLACEHOLDER = "."
+_GOOGLE = "https://generativelanguage.googleapis.com"
+_VERTEX_HINT = (
+    "Api(vertex=True, project=…, location=…), or GOOGLE_CLOUD_PROJECT; "
+    "then `gcloud auth application-default login`"
+)
 
 
 class Failed(Exception):
@@ -54,16 +62,17 @@ class GenaiClient:
 
     async def __aenter__(self) -> GenaiClient:
         credentials = self._credentials()
-        await asyncio.to_thread(_loaded)  # Half a second, in which the loop has better to do.
+        await in_thread(_loaded)  # Half a second, in which the loop has better to do.
         async with AsyncExitStack() as stack:
             http = _http_library()
             # Without a client of our own the SDK takes whatever is installed, and with aiohttp
             # come other limits, other errors, and waits that nobody asked for.
-            asynchronous = http.AsyncClient(**self._http_options(), event_hooks=self._hooks())
-            await stack.enter_async_context(asynchronous)
+            asynchronous = await stack.enter_async_context(self._http_client(http))
             plain = stack.enter_context(http.Client(verify=_trusted()))
             clients = {"httpx_client": plain, "httpx_async_client": asynchronous}
-            self._client = self._sdk_client(credentials, clients)
+            # In a thread, where there is no loop: a client that could not be made would leave a
+            # task behind, and that task a complaint.
+            self._client = await in_thread(self._sdk_client, credentials, clients)
             stack.push_async_callback(self._drop)
             self._stack = stack.pop_all()
         return self
@@ -77,11 +86,21 @@ class GenaiClient:
         for _ in range(4):
             await asyncio.sleep(0)
 
-    def _http_options(self) -> dict[str, Any]:
-        return {"verify": _trusted(), "follow_redirects": True, "proxy": self._door.proxy}
-
-    def _hooks(self) -> dict[str, Any]:
-        return {"response": [self._take_over]}
+    def _http_client(self, http: Any) -> Any:
+        proxy = self._door.proxy or proxy_for(self._base_url() or _GOOGLE, self._env)
+        hooks = {"response": [self._take_over]}
+        try:
+            # A redirect would take the key along.
+            return http.AsyncClient(
+                verify=_trusted(),
+                proxy=proxy,
+                trust_env=False,
+                follow_redirects=False,
+                event_hooks=hooks,
+            )
+        except (ImportError, ValueError) as error:
+            hint = "http:// and https:// always work; socks5:// needs `pip install socksio`"
+            raise InvalidOptions(f"proxy={proxy!r}: {error}", hint=hint) from error
 
     def _sdk_client(self, credentials: dict[str, Any], clients: dict[str, Any]) -> Any:
         from google import genai
@@ -92,13 +111,17 @@ class GenaiClient:
             base_url=self._base_url(),
             api_version=door.api_version or ("v1beta1" if door.vertex else "v1beta"),
             headers=dict(door.headers),
+            # Otherwise each client makes one for a live connection that nobody opens.
+            async_client_args={"ssl": _trusted()},
             **clients,
         )
-        # `vertexai` is told either way: left out, a variable of the environment would decide.
         try:
+            # `vertexai` is told either way: left out, a variable of the environment would decide.
             return genai.Client(vertexai=door.vertex, http_options=options, **credentials)
         except Exception as error:
-            raise _setup_error(error) from error
+            said = str(error)
+        # Outside of the handler: what was half made goes with its exception, here and now.
+        raise _setup_error(said)
 
     def _base_url(self) -> str | None:
         name = "GOOGLE_VERTEX_BASE_URL" if self._door.vertex else "GOOGLE_GEMINI_BASE_URL"
@@ -106,14 +129,18 @@ class GenaiClient:
 
     def _credentials(self) -> dict[str, Any]:
         door = self._door
-        if door.vertex and (door.project or door.credentials or not door.api_key):
-            return {
-                "project": door.project or self._env.get("GOOGLE_CLOUD_PROJECT"),
-                "location": door.location,
-                "credentials": door.credentials,
-            }
+        if door.vertex and door.api_key is None:
+            return self._of_google_cloud()
         self._secret = door.api_key or api_key_in(self._env)
         return {"api_key": self._secret}
+
+    def _of_google_cloud(self) -> dict[str, Any]:
+        door, env = self._door, self._env
+        project = door.project or env.get("GOOGLE_CLOUD_PROJECT")
+        if not project:
+            raise AuthError("Vertex AI needs a project", hint=_VERTEX_HINT)
+        location = door.location or env.get("GOOGLE_CLOUD_LOCATION") or "global"
+        return {"project": project, "location": location, "credentials": door.credentials}
 
     def check(self, config: Mapping[str, Any]) -> None:
         """Refuses a setting that the SDK does not know, before anything is sent."""
@@ -121,7 +148,7 @@ class GenaiClient:
 
         try:
             types.GenerateContentConfig(**config)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             hint = "the names are those of google.genai.types.GenerateContentConfig"
             raise InvalidOptions(f"config: {error}", hint=hint) from error
 
@@ -138,14 +165,15 @@ class GenaiClient:
         the connection at once.
         """
         self._deliver, self._refusal = deliver, None
+        body = {"contents": list(contents)}
         arguments = {
             "model": model,
             "contents": _PLACEHOLDER,
-            "config": {**config, "http_options": {"extra_body": body_of(contents)}},
+            "config": {**config, "http_options": {"extra_body": body}},
         }
         try:
             await self._sent(arguments)
-        except (ApiRefusal, BadChunk, GeminorumError) as error:
+        except (ApiRefusal, BadChunk) as error:
             raise Failed(_misread(error)) from error
         except Exception as error:
             # Told by the hook, out of sight of the type checker.
@@ -162,8 +190,6 @@ class GenaiClient:
 
     async def _take_over(self, response: Any) -> None:
         """Called by the HTTP client when the head of a response is there, and its body is not."""
-        if response.is_redirect:
-            return
         if response.status_code != 200:
             body = await response.aread()
             self._refusal = refusal(
@@ -196,6 +222,17 @@ def api_key_in(env: Mapping[str, str]) -> str:
         hint="set GEMINI_API_KEY (a key from https://aistudio.google.com/apikey), "
         "pass Api(api_key=…), or choose Vertex AI: Api(vertex=True, project=…)",
     )
+
+
+def proxy_for(url: str, env: Mapping[str, str]) -> str | None:
+    """The proxy that the variables of `env` name for this address."""
+    address = urlsplit(url)
+    exceptions = env.get("no_proxy") or env.get("NO_PROXY") or ""
+    if proxy_bypass_environment(address.hostname or "", {"no": exceptions}):
+        return None
+    names = (f"{address.scheme}_proxy", "all_proxy")
+    known = (env.get(spelled) for name in names for spelled in (name, name.upper()))
+    return next(filter(None, known), None)
 
 
 def _loaded() -> None:
@@ -254,22 +291,15 @@ async def _whole(response: Any, deliver: Deliver) -> None:
         await deliver(body)
 
 
-def _misread(error: Exception) -> Error:
+def _misread(error: ApiRefusal | BadChunk) -> Error:
     if isinstance(error, ApiRefusal):
         return refused(error.error)
-    if isinstance(error, BadChunk):
-        hint = "is this the Gemini API? Check base_url; what arrived before is in .result"
-        return Error(f"bad chunk: {error}", errors.ProtocolError.code, hint=hint, retryable=False)
-    assert isinstance(error, GeminorumError)
-    return Error(error.message, error.code, hint=error.hint, retryable=error.retryable)
+    hint = "is this the Gemini API? Check base_url; what arrived before is in .result"
+    return Error(f"bad chunk: {error}", errors.ProtocolError.code, hint=hint, retryable=False)
 
 
-def _setup_error(error: Exception) -> GeminorumError:
-    return AuthError(
-        f"Google's SDK refuses these credentials: {error}",
-        hint="for Vertex AI: Api(vertex=True, project=…, location=…) and "
-        "`gcloud auth application-default login`",
-    )
+def _setup_error(said: str) -> GeminorumError:
+    return AuthError(f"Google's SDK refuses these credentials: {said}", hint=_VERTEX_HINT)
 
 
 def _error(kind: type[GeminorumError], text: str) -> Error:

@@ -5,23 +5,65 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.home import merged
-from geminorum.wire.argv import IGNORE_DOTENV, OWN_HOME, POLICY, SKIP_TRUST, arguments, has
+from geminorum.wire.argv import (
+    IGNORE_DOTENV,
+    OWN_HOME,
+    POLICY,
+    SKIP_TRUST,
+    acp_arguments,
+    arguments,
+    has,
+)
 from geminorum.wire.effort import overrides
+from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
 from geminorum.wire.policy_toml import policy_toml
+from geminorum.wire.settings_file import parsed_settings
 
 if TYPE_CHECKING:
-    from geminorum.transports.cli import Cli
+    from geminorum.transports.backchannel import Backchannel
+
+
+class Door(Protocol):
+    """What the doors that start a CLI have in common; `Cli` says what each means."""
+
+    @property
+    def extra_args(self) -> tuple[str, ...]: ...
+    @property
+    def settings(self) -> Mapping[str, Any]: ...
+    @property
+    def sandbox(self) -> bool | str | None: ...
+    @property
+    def relaunch(self) -> bool: ...
+    @property
+    def heap_mb(self) -> int | None: ...
+    @property
+    def plan_tools(self) -> bool: ...
+    @property
+    def dotenv(self) -> bool: ...
+    @property
+    def secrets_in_tools(self) -> bool: ...
+    @property
+    def shared_tmp(self) -> bool: ...
+    @property
+    def asks(self) -> bool:
+        """Is there somebody to be asked about every tool that may not run unasked?"""
+
+    def own_settings(self, options: Options) -> Mapping[str, Any]:
+        """What this door cannot do without, below what the caller says."""
+
 
 _QUIET_SETTINGS: Mapping[str, Any] = {
     "general": {
@@ -31,6 +73,11 @@ _QUIET_SETTINGS: Mapping[str, Any] = {
         "sessionRetention": {"enabled": False},
     },
     "privacy": {"usageStatisticsEnabled": False},
+}
+
+_SYSTEM_SETTINGS = {
+    "linux": Path("/etc/gemini-cli/settings.json"),
+    "darwin": Path("/Library/Application Support/GeminiCli/settings.json"),
 }
 
 # Every name that the CLI's own reader of `.env` files would find, by its idea of spaces and lines.
@@ -52,22 +99,20 @@ def working_folder(options: Options) -> Path:
 
 
 def settings_of(
-    door: Cli, options: Options, env: Mapping[str, str], selected: str | None
+    door: Door, options: Options, env: Mapping[str, str], selected: str | None
 ) -> dict[str, Any]:
     """The run's own settings: quiet, safe, as the options ask, and at last as the door says."""
     settings = merged(_QUIET_SETTINGS, _safety(door, options))
-    if options.max_turns is not None:
-        settings = merged(settings, {"model": {"maxSessionTurns": options.max_turns}})
     if options.effort is not None:
         thinking = overrides(options.effort, options.model)
         settings = merged(settings, {"modelConfigs": {"customOverrides": thinking}})
     if selected is None and _means_api_key(env):
         # With a base URL and no choice made, the CLI would take the URL for a gateway and refuse.
         settings = merged(settings, {"security": {"auth": {"selectedType": "gemini-api-key"}}})
-    return merged(settings, door.settings)
+    return merged(merged(settings, door.own_settings(options)), door.settings)
 
 
-def _safety(door: Cli, options: Options) -> dict[str, Any]:
+def _safety(door: Door, options: Options) -> dict[str, Any]:
     """Each hole that the CLI leaves open, closed; each has a name on the door to open it by."""
     return {
         "general": {"plan": {"enabled": door.plan_tools or options.approval == "plan"}},
@@ -76,18 +121,63 @@ def _safety(door: Cli, options: Options) -> dict[str, Any]:
     }
 
 
-def policies_of(door: Cli, options: Options, program: CliProgram, home: Path) -> list[str]:
+def announce(home: Path, back: Backchannel) -> None:
+    """Tells the CLI of what it can reach in this process; above every other setting of the run."""
+    file = home / ".gemini" / "settings.json"
+    settings = json.loads(file.read_text(encoding="utf-8"))
+    both = merged(settings, back.settings(settings, home))
+    file.write_text(json.dumps(both), encoding="utf-8")
+
+
+def refuse_without_hooks(options: Options) -> None:
+    """Where the CLI's hook would not run, whoever decides would not be asked."""
+    env = environment(options)
+    if sys.platform == "win32" or shutil.which("bash", path=env.get("PATH")) is None:
+        hint = "install bash; on Windows `decide` works on the Acp door only"
+        raise Unsupported("to ask somebody, the CLI needs bash", hint=hint)
+    for file in _settings_above_ours(options, env):
+        if turns_hooks_off(_settings_in(file)):
+            hint = "take `hooksConfig` out of it, or leave `decide` out"
+            raise Unsupported(f"{str(file)!r} switches the CLI's hooks off", hint=hint)
+
+
+def _settings_above_ours(options: Options, env: Mapping[str, str]) -> Iterator[Path]:
+    named = env.get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
+    yield Path(named) if named else _SYSTEM_SETTINGS.get(sys.platform, _SYSTEM_SETTINGS["linux"])
+    if options.trust_workspace is not None:
+        yield working_folder(options) / ".gemini" / "settings.json"
+
+
+def _settings_in(file: Path) -> dict[str, Any]:
+    try:
+        return parsed_settings(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}  # The CLI itself refuses what is broken.
+
+
+def policies_of(
+    door: Door,
+    options: Options,
+    program: CliProgram,
+    home: Path,
+    *,
+    asked: Sequence[str] = (),
+    unasked: Sequence[str] = (),
+) -> list[str]:
     """The policy files to name; an older CLI finds the permissions in its settings instead."""
     _refuse_folder_settings(options, program)
     theirs = home / ".gemini" / "policies"
     if not has(program.version, POLICY):
-        _refuse_broken(theirs)
+        refuse_broken(theirs)
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
         return []
-    ours = home / "policy.toml"
-    ours.write_text(policy_toml(options, plan_tools=door.plan_tools), encoding="utf-8")
+    file = home / "policy.toml"
+    rules = policy_toml(
+        options, plan_tools=door.plan_tools, always_ask=door.asks, asked=asked, unasked=unasked
+    )
+    file.write_text(rules, encoding="utf-8")
     # The flag replaces the user's own policies; naming their folder brings them back.
-    return [str(ours), *([str(theirs)] if theirs.is_dir() else [])]
+    return [str(file), *([str(theirs)] if theirs.is_dir() else [])]
 
 
 def _refuse_folder_settings(options: Options, program: CliProgram) -> None:
@@ -103,7 +193,7 @@ def _refuse_folder_settings(options: Options, program: CliProgram) -> None:
         )
 
 
-def _refuse_broken(policies: Path) -> None:
+def refuse_broken(policies: Path) -> None:
     """Older CLIs complain of a broken policy so late that a tool may have run before."""
     import tomllib
 
@@ -137,7 +227,7 @@ def _means_api_key(env: Mapping[str, str]) -> bool:
     return bool(env.get("GEMINI_API_KEY")) and not any(env.get(name) == "true" for name in others)
 
 
-def variables_of(door: Cli, options: Options, program: CliProgram, home: Path) -> dict[str, str]:
+def variables_of(door: Door, options: Options, program: CliProgram, home: Path) -> dict[str, str]:
     ours = {"GEMINI_CLI_HOME": str(home), "NO_COLOR": "1", "NO_BROWSER": "true"}
     variables = _dotenv_disarmed(door, options, program) | ours
     if not door.relaunch:
@@ -166,11 +256,18 @@ def variables_of(door: Cli, options: Options, program: CliProgram, home: Path) -
     return variables
 
 
+def without_proxy(env: Mapping[str, str]) -> dict[str, str]:
+    """No proxy stands between the CLI and this process."""
+    names = ("NO_PROXY", "no_proxy")
+    known = next((env[name] for name in names if env.get(name)), "")
+    return dict.fromkeys(names, f"{known},127.0.0.1" if known else "127.0.0.1")
+
+
 def _predates_flag(program: CliProgram) -> bool:
     return not has(program.version, SKIP_TRUST)
 
 
-def _dotenv_disarmed(door: Cli, options: Options, program: CliProgram) -> dict[str, str]:
+def _dotenv_disarmed(door: Door, options: Options, program: CliProgram) -> dict[str, str]:
     """What `.env` files around the folder would set, set to nothing: the CLI leaves that alone."""
     if door.dotenv:
         return {}
@@ -182,6 +279,19 @@ def _dotenv_disarmed(door: Cli, options: Options, program: CliProgram) -> dict[s
     texts = [_text(file) for file in _around(working_folder(options), places) if file not in theirs]
     names = {name for text in texts for name in _DOTENV_NAME.findall(_LINE_END.sub("\n", text))}
     return dict.fromkeys(names - env.keys(), "")
+
+
+def refuse_strange_dotenv(
+    door: Door, options: Options, program: CliProgram, given: Mapping[str, str]
+) -> None:
+    """A process that runs has its variables; a folder that comes later may not add to them."""
+    strange = _dotenv_disarmed(door, options, program).keys() - given.keys()
+    if strange:
+        raise Unsupported(
+            f"a .env file of {str(working_folder(options))!r} would set {min(strange)} for every "
+            "session of the process",
+            hint="open it through an Acp() of its own, or allow it: Acp(dotenv=True)",
+        )
 
 
 def _around(folder: Path, places: Sequence[str]) -> Iterator[Path]:
@@ -207,14 +317,25 @@ def _compile_cache() -> Path:
 
 
 def command_of(
-    door: Cli, options: Options, program: CliProgram, policies: Sequence[str]
+    door: Door, options: Options, program: CliProgram, policies: Sequence[str]
 ) -> list[str]:
+    """One headless turn; the prompt is not among it."""
+    return _command(door, program, arguments(options, version=program.version, policies=policies))
+
+
+def warm_command_of(
+    door: Door, options: Options, program: CliProgram, policies: Sequence[str]
+) -> list[str]:
+    """A process that stays."""
+    return _command(door, program, acp_arguments(options, policies=policies))
+
+
+def _command(door: Door, program: CliProgram, flags: Sequence[str]) -> list[str]:
     command = list(program.command)
     if program.node is not None and (heap := door.heap_mb or _half_of_memory()):
         command.insert(1, f"--max-old-space-size={heap}")
-    extra = ["--sandbox", *door.extra_args] if door.sandbox is True else door.extra_args
-    flags = arguments(options, version=program.version, policies=policies, extra=extra)
-    return [*command, *flags]
+    sandbox = ["--sandbox"] if door.sandbox is True else []
+    return [*command, *flags, *sandbox, *door.extra_args]
 
 
 def _half_of_memory() -> int | None:

@@ -24,7 +24,7 @@ class News:
         self._woken = asyncio.Event()
         self._pause = _FIRST_PAUSE
         self._growth = self._listen(_inotify(file), self._grew)
-        self._end = self._listen(_pidfd(pid), self._ended)
+        self._end = self._listen(pidfd(pid), self._ended)
 
     async def wait(self) -> None:
         """Returns when there may be something new; the caller looks for itself."""
@@ -40,6 +40,10 @@ class News:
     def something_came(self) -> None:
         """Resets the pause: a stream that just spoke is likely to go on."""
         self._pause = _FIRST_PAUSE
+
+    def wake(self) -> None:
+        """For news of another kind."""
+        self._woken.set()
 
     def close(self) -> None:
         for handle in (self._growth, self._end):
@@ -89,7 +93,7 @@ def _inotify(file: int) -> int | None:
     return handle
 
 
-def _pidfd(pid: int) -> int | None:
+def pidfd(pid: int) -> int | None:
     """A descriptor that becomes readable when the process ends."""
     if sys.platform != "linux":
         return None

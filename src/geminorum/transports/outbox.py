@@ -28,8 +28,9 @@ class Outbox:
 
     def put_ready(self, events: list[Event]) -> None:
         """The same for events that are complete: a long stream is full of them."""
-        self._ready += events
-        self._news.set()
+        if not self.is_closed:  # The Done is the last, whoever comes late.
+            self._ready += events
+            self._news.set()
 
     def dated(self, event: Event) -> Event:
         return msgspec.structs.replace(event, timestamp=now(), session_id=self._session_id)

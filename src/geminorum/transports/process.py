@@ -39,70 +39,22 @@ _KILL_ROUNDS, _KILL_PAUSE = 50, 0.005
 _KILL_WAIT = 0.5
 
 
-class Child:
-    """A process in a session of its own, its output in files, its descendants marked.
+class ProcessTree:
+    """A process and all that it started: one mark on them, one end for them."""
 
-    `async with Child(…) as child:` starts it; leaving the block ends it and all that it started.
-    """
-
-    def __init__(
-        self,
-        command: Sequence[str],
-        *,
-        cwd: Path | None = None,
-        env: Mapping[str, str],
-        stdin: bytes = b"",
-        grace: float = 5.0,
-    ) -> None:
-        self.run_id = uuid.uuid4().hex
-        self._grace = grace
-        with ExitStack() as opened:
-            self._stdout = opened.enter_context(closing(Capture()))
-            self._stderr = opened.enter_context(closing(Capture()))
-            marked = {**env, MARKER: f"{env.get(MARKER, '')},{self.run_id}"}
-            self._popen = _started(command, cwd, marked, stdin, self._stdout, self._stderr)
-            opened.pop_all()
+    def __init__(self, popen: subprocess.Popen[bytes], run_id: str, grace: float) -> None:
+        self.run_id = run_id
+        self._popen, self._grace = popen, grace
         # Runs at interpreter exit too, and when the child is forgotten without leaving its block.
-        self._last_resort = weakref.finalize(
-            self, _kill_everything, self._popen, self.run_id, os.getpid()
-        )
-        self._news = News(self._stdout.reader, self._popen.pid)
-
-    async def __aenter__(self) -> Child:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        try:
-            await self.stop()
-        finally:
-            self._news.close()
-            self._stdout.close()
-            self._stderr.close()
+        self._last_resort = weakref.finalize(self, _kill_everything, popen, run_id, os.getpid())
 
     @property
     def exit_code(self) -> int | None:
         return self._popen.poll()
 
     @property
-    def written(self) -> int:
-        """How many bytes it has said, read or not."""
-        return self._stdout.size()
-
-    async def read(self) -> bytes:
-        """The next piece of stdout, waiting for one; empty at the true end."""
-        while True:
-            # Asked before the read: what a child wrote, it wrote before it ended.
-            ended = self._popen.poll() is not None
-            if data := self._stdout.read(CHUNK):
-                self._news.something_came()
-                return data
-            if ended:
-                return b""
-            await self._news.wait()
-
-    def stderr(self, clean: Callable[[str], str] = str) -> str:
-        """The beginning and the end of what it complained about, each passed through `clean`."""
-        return self._stderr.head_and_tail(STDERR_KEPT, clean)
+    def pid(self) -> int:
+        return self._popen.pid
 
     async def stop(self) -> None:
         """TERM, then KILL after the grace, for the whole tree. Returns when it is gone."""
@@ -123,6 +75,72 @@ class Child:
     def kill(self) -> None:
         """End the whole tree now, without waiting for manners."""
         self._last_resort()
+
+
+class Child(ProcessTree):
+    """A process in a session of its own, its output in files, its descendants marked.
+
+    `async with Child(…) as child:` starts it; leaving the block ends it and all that it started.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str],
+        stdin: bytes = b"",
+        grace: float = 5.0,
+    ) -> None:
+        run_id = uuid.uuid4().hex
+        with ExitStack() as opened:
+            self._stdout = opened.enter_context(closing(Capture()))
+            self._stderr = opened.enter_context(closing(Capture()))
+            popen = _started(command, cwd, marked(env, run_id), stdin, self._stdout, self._stderr)
+            opened.pop_all()
+        super().__init__(popen, run_id, grace)
+        self._news = News(self._stdout.reader, self._popen.pid)
+        self._nudged = False
+
+    async def __aenter__(self) -> Child:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self.stop()
+        finally:
+            self._news.close()
+            self._stdout.close()
+            self._stderr.close()
+
+    @property
+    def written(self) -> int:
+        """How many bytes it has said, read or not."""
+        return self._stdout.size()
+
+    def nudge(self) -> None:
+        """Whoever waits in `read` shall look about: there is something else to tell."""
+        self._nudged = True
+        self._news.wake()
+
+    async def read(self) -> bytes | None:
+        """The next piece of stdout, waiting for one; empty at the true end, None on a nudge."""
+        while True:
+            # Asked before the read: what a child wrote, it wrote before it ended.
+            ended = self._popen.poll() is not None
+            if data := self._stdout.read(CHUNK):
+                self._news.something_came()
+                return data
+            if ended:
+                return b""
+            if self._nudged:
+                self._nudged = False
+                return None
+            await self._news.wait()
+
+    def stderr(self, clean: Callable[[str], str] = str) -> str:
+        """The beginning and the end of what it complained about, each passed through `clean`."""
+        return self._stderr.head_and_tail(STDERR_KEPT, clean)
 
 
 class Capture:
@@ -146,15 +164,15 @@ class Capture:
     def size(self) -> int:
         return os.fstat(self.reader).st_size
 
-    def head_and_tail(self, limit: int, clean: Callable[[str], str] = str) -> str:
+    def head_and_tail(self, limit: int, clean: Callable[[str], str] = str, start: int = 0) -> str:
         size = self.size()
-        if size <= limit:
-            return clean(self._text(0, size))
+        if size - start <= limit:
+            return clean(self._text(start, size - start))
         half = limit // 2
         # Cleaned with a margin, so that no secret is cut in two before it can be recognised.
-        head = clean(self._text(0, half + _MARGIN))[:half]
+        head = clean(self._text(start, half + _MARGIN))[:half]
         tail = clean(self._text(size - half - _MARGIN, half + _MARGIN))[-half:]
-        return f"{head}\n… {size - 2 * half:,} bytes left out …\n{tail}"
+        return f"{head}\n… {size - start - 2 * half:,} bytes left out …\n{tail}"
 
     def _text(self, start: int, length: int) -> str:
         os.lseek(self.reader, start, os.SEEK_SET)
@@ -194,22 +212,29 @@ def _started(
         with tempfile.TemporaryFile(prefix="geminorum-") as source:
             source.write(stdin)
             source.seek(0)
-            popen = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=env,
-                stdin=source,
-                stdout=stdout.writer,
-                stderr=stderr.writer,
-                **own_group(sys.platform),
+            popen = spawned(
+                command, cwd=cwd, env=env, stdin=source, stdout=stdout.writer, stderr=stderr.writer
             )
+    except OSError as error:
+        raise _cannot_start(command[0], error) from error
+    stdout.written()
+    stderr.written()
+    return popen
+
+
+def spawned(command: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
+    """The process, apart from our own signals; an error that says what to do where it fails."""
+    try:
+        return subprocess.Popen(command, **how, **own_group(sys.platform))
     except OSError as error:
         raise _cannot_start(command[0], error) from error
     except ValueError as error:
         raise InvalidOptions(f"cannot start {command[0]}: {error}") from error
-    stdout.written()
-    stderr.written()
-    return popen
+
+
+def marked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
+    """The environment with the run's mark in it, beside those of runs around it."""
+    return {**env, MARKER: f"{env.get(MARKER, '')},{run_id}"}
 
 
 def _cannot_start(what: str, error: OSError) -> SetupError:

@@ -43,9 +43,15 @@ class Silence:
     """A program that does not begin to speak, or that stops speaking in the middle."""
 
     def __init__(
-        self, written: Callable[[], int], start_limit: float | None, stall_limit: float | None
+        self,
+        written: Callable[[], int],
+        start_limit: float | None,
+        stall_limit: float | None,
+        excused: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`excused`: is it our side that it waits for?"""
         self._written, self._limits = written, (start_limit, stall_limit)
+        self._excused = excused
         self._heard, self._heard_at = 0, time.monotonic()
 
     @property
@@ -56,7 +62,7 @@ class Silence:
 
     def look(self) -> Reason | None:
         now, written = time.monotonic(), self._written()
-        if written > self._heard:
+        if written > self._heard or self._excused():
             self._heard, self._heard_at = written, now
         limit = self._limits[bool(self._heard)]
         if limit is None or now - self._heard_at < limit:

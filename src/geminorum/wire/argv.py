@@ -18,8 +18,11 @@ _RESUME: Version = (0, 15, 0)
 OWN_HOME: Version = (0, 26, 0)
 POLICY: Version = (0, 30, 0)
 SKIP_TRUST: Version = (0, 39, 0)
+HOOKS: Version = (0, 40, 0)
 _SESSION_ID: Version = (0, 41, 0)
 IGNORE_DOTENV: Version = (0, 44, 0)
+# 0.40 speaks the protocol too, but its ids do not tell which tool a question is about.
+ACP: Version = (0, 51, 0)
 
 
 def arguments(
@@ -27,7 +30,6 @@ def arguments(
     *,
     version: Version | None = None,
     policies: Sequence[str] = (),
-    extra: Sequence[str] = (),
 ) -> list[str]:
     """Everything behind the program's name. The prompt is not among it: that goes by stdin.
 
@@ -46,7 +48,14 @@ def arguments(
     flags += [f"--policy={path}" for path in policies]
     if not has(version, POLICY):
         flags += legacy_tools(options).flags
-    return [*flags, *extra]
+    return flags
+
+
+def acp_arguments(options: Options, *, policies: Sequence[str] = ()) -> list[str]:
+    """The same for a warm process: what its sessions have in common, and nothing of their own."""
+    trust = ["--skip-trust"] if options.trust_workspace is None else []
+    folders = [f"--include-directories={folder}" for folder in options.include_directories]
+    return ["--acp", *trust, *folders, *(f"--policy={path}" for path in policies)]
 
 
 def missing_flags(options: Options, version: Version | None) -> list[str]:

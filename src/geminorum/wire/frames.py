@@ -124,6 +124,25 @@ def usage_of(
     )
 
 
+def added(usages: Sequence[Usage | None]) -> Usage | None:
+    """What several processes used together, as one turn; exact where all of them are."""
+    known = [usage for usage in usages if usage is not None]
+    if not known:
+        return None
+    names = dict.fromkeys(name for usage in known for name in usage.by_model)
+    shares = {
+        name: total_of([usage.by_model[name] for usage in known if name in usage.by_model])
+        for name in names
+    }
+    return Usage(
+        **msgspec.structs.asdict(total_of(known)),
+        by_model=shares,
+        tool_calls=sum(usage.tool_calls for usage in known),
+        exact=len(known) == len(usages) and all(usage.exact for usage in known),
+        requests=tuple(request for usage in known for request in usage.requests),
+    )
+
+
 def _stopped_usage(requests: Sequence[ModelRequest], tool_uses: int) -> Usage | None:
     """A run that was stopped leaves no sums, only the requests that it had finished."""
     if not requests:

@@ -20,7 +20,7 @@ from geminorum.events import (
 )
 
 Part = dict[str, Any]
-"""A Part as the API writes it. Never rebuilt: what we do not know must come back to the API too."""
+"""A Part as the API writes it: what we have no word for must come back to the API, too."""
 
 _COUNTS = {
     "promptTokenCount": "input",
@@ -133,7 +133,7 @@ class Answer:
 
     def request(self, asked_for: str, at: int) -> ModelRequest | None:
         """What it consumed; None where nothing was told."""
-        told = {ours: self.counts.get(theirs) or 0 for theirs, ours in _COUNTS.items()}
+        told = {ours: _count(self.counts.get(theirs)) for theirs, ours in _COUNTS.items()}
         if not any(told.values()):
             return None
         return ModelRequest(**told, model=self.model or asked_for, timestamp=at)
@@ -149,7 +149,7 @@ class Answer:
             self.blocked = chunk.prompt_feedback.block_reason or self.blocked
             self.finish_message = chunk.prompt_feedback.block_reason_message or self.finish_message
         told = (chunk.usage_metadata or {}).items()
-        self.counts.update({name: value for name, value in told if value is not None})
+        self.counts.update({name: value for name, value in told if isinstance(value, int | str)})
 
     def _part(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
         text = part.get("text")
@@ -192,7 +192,8 @@ class Answer:
     def _other(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
         if part.get("functionCall") is not None:
             return self._function_call(part, envelope)
-        self._add_part(part)
+        if part:
+            self._add_part(part)
         kinds = [name for name in part if name not in ("thoughtSignature", "text", "thought")]
         self.spoke = self.spoke or bool(kinds)
         return [_server_side(kind, part[kind], envelope) for kind in kinds[:1]]
@@ -218,6 +219,10 @@ class Answer:
             return []
         text, self._open = "".join(self._open), []
         return [Text(text, **envelope)]
+
+
+def _count(told: Any) -> int:
+    return told if isinstance(told, int) and told > 0 else 0
 
 
 def _parts_of(chunk: Chunk) -> list[Part]:

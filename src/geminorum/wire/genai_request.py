@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from geminorum.errors import InvalidOptions, InvalidPrompt
+from geminorum.errors import InvalidOptions, InvalidPrompt, Unsupported
 from geminorum.options import Options
 from geminorum.tools import Outcome, Tool
 from geminorum.wire.effort import thinking
@@ -25,7 +25,7 @@ ALIASES = {
     "pro": "gemini-2.5-pro",
     "flash-lite": "gemini-2.5-flash-lite",
 }
-_THINKS = re.compile(r"gemini-(?:2\.5|[3-9]|\d\d)(?!.*(?:image|tts|audio|live|embedding))")
+_THOUGHTLESS = re.compile(r"gemini-1|gemini-2\.0|gemma|learnlm|.*(?:image|tts|audio|embedding)")
 _NO_MODEL = re.compile(r"[?&#%\s]|\.\.|^/|/$")
 
 
@@ -47,12 +47,13 @@ def checked_history(history: object) -> list[Content]:
         raise InvalidPrompt(f"history is a {type(history).__name__}", hint=hint)
     for number, content in enumerate(history):
         check_content(content, f"history[{number}]")
+    history = [as_json(content, f"history[{at}]") for at, content in enumerate(history)]
     if history and history[0].get("role", "user") != "user":
         raise InvalidPrompt(
             "the history starts with the model's turn",
             hint="begin it with what the user said, as the API demands",
         )
-    return list(history)
+    return history
 
 
 def check_content(content: object, where: str) -> None:
@@ -63,7 +64,7 @@ def check_content(content: object, where: str) -> None:
     if content.get("role", "user") not in ("user", "model"):
         raise InvalidPrompt(f"{where} has the role {content['role']!r}", hint="user or model")
     parts = content.get("parts")
-    if not isinstance(parts, list) or not parts:
+    if not isinstance(parts, list | tuple) or not parts:
         raise InvalidPrompt(f"{where} has no parts", hint=hint)
     for part in parts:
         _check_part(part, where)
@@ -134,7 +135,7 @@ def config_of(
         "automatic_continuation": False,
         "system_instruction": options.system_prompt,
         "thinking_config": _thinking(options, name, thoughts),
-        "tools": [*own.get("tools", ()), *_declared(tools)] or None,
+        "tools": [*(own.get("tools") or ()), *_declared(tools)] or None,
     }
     if schema is not None:
         config |= {"response_mime_type": "application/json", "response_json_schema": dict(schema)}
@@ -143,9 +144,15 @@ def config_of(
 
 
 def _thinking(options: Options, name: str, thoughts: bool | None) -> dict[str, Any] | None:
-    # A model that does not think refuses to be asked how.
-    shown = bool(_THINKS.match(name)) if thoughts is None else thoughts
-    wanted: dict[str, Any] = {"include_thoughts": True} if shown else {}
+    # A model that does not think refuses to be asked how. One that we have no name for may.
+    thinks = name.startswith("gemini-") and not _THOUGHTLESS.match(name)
+    wanted: dict[str, Any] = {}
+    if thinks if thoughts is None else thoughts:
+        wanted["include_thoughts"] = True
+    if options.effort is not None and _THOUGHTLESS.match(name):
+        raise Unsupported(
+            f"{name!r} does not think", hint="leave effort out, or take another model"
+        )
     if options.effort is not None:
         told = thinking(options.effort, name)
         names = {"thinkingLevel": "thinking_level", "thinkingBudget": "thinking_budget"}
@@ -163,10 +170,11 @@ def _declared(tools: Sequence[Tool]) -> list[dict[str, Any]]:
     return [{"function_declarations": declarations}]
 
 
-def body_of(contents: Sequence[Content]) -> dict[str, Any]:
-    """The contents as JSON values, whatever mappings and lists they were made of."""
+def as_json(content: Content, where: str) -> Content:
+    """The content as plain JSON values, bytes in base64; refuses what has no place there."""
     try:
-        plain: list[Any] = msgspec.to_builtins(list(contents))
-    except (TypeError, ValueError) as error:
-        raise InvalidPrompt(f"the contents are not JSON: {error}") from error
-    return {"contents": plain}
+        plain: Content = msgspec.json.decode(msgspec.json.encode(dict(content)))
+    except (TypeError, ValueError, RecursionError) as error:
+        hint = "dicts, lists, strings, numbers, True, False, None; bytes become base64"
+        raise InvalidPrompt(f"{where} is not JSON: {error}", hint=hint) from error
+    return plain

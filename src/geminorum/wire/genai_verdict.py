@@ -76,7 +76,10 @@ def refusal(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -
     told = _told(body)
     if told is None:
         told = {"status": phrase, "message": body.decode("utf-8", "replace")}
-    said = {"code": status, "status": phrase, **told}
+    if 300 <= status < 400:
+        # Followed, it would take the key and the prompt to wherever it leads.
+        told["message"] = f"the address leads on to {headers.get('location')!r}; set base_url to it"
+    said = {"status": phrase, **told, "code": status}
     return refused(said, headers.get("retry-after"))
 
 

@@ -53,10 +53,13 @@ class StreamDecoder:
         *,
         cwd: str | None = None,
         is_refused: Callable[[str], bool] = lambda tool: False,
+        tool_name: Callable[[str], str] = str,
         longest_line: int = LONGEST_LINE,
     ) -> None:
         self._cwd = cwd
         self._is_refused = is_refused
+        self._tool_name = tool_name
+        """What the CLI calls a tool to what the caller does."""
         self._lines = Lines(longest_line)
         self._blocks: list[str] = []
         """The message that is not finished, as far as earlier blocks went."""
@@ -212,10 +215,11 @@ class StreamDecoder:
 
     def _tool_use(self, frame: ToolUseFrame, raw: Raw) -> Event:
         self.tool_uses += 1
+        name = self._tool_name(frame.tool_name)
         if frame.tool_id:
-            self._tool_names[frame.tool_id] = frame.tool_name
+            self._tool_names[frame.tool_id] = name
         return ToolUse(
-            frame.tool_name,
+            name,
             frame.tool_id,
             frame.parameters or {},
             timestamp=self._at,

@@ -21,7 +21,16 @@ from geminorum.wire.frames import ResultFrame, told_cost, usage_of
 from geminorum.wire.stream_json import StreamDecoder
 
 Stop: TypeAlias = Literal[
-    "cancel", "timeout", "start_timeout", "stall", "bad_policy", "budget", "no_price"
+    "cancel",
+    "timeout",
+    "start_timeout",
+    "stall",
+    "bad_policy",
+    "budget",
+    "no_price",
+    "unasked",
+    "no_answer",
+    "turns",
 ]
 
 POLICY_ERROR = "Policy file error"
@@ -121,7 +130,7 @@ _PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
 )
 # A 404 leaves with exit 1 and the API's bare message; only the name of the exception tells it.
 _NO_SUCH_MODEL = re.compile(r"^(?!Error executing tool).*\bModelNotFoundError: ", re.M)
-_API_CODE = re.compile(r'"code":\s*(\d{3})\b')
+_API_CODE = re.compile(r'(?:"code":\s*|\bHTTP )(\d{3})\b')
 _DAILY = re.compile(r"daily quota|PerDay|per day", re.I)
 _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
 _USAGE = re.compile(r"(.*?)\nUsage: gemini ", re.S)
@@ -183,7 +192,7 @@ def judge(seen: StreamDecoder, ending: Ending) -> Verdict:
         return Verdict("max_turns")
     if seen.result is not None:
         return _by_result(seen, seen.result, ending)
-    return _by_exit(seen, ending)
+    return by_exit(ending, only_garbage=bool(seen.garbage and not seen.frames))
 
 
 def cause_of(text: str) -> type[errors.GeminorumError] | None:
@@ -198,28 +207,37 @@ def last_words(stderr: str) -> str:
 
 
 def stopped(ending: Ending) -> Verdict:
+    """What became of a run that we ended."""
     match ending.stop:
         case "timeout":
             text = f"timed out after {ending.limit:g} s" if ending.limit else "timed out"
-            return _failed(errors.RunTimeout, text)
+            return failed(errors.RunTimeout, text)
         case "start_timeout":
             text = f"not a word from the program in {ending.limit or 0:g} s"
-            return _failed(errors.StartTimeout, _with_reason(text, ending.stderr))
+            return failed(errors.StartTimeout, _with_reason(text, ending.stderr))
         case "stall":
             text = f"the program fell silent for {ending.limit or 0:g} s"
-            return _failed(errors.Stalled, _with_reason(text, ending.stderr))
+            return failed(errors.Stalled, _with_reason(text, ending.stderr))
         case "bad_policy":
             hint = "mend the policy file that the message names: the CLI would run without it"
-            return _failed(errors.ConfigError, last_words(ending.stderr), hint=hint)
+            return failed(errors.ConfigError, last_words(ending.stderr), hint=hint)
+        case "unasked":
+            text = "a tool ran although nobody was asked: the CLI's hooks are switched off"
+            return failed(errors.ConfigError, text, hint=_NO_HOOKS)
+        case "no_answer":
+            return Verdict("error")  # The door says what was wrong with it.
         case "budget":
             return Verdict("max_budget")
+        case "turns":
+            return Verdict("max_turns")
         case "no_price":
             text = "the budget cannot be kept: a model answered whose price is not known"
-            return _failed(errors.BudgetExceeded, text, hint=_NO_PRICE)
+            return failed(errors.BudgetExceeded, text, hint=_NO_PRICE)
         case _:
             return Verdict("interrupted")
 
 
+_NO_HOOKS = 'look for "hooksConfig" in the settings of the folder and of the system'
 _NO_PRICE = "pass Cli(prices=PriceBook(…)) with its price, or leave max_budget_usd out"
 
 
@@ -244,7 +262,7 @@ def _by_result(seen: StreamDecoder, result: ResultFrame, ending: Ending) -> Verd
         return Verdict("error")
     if _overflowed(seen, result):
         text = "the CLI reported an empty success: the prompt is larger than the model's window"
-        return _failed(errors.ContextOverflow, text)
+        return failed(errors.ContextOverflow, text)
     return Verdict("success")
 
 
@@ -265,11 +283,11 @@ def _reported_failure(seen: StreamDecoder, result: ResultFrame, ending: Ending) 
         return Verdict("error")
     if message is None:
         raw = seen.result_line.decode("utf-8", "replace")
-        return _failed(errors.RunFailed, f"Gemini result error: {raw}")
+        return failed(errors.RunFailed, f"Gemini result error: {raw}")
     code = result.error.get("code") if isinstance(result.error, dict) else None
     if isinstance(code, str):
         return Verdict("error", Error(message, code))
-    return _failed(_cause(message, ending), message)
+    return failed(_cause(message, ending), message)
 
 
 def _cause(message: str, ending: Ending) -> type[errors.GeminorumError]:
@@ -300,23 +318,24 @@ def worth_retrying(message: str, status: int | None) -> bool | None:
     return None if status is None else status in (408, 429, 500, 502, 503, 504)
 
 
-def _by_exit(seen: StreamDecoder, ending: Ending) -> Verdict:
+def by_exit(ending: Ending, *, only_garbage: bool = False) -> Verdict:
+    """What became of a program that ended without a word about it."""
     code, why = ending.exit_code, last_words(ending.stderr)
     if code == 130:
         return Verdict("interrupted")
     if code == 42 and _SESSION_TAKEN.search(why):
-        return _failed(errors.InvalidOptions, why, hint="pass another session_id, or resume it")
+        return failed(errors.InvalidOptions, why, hint="pass another session_id, or resume it")
     if refused := _USAGE.match(why):
         hint = "`gemini --help` lists what this version takes; see Cli(extra_args=…)"
-        return _failed(errors.InvalidOptions, refused[1], hint=hint)
+        return failed(errors.InvalidOptions, refused[1], hint=hint)
     kind = _KINDS_OF_EXIT.get(code or 0)
     if kind is errors.InvalidPrompt or (kind is None and code not in (None, 0)):
         kind = cause_of(why) or kind
     if kind is not None:
-        return _failed(kind, why or f"the CLI exited with {code}")
-    if seen.garbage and not seen.frames:
-        return _failed(errors.ProtocolError, f"{seen.garbage} line(s), none of them an event")
-    return _failed(errors.MissingResult, _with_reason(_exit_text(code), why), recoverable=True)
+        return failed(kind, why or f"the CLI exited with {code}")
+    if only_garbage:
+        return failed(errors.ProtocolError, "not one line of its output was an event")
+    return failed(errors.MissingResult, _with_reason(_exit_text(code), why), recoverable=True)
 
 
 def _exit_text(exit_code: int | None) -> str:
@@ -331,13 +350,22 @@ def _with_reason(text: str, stderr: str) -> str:
     return f"{text}: {why.splitlines()[-1]}" if why else text
 
 
-def _failed(
+def refused_by_api(message: str, status: int | None, stderr: str = "") -> Verdict:
+    """What became of a run that the API refused, with its HTTP status where that is known."""
+    kind = _KINDS_OF_STATUS.get(status) or cause_of(message)
+    if kind is None and _NO_SUCH_MODEL.search(stderr):
+        kind = errors.ModelNotFound
+    return failed(kind or (errors.ApiError if status else errors.RunFailed), message)
+
+
+def failed(
     kind: type[errors.GeminorumError],
     message: str,
     *,
     recoverable: bool = False,
     hint: str | None = None,
 ) -> Verdict:
+    """A failure with its kind's own hint."""
     if _DAILY.search(message):
         hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
     return Verdict("error", Error(message, kind.code, recoverable, hint or kind.default_hint))

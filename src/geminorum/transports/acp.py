@@ -1,0 +1,262 @@
+"""A warm Gemini CLI as a door: one process for many turns, spoken to over the ACP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+from geminorum.cost import PriceBook
+from geminorum.decisions import Decide, Decisions
+from geminorum.detect import CliProgram, find_cli
+from geminorum.errors import (
+    GeminorumError,
+    SessionLost,
+    StartTimeout,
+    Unsupported,
+)
+from geminorum.events import Error
+from geminorum.options import Options
+from geminorum.prompt import Prompt
+from geminorum.surroundings import environment
+from geminorum.transports.acp_process import AcpProcess, refuse_older
+from geminorum.transports.acp_session import AcpSession, opened
+from geminorum.transports.acp_turn import AcpTurn
+from geminorum.transports.cli import check_door
+from geminorum.transports.launch import working_folder
+from geminorum.transports.resuming import going_fresh, to_resume
+from geminorum.wire.argv import missing_flags
+
+_NOT_HERE = {
+    "session_id": "a warm CLI names its sessions itself; leave it out, or use the Cli door",
+    "output_schema": "leave it out; the changelog says when it arrives",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Acp:
+    """The Gemini CLI, warm: a process for as long as the conversation lasts, turns in
+    milliseconds, and somebody who is asked before a tool acts."""
+
+    executable: str | os.PathLike[str] | None = None
+    """A path or a name; None: what GEMINI_CLI_PATH, PATH and the usual places hold."""
+    grace: float = 5.0
+    """Seconds between asking a turn, or the process tree, to end and ending it."""
+    decide: Decide | None = None
+    """Who is asked before a tool acts that may not act unasked. None: such a tool is refused."""
+    tools: tuple[Callable[..., Any], ...] = ()
+    """Functions of this process that the agent may call."""
+    decide_timeout: float | None = 300.0
+    """Seconds for an answer; no answer is a no. None waits for ever."""
+    extra_args: tuple[str, ...] = ()
+    start_timeout: float | None = 60.0
+    """Seconds until a session is open; None waits for ever."""
+    stall_timeout: float | None = None
+    """Seconds of silence in mid-turn that end it; None: a tool may take its time."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the CLI for these sessions, above the user's and ours."""
+    fresh_if_lost: bool = False
+    """When the session to resume is gone, go on in a fresh one, and say so in the stream."""
+    prices: PriceBook | None = None
+    """What to price with; None: the list prices of the day."""
+    heap_mb: int | None = None
+    """Memory for the CLI's heap; None: half of the machine's, as the CLI itself would take."""
+    plan_tools: bool = False
+    """Offer the tools by which a model in plan mode asks to leave it."""
+    dotenv: bool = False
+    """Read the `.env` of the folder, which may send the API key somewhere else."""
+    secrets_in_tools: bool = False
+    """Let shell tools see keys and tokens of the environment."""
+    shared_tmp: bool = False
+    """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
+    otherwise the process has one of its own, which ends with it."""
+    # The protocol's first message would never pass a sandbox, nor a process started twice.
+    sandbox: None = field(default=None, init=False, repr=False)
+    relaunch: bool = field(default=False, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_door(self, ("start_timeout", "stall_timeout", "grace"))
+        Decisions(self.decide, self.decide_timeout)  # Refuses what is none, before anything starts.
+        if self.tools:
+            raise Unsupported("the Acp door cannot honour tools yet", hint="leave it out")
+
+    @property
+    def asks(self) -> bool:
+        return self.decide is not None
+
+    def own_settings(self, options: Options) -> Mapping[str, Any]:
+        """What this door cannot do without, below what the caller says."""
+        return {
+            # Otherwise the wire says nothing of what a command printed.
+            "tools": {"shell": {"enableInteractiveShell": False}},
+            # The CLI repeats a failed request in silence: ten times, over three minutes.
+            "general": {"maxAttempts": 3},
+        }
+
+    def open(self, options: Options) -> AcpConversation:
+        return AcpConversation(self, options)
+
+    def warm(self, options: Options | None = None) -> WarmAcp:
+        """A door to one process that is started ahead and shared:
+
+        async with Acp().warm() as door:
+            async with connect(Options(cwd="a"), via=door) as one, connect(via=door) as other: ...
+        """
+        return WarmAcp(self, options or Options())
+
+
+class WarmAcp:
+    """One process as a door: every conversation through it is a session of that process.
+
+    Folder, model, approval, time and money are each session's own; what belongs to the process
+    (environment, policies, system prompt …) has to be what it was started with.
+    """
+
+    def __init__(self, door: Acp, options: Options) -> None:
+        self._door, self._options = door, options
+        self._stack = AsyncExitStack()
+        self._process: AcpProcess | None = None
+
+    async def __aenter__(self) -> WarmAcp:
+        program = await _program(self._door, self._options)
+        process = AcpProcess(self._door, self._options, program)
+        self._process = await self._stack.enter_async_context(process)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._process = None
+        await self._stack.aclose()
+
+    @property
+    def process(self) -> AcpProcess:
+        if self._process is None:
+            raise GeminorumError("the door is not open", hint="async with Acp().warm() as door: …")
+        return self._process
+
+    def open(self, options: Options) -> AcpConversation:
+        return AcpConversation(self._door, options, self.process)
+
+
+class AcpConversation:
+    """Turns in one session of a warm process."""
+
+    def __init__(self, door: Acp, options: Options, process: AcpProcess | None = None) -> None:
+        self.door, self.options = door, options
+        self.decisions = Decisions(door.decide, door.decide_timeout)
+        self._given, self._process = process, process
+        self._stack = AsyncExitStack()
+        self._opening: asyncio.Task[AcpSession] | None = None
+        self._turn: AcpTurn | None = None
+        self.notices: list[Error] = []
+        """What is to be said at the head of the next turn."""
+        self.dangling = False
+        """Was a turn cancelled between a tool's call and its answer?"""
+
+    @property
+    def process(self) -> AcpProcess:
+        assert self._process is not None
+        return self._process
+
+    async def __aenter__(self) -> AcpConversation:
+        async with AsyncExitStack() as stack:
+            self._process = await self._own_or_given(stack)
+            self._choose_session()
+            # In the background: what goes wrong is told by the first turn's stream.
+            self._opening = asyncio.create_task(self._open())
+            stack.push_async_callback(self._close)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def turn(self, prompt: Prompt) -> AcpTurn:
+        return AcpTurn(self, prompt)
+
+    async def session(self) -> AcpSession:
+        """The session, once it is open."""
+        assert self._opening is not None
+        return await asyncio.shield(self._opening)
+
+    def begun(self, turn: AcpTurn) -> None:
+        if self._turn is not None:
+            raise GeminorumError(
+                "a turn of this conversation is still running",
+                hint="wait for it, or open another conversation with connect()",
+            )
+        self._turn = turn
+
+    def ended(self, turn: AcpTurn) -> None:
+        if self._turn is turn:
+            self._turn = None
+
+    async def _own_or_given(self, stack: AsyncExitStack) -> AcpProcess:
+        if self._given is not None:
+            _refuse_unsupported(self.options)
+            self._given.check(self.options)
+            return self._given
+        program = await _program(self.door, self.options)
+        return await stack.enter_async_context(AcpProcess(self.door, self.options, program))
+
+    def _choose_session(self) -> None:
+        wanted, home = self.options.resume, self.process.home
+        if wanted is None:
+            return
+        try:
+            found = to_resume(home, working_folder(self.options), wanted)
+            self.options = self.options.changed(resume=found)
+        except SessionLost as lost:
+            self._go_fresh(lost)
+
+    def _go_fresh(self, lost: SessionLost) -> None:
+        if not self.door.fresh_if_lost:
+            raise lost
+        self.options = self.options.changed(resume=None)
+        self.notices.append(going_fresh(lost.message, time.time_ns() // 1_000_000))
+
+    async def _open(self) -> AcpSession:
+        limit = self.door.start_timeout
+        try:
+            async with asyncio.timeout(limit):
+                try:
+                    return await opened(self.process, self.options)
+                except SessionLost as lost:
+                    self._go_fresh(lost)
+                return await opened(self.process, self.options)
+        except TimeoutError as error:
+            text = f"no session after {limit:g} s"
+            hint = "see .stderr; a slow machine needs Acp(start_timeout=…), None waits for ever"
+            raise StartTimeout(text, hint=hint) from error
+
+    async def _close(self) -> None:
+        task = self._opening
+        assert task is not None
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled() and task.exception() is None:
+            task.result().close()
+
+
+async def _program(door: Acp, options: Options) -> CliProgram:
+    _refuse_unsupported(options)
+    working_folder(options)
+    # In a thread: to learn a Node's version a process may have to be started.
+    found = await asyncio.to_thread(find_cli, door.executable, environment(options))
+    refuse_older(found.version, f"at {found.path}")
+    if missing := missing_flags(options, found.version):
+        raise Unsupported(
+            f"this CLI is too old for {', '.join(missing)}",
+            hint="update it with `npm install -g @google/gemini-cli@latest`",
+        )
+    return found
+
+
+def _refuse_unsupported(options: Options) -> None:
+    default = Options()
+    for name, hint in _NOT_HERE.items():
+        if getattr(options, name) != getattr(default, name):
+            raise Unsupported(f"the Acp door cannot honour {name}", hint=hint)

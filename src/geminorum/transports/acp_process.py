@@ -1,0 +1,318 @@
+"""One warm `gemini --acp`: started once, spoken to by many sessions, gone when the block ends."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import UNSET, Raw
+
+from geminorum._version import __version__
+from geminorum.detect import CliProgram, Version, version_text
+from geminorum.errors import CliTooOld, ProtocolError, Unsupported
+from geminorum.options import Options
+from geminorum.redaction import redacted, secrets_in
+from geminorum.surroundings import environment, home_of
+from geminorum.transports.home import Overlay, selected_auth
+from geminorum.transports.launch import (
+    policies_of,
+    refuse_broken,
+    refuse_strange_dotenv,
+    settings_of,
+    variables_of,
+    warm_command_of,
+    working_folder,
+)
+from geminorum.transports.piped import PipedChild
+from geminorum.wire import acp
+from geminorum.wire.argv import ACP, has
+from geminorum.wire.lines import Lines
+
+if TYPE_CHECKING:
+    from geminorum.transports.acp import Acp
+
+_STRUCT = TypeVar("_STRUCT", bound=msgspec.Struct)
+
+
+class ProcessEnded(Exception):
+    """The process ended before it answered. Never leaves the package."""
+
+
+class Refused(Exception):
+    """The process answered with an error. Never leaves the package."""
+
+    def __init__(self, error: acp.RpcError) -> None:
+        super().__init__(error.message)
+        self.error = error
+
+
+class Listener(Protocol):
+    """Whoever has a session's turn."""
+
+    def told(self, update: Raw) -> None: ...
+
+    def asked(self, number: int | str | None, params: Raw) -> None: ...
+
+    def garbled(self, line: bytes) -> None:
+        """A line that is no message; whose, cannot be told."""
+
+
+Reply: TypeAlias = Callable[[acp.Message | None], None]
+"""Takes the answer; None: there will be none."""
+
+_EACH_ITS_OWN = ("cwd", "timeout", "resume", "max_budget_usd", "max_turns", "literal")
+
+
+def process_wide(options: Options) -> Options:
+    """What of the options belongs to the process, so that sessions which agree in it may share
+    one: environment, settings, policies. The rest each session has for itself."""
+    default = Options()
+    own = {name: getattr(default, name) for name in _EACH_ITS_OWN}
+    if options.approval != "plan":
+        own["approval"] = None
+    if options.effort is None:
+        own["model"] = None
+    return options.changed(**own)
+
+
+class AcpProcess:
+    """A supervised process and the wire to it. `async with` starts it; `ready` has shaken hands."""
+
+    def __init__(self, door: Acp, options: Options, program: CliProgram) -> None:
+        self.door, self.options, self.program = door, options, program
+        self.env = environment(options)
+        self.home = home_of(options, self.env)
+        self._cwd = working_folder(options)
+        self._secrets: list[str] = []
+        self._given: Mapping[str, str] = {}
+        self._lines = Lines()
+        self._replies: dict[int, Reply] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._number = 0
+        self._stack = AsyncExitStack()
+        self._handshake: asyncio.Task[None] | None = None
+        self.opening = asyncio.Lock()
+        """One session is opened at a time: at once, they take ten times as long."""
+        self.gone = False
+        self.heard = 0
+        """How often it has said something, however much at once."""
+
+    async def __aenter__(self) -> AcpProcess:
+        async with AsyncExitStack() as stack:
+            self._child = await stack.enter_async_context(self._spawned(stack))
+            self._handshake = asyncio.create_task(self._shake_hands())
+            stack.push_async_callback(self._drop_handshake)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def ready(self) -> None:
+        """Returns when sessions can be opened; raises what went wrong before that."""
+        assert self._handshake is not None
+        await asyncio.shield(self._handshake)
+
+    def check(self, options: Options) -> None:
+        """Refuses a session that this process cannot have."""
+        if process_wide(options) != process_wide(self.options):
+            ours, theirs = process_wide(options), process_wide(self.options)
+            names = [n for n in ours.__struct_fields__ if getattr(ours, n) != getattr(theirs, n)]
+            raise Unsupported(
+                f"{', '.join(names)} cannot differ between the sessions of one process",
+                hint="open it through an Acp() of its own",
+            )
+        refuse_strange_dotenv(self.door, options, self.program, self._given)
+
+    # ---- speaking
+
+    async def request(self, method: str, params: object, kind: type[_STRUCT]) -> _STRUCT:
+        """The answer; raises Refused or ProcessEnded where there is none."""
+        future: asyncio.Future[acp.Message | None] = asyncio.get_running_loop().create_future()
+        number = self.call(method, params, partial(_settle, future))
+        try:
+            reply = await future
+        finally:
+            self._replies.pop(number, None)
+        return _result(reply, method, kind)
+
+    def call(self, method: str, params: object, reply: Reply) -> int:
+        """Sends a request; `reply` is called once with its answer."""
+        self._number += 1
+        if self.gone:
+            reply(None)
+        else:
+            self._replies[self._number] = reply
+            self._child.write(acp.request(self._number, method, params))
+        return self._number
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for this answer any more."""
+        self._replies.pop(number, None)
+
+    def notify(self, method: str, params: object) -> None:
+        self._child.write(acp.notification(method, params))
+
+    def answer(self, number: int | str | None, result: object) -> None:
+        self._child.write(acp.answer(number, result))
+
+    # ---- listening
+
+    def listen(self, session_id: str, listener: Listener) -> None:
+        self._listeners[session_id] = listener
+
+    def unlisten(self, session_id: str, listener: Listener) -> None:
+        if self._listeners.get(session_id) is listener:
+            del self._listeners[session_id]
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._child.exit_code
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def log_size(self) -> int:
+        return self._child.log_size()
+
+    def stderr(self, start: int = 0) -> str:
+        """What it complained about, redacted, and with the user's home in place of the overlay."""
+        return self._child.stderr(self._clean, start)
+
+    async def stop(self) -> None:
+        """Ends the process and all that it started."""
+        await self._child.stop()
+
+    def _clean(self, text: str) -> str:
+        return redacted(text.replace(str(self._overlay), str(self.home)), self._secrets)
+
+    def _spawned(self, stack: AsyncExitStack) -> PipedChild:
+        door, options, program = self.door, self.options, self.program
+        settings = settings_of(door, options, self.env, selected_auth(self.home))
+        instructions = None if options.replace_system_prompt else options.system_prompt
+        self._overlay = stack.enter_context(Overlay(self.home, settings, instructions))
+        env = self.env | variables_of(door, options, program, self._overlay)
+        self._given, self._secrets = env, secrets_in(env)
+        policies = policies_of(door, options, program, self._overlay)
+        # A warm CLI keeps to itself that it could not read one, and goes on without it.
+        refuse_broken(self._overlay / ".gemini" / "policies")
+        command = warm_command_of(door, options, program, policies)
+        return PipedChild(
+            command,
+            cwd=self._cwd,
+            env=env,
+            grace=door.grace,
+            hear=self._hear,
+            ended=self._ended,
+        )
+
+    async def _shake_hands(self) -> None:
+        hello = await self.request("initialize", acp.initialize(__version__), acp.Initialized)
+        if hello.protocol_version != acp.PROTOCOL:
+            raise ProtocolError(
+                f"this CLI speaks version {hello.protocol_version} of the protocol, not "
+                f"{acp.PROTOCOL}",
+                hint="update geminorum, or use the Cli door",
+            )
+        refuse_older(acp.version_of(hello), "at the other end")
+
+    async def _drop_handshake(self) -> None:
+        task = self._handshake
+        assert task is not None
+        task.cancel()
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # Nobody may have asked; asyncio would complain.
+
+    def _hear(self, data: bytes) -> None:
+        self.heard += 1
+        for line in self._lines.feed(data):
+            if (message := acp.message_of(line)) is not None:
+                self._dispatch(message)
+            elif line.strip():
+                self._garbled(line)
+        if self._lines.overlong:
+            self._lines.overlong = 0
+            self._garbled(b"(a line that is too long)")
+
+    def _garbled(self, line: bytes) -> None:
+        for listener in [*self._listeners.values()]:
+            listener.garbled(line)
+
+    def _dispatch(self, message: acp.Message) -> None:
+        if message.method is None:
+            # Their ids and ours are numbers from two different rows; only an answer has no method.
+            reply = self._replies.pop(message.id, None) if isinstance(message.id, int) else None
+            if reply is not None:
+                reply(message)
+        elif message.method == "session/update":
+            self._told(message)
+        elif message.method == "session/request_permission":
+            self._asked(message)
+        elif message.id is not None:
+            self._child.write(acp.refusal(message.id, message.method))
+
+    def _told(self, message: acp.Message) -> None:
+        told = _decoded(message.params, acp.Told)
+        listener = self._listeners.get(told.session_id) if told else None
+        if told is not None and listener is not None:
+            listener.told(told.update)
+
+    def _asked(self, message: acp.Message) -> None:
+        named = _decoded(message.params, acp.Named)
+        listener = self._listeners.get(named.session_id) if named else None
+        if listener is not None and not isinstance(message.params, msgspec.UnsetType):
+            listener.asked(message.id, message.params)
+        else:
+            self.answer(message.id, acp.WITHDRAWN)  # Nobody is there any more.
+
+    def _ended(self) -> None:
+        self.gone = True
+        replies, self._replies = self._replies, {}
+        for reply in replies.values():
+            reply(None)
+
+
+def refuse_older(version: Version | None, where: str) -> None:
+    """Raises where a CLI is too old for this door; who does not tell is taken for a new one."""
+    if version is not None and not has(version, ACP):
+        raise CliTooOld(
+            f"Gemini CLI {version_text(version)} {where} is too old for the Acp door: "
+            f"{version_text(ACP)} is the first that it was tried with",
+            hint="update it with `npm install -g @google/gemini-cli@latest`, or use the Cli door",
+        )
+
+
+def _settle(future: asyncio.Future[acp.Message | None], reply: acp.Message | None) -> None:
+    if not future.done():
+        future.set_result(reply)
+
+
+def _result(reply: acp.Message | None, method: str, kind: type[_STRUCT]) -> _STRUCT:
+    if reply is None:
+        raise ProcessEnded(method)
+    if reply.error is not None:
+        raise Refused(reply.error)
+    found = _decoded(reply.result, kind)
+    if found is None:
+        raise ProtocolError(f"an answer to {method} that is none: {_sample(reply.result)}")
+    return found
+
+
+def _decoded(raw: Any, kind: type[_STRUCT]) -> _STRUCT | None:
+    if raw is UNSET:
+        return None
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _sample(raw: Any) -> str:
+    return "nothing" if raw is UNSET else bytes(raw)[:200].decode("utf-8", "replace")

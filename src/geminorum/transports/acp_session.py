@@ -1,0 +1,141 @@
+"""A session of a warm process: opened or loaded, with its model, its mode, file and lock."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from msgspec import Raw
+
+from geminorum.errors import SessionLost, TrustError
+from geminorum.options import Options
+from geminorum.sessions.lock import SessionLock
+from geminorum.transports.acp_ledger import AcpLedger
+from geminorum.transports.acp_process import AcpProcess, Refused
+from geminorum.transports.launch import working_folder
+from geminorum.transports.resuming import guarded_load
+from geminorum.wire import acp
+
+_MODES = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
+_REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0
+"""Seconds of silence after which an old conversation counts as told, and seconds at most."""
+_LOST = ("No previous sessions", "Invalid session identifier")
+
+
+class _Nothing(msgspec.Struct):
+    """An answer of which only its arrival counts."""
+
+
+@dataclass(frozen=True, slots=True)
+class AcpSession:
+    id: str
+    cwd: Path
+    model: str | None
+    ledger: AcpLedger
+    lock: SessionLock
+
+    @property
+    def asks_unseen(self) -> bool:
+        """Does the CLI ask a model which model to ask? Nobody is told what that costs."""
+        return self.model is None or self.model.startswith("auto")
+
+    def close(self) -> None:
+        """The process keeps it: the CLI has no word for its end."""
+        self.lock.__exit__()
+
+
+async def opened(process: AcpProcess, options: Options) -> AcpSession:
+    """A session with its model and mode, loaded where the options say resume."""
+    cwd = working_folder(options)
+    await process.ready()
+    async with process.opening:
+        since = time.time_ns() // 1_000_000
+        found = await _found(process, options, cwd)
+        lock = SessionLock(process.home, found.session_id)
+        lock.__enter__()
+        try:
+            await _furnish(process, options, found.session_id)
+        except BaseException:
+            lock.__exit__()
+            raise
+    told = found.models.current_model_id if found.models else None
+    ledger = AcpLedger(process.home, cwd, found.session_id, since)
+    return AcpSession(found.session_id, cwd, options.model or told, ledger, lock)
+
+
+async def _found(process: AcpProcess, options: Options, cwd: Path) -> acp.Opened:
+    where: dict[str, object] = {"cwd": str(cwd), "mcpServers": []}
+    if options.resume is None:
+        return await process.request("session/new", where, acp.Opened)
+    return await _loaded(process, options.resume, cwd, where)
+
+
+async def _loaded(
+    process: AcpProcess, session_id: str, cwd: Path, where: dict[str, object]
+) -> acp.Opened:
+    # Held while it is loaded: another run must not write to the file that is being read.
+    with SessionLock(process.home, session_id):
+        async with guarded_load(process.home, cwd, session_id):
+            replay = _Replay()
+            process.listen(session_id, replay)
+            try:
+                params = {**where, "sessionId": session_id}
+                found = await process.request("session/load", params, acp.Opened)
+                await replay.over()
+            except Refused as refused:
+                raise _lost(refused, session_id) from refused
+            finally:
+                process.unlisten(session_id, replay)
+    return msgspec.structs.replace(found, session_id=session_id)
+
+
+def _lost(refused: Refused, session_id: str) -> Exception:
+    text = f"{refused.error.message} {refused.error.data}"
+    if any(words in text for words in _LOST):
+        return SessionLost(f"the CLI cannot find session {session_id!r}")
+    return refused
+
+
+async def _furnish(process: AcpProcess, options: Options, session_id: str) -> None:
+    me = {"sessionId": session_id}
+    if options.model is not None:
+        await process.request("session/set_model", {**me, "modelId": options.model}, _Nothing)
+    if options.approval is not None:
+        mode = {**me, "modeId": _MODES[options.approval]}
+        try:
+            await process.request("session/set_mode", mode, _Nothing)
+        except Refused as refused:
+            if "untrusted" in f"{refused.error.message} {refused.error.data}":
+                raise TrustError(f"the CLI refuses approval={options.approval!r} here") from refused
+            raise
+
+
+class _Replay:
+    """Listens to the old conversation, which the CLI tells once more, and forgets it."""
+
+    def __init__(self) -> None:
+        self._news = asyncio.Event()
+
+    async def over(self) -> None:
+        """There is no word for its end, so silence has to do."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _REPLAY_LIMIT
+        while loop.time() < deadline:
+            self._news.clear()
+            try:
+                async with asyncio.timeout(_REPLAY_ENDS):
+                    await self._news.wait()
+            except TimeoutError:
+                return
+
+    def told(self, update: Raw) -> None:
+        self._news.set()
+
+    def asked(self, number: int | str | None, params: Raw) -> None:
+        pass
+
+    def garbled(self, line: bytes) -> None:
+        pass

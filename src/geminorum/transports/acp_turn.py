@@ -1,0 +1,408 @@
+"""One turn in a session of a warm process: a prompt, what is told of it, and what may stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Raw
+
+from geminorum import cost
+from geminorum.decisions import Decision
+from geminorum.errors import GeminorumError, ProtocolError
+from geminorum.events import (
+    Cost,
+    Error,
+    Event,
+    Init,
+    ModelRequest,
+    PermissionRequest,
+    Usage,
+    UserMessage,
+)
+from geminorum.prompt import Prompt, encoded
+from geminorum.transports.acp_ledger import AcpLedger
+from geminorum.transports.acp_process import ProcessEnded, Refused
+from geminorum.transports.acp_session import AcpSession
+from geminorum.transports.bill import price_of
+from geminorum.transports.watch import Patrol, Reason, Silence, Spending
+from geminorum.wire import acp
+from geminorum.wire.acp_events import AcpDecoder
+from geminorum.wire.acp_verdict import TurnEnding, ended_early, fits, last_events, reported
+from geminorum.wire.policy_toml import is_denied
+from geminorum.wire.stream_json import PARSE_ERROR
+from geminorum.wire.verdict import Ending, Stop
+
+if TYPE_CHECKING:
+    from geminorum.transports.acp import AcpConversation
+
+_ROUND = 0.05
+_PATIENCE, _MOMENT = 25, 0.004
+"""How often, and how long each time, to wait for the session file to catch up with the wire."""
+_EXIT_WAIT = 100
+_BAD_REQUEST = 400
+_DANGLING = (
+    "an earlier turn was cancelled while a tool ran, and the CLI has kept that call without its "
+    "answer, which the API may mind: open a fresh conversation"
+)
+_SAMPLE = 200
+
+
+class AcpTurn:
+    """A prompt in a session. Listens by itself, so that a question is answered even while nobody
+    reads; what has to be looked up in the session file is, when it is read."""
+
+    def __init__(self, conversation: AcpConversation, prompt: Prompt) -> None:
+        encoded(prompt, literal=False)
+        self._conversation, self._prompt = conversation, str(prompt)
+        self._door, self._options = conversation.door, conversation.options
+        self._process = conversation.process
+        self._session: AcpSession | None = None
+        refused = partial(is_denied, self._options)
+        self._decoder = AcpDecoder(None, is_refused=refused)
+        self._began = time.monotonic()
+        self._log_start = self._process.log_size
+        self._ready: list[Event] = []
+        self._news = asyncio.Event()
+        self._over = asyncio.Event()
+        """Nothing more will be told."""
+        self._number: int | None = None
+        self._reply: acp.Message | None = None
+        self._broken: Error | None = None
+        """Why there was no session to ask in."""
+        self._wish: Reason | None = None
+        self._questions: dict[int | str | None, asyncio.Task[None]] = {}
+        self._patrols: list[Patrol] = []
+        self._beginning: asyncio.Task[None] | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._killing: asyncio.Task[None] | None = None
+        self._heard, self._glanced = 1, 0
+        self._done = False
+
+    async def __aenter__(self) -> AcpTurn:
+        self._conversation.begun(self)
+        self._beginning = asyncio.create_task(self._begin())
+        cost.warm_up()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            if not self._over.is_set():
+                await self.stop("cancel")
+        finally:
+            self._forget()
+            self._conversation.ended(self)
+            tasks = [*self._questions.values(), self._beginning, self._killing]
+            await _ended(*filter(None, tasks))
+
+    @property
+    def stderr(self) -> str:
+        return self._process.stderr(self._log_start)
+
+    # ---- the way in
+
+    async def _begin(self) -> None:
+        """Waits for the session, then asks; what went wrong before is for the stream to tell."""
+        try:
+            self._session = await self._conversation.session()
+        except ProcessEnded:
+            await self._exit_known()
+            ending = Ending(self._process.exit_code, self.stderr)
+            self._end_without_session(ended_early(ending).error)
+        except Refused as refused:
+            self._end_without_session(reported(refused.error, self.stderr).error)
+        except GeminorumError as error:
+            text, kind = error.message, type(error)
+            self._end_without_session(Error(text, kind.code, hint=error.hint))
+        else:
+            self._ask(self._session)
+
+    def _end_without_session(self, error: Error | None) -> None:
+        self._broken = error or Error("there is no session", ProtocolError.code)
+        self._end()
+
+    def _ask(self, session: AcpSession) -> None:
+        if self._over.is_set():
+            return  # Stopped while it waited.
+        if self._process.gone:
+            self._end()
+            return
+        self._decoder.session_id = session.id
+        session.ledger.begin()
+        self._say_hello(session)
+        self._process.listen(session.id, self)
+        params = acp.prompt(session.id, self._prompt, literal=self._options.literal)
+        self._number = self._process.call("session/prompt", params, self._replied)
+        self._patrols = self._all_patrols()
+
+    def _say_hello(self, session: AcpSession) -> None:
+        common: Any = {"timestamp": _now(), "session_id": session.id}
+        notices, self._conversation.notices = self._conversation.notices, []
+        self._ready += [msgspec.structs.replace(one, session_id=session.id) for one in notices]
+        init = Init(session.model, str(session.cwd), **common)
+        self._push([init, UserMessage(self._prompt, **common)])
+
+    def _all_patrols(self) -> list[Patrol]:
+        options, door = self._options, self._door
+        watch = partial(Patrol, stop=self._begin_stop)
+        patrols = []
+        silence = Silence(self._signs_of_life, None, door.stall_timeout)
+        if silence.pause is not None:
+            patrols.append(watch(silence.pause, silence.look))
+        if options.max_budget_usd is not None:
+            spending = Spending(self._requests, options.max_budget_usd, door.prices)
+            patrols.append(watch(spending.PAUSE, spending.look))
+        if options.max_turns is not None:
+            patrols.append(watch(_ROUND, self._count_rounds))
+        return patrols
+
+    # ---- what is told: called by the process, in the order of the wire
+
+    def told(self, update: Raw) -> None:
+        self._heard += 1
+        self._glance()
+        self._push(self._decoder.update(update, _now()))
+
+    def asked(self, number: int | str | None, params: Raw) -> None:
+        self._heard += 1
+        self._glance()
+        try:
+            question = msgspec.json.decode(params, type=acp.Question)
+        except msgspec.MsgspecError:
+            self._process.answer(number, acp.WITHDRAWN)
+            self.garbled(bytes(params))
+            return
+        request = self._decoder.question(question, params, _now())
+        self._questions[number] = asyncio.create_task(self._decide(number, question, request))
+
+    def garbled(self, line: bytes) -> None:
+        sample = line[:_SAMPLE].decode("utf-8", "replace")
+        text = f"expected a message of the protocol; raw: {sample}"
+        self._push([self._notice(text, PARSE_ERROR)])
+
+    def _replied(self, reply: acp.Message | None) -> None:
+        self._reply = reply
+        self._glance()
+        self._end()
+
+    def _glance(self) -> None:
+        """What the file tells of calls that the wire is silent about comes before what the model
+        says next. Once for all lines that came together."""
+        if self._glanced == self._process.heard:
+            return
+        self._glanced = self._process.heard
+        self._ledger.read()
+        for answer in self._ledger.answers():
+            self._push(self._decoder.unseen(*answer, _now()))
+
+    def _push(self, events: list[Event]) -> None:
+        self._ready += events
+        if events:
+            self._news.set()
+
+    def _end(self) -> None:
+        self._forget()
+        for question in [*self._questions.values()]:
+            question.cancel()  # Whoever asked is gone.
+        self._over.set()
+        self._news.set()
+
+    def _forget(self) -> None:
+        """Nobody listens any more: what comes late belongs to no turn."""
+        if self._session is not None:
+            self._process.unlisten(self._session.id, self)
+        if self._number is not None:
+            self._process.forget(self._number)
+        for timer in (*self._patrols, self._patience):
+            if timer is not None:
+                timer.cancel()
+
+    # ---- questions
+
+    async def _decide(
+        self, number: int | str | None, question: acp.Question, request: PermissionRequest
+    ) -> None:
+        decision: Decision | None = None
+        try:
+            decision = await self._conversation.decisions.ask(request)
+        finally:
+            # Withdrawn where we were cancelled: a question without an answer would hang the turn.
+            self._questions.pop(number, None)
+            self._process.answer(number, acp.choice(question, decision))
+            asked = self._door.decide is not None or decision is None
+            self._push(self._decoder.decided(request, decision, _now(), asked=asked))
+
+    # ---- the way out
+
+    async def read(self) -> list[Event]:
+        while not self._done:
+            self._news.clear()
+            count = self._free_to_go()
+            if count:
+                await self._await_second_channel(self._ready[:count])
+                # No await from here on: a cancellation must not fall between taking and giving.
+                events, self._ready = self._ready[:count], self._ready[count:]
+                return [self._ledger.completed(event) for event in events]
+            if self._over.is_set():
+                return await self._last_events()
+            await self._news.wait()
+        return []
+
+    def _free_to_go(self) -> int:
+        """How many events may go: a call waits for its arguments, which the file has at its end."""
+        if self._over.is_set():
+            return len(self._ready)
+        lacking = map(self._decoder.lacks_input, self._ready)
+        return next((place for place, lacks in enumerate(lacking) if lacks), len(self._ready))
+
+    async def _await_second_channel(self, events: list[Event]) -> None:
+        """A tool's result is told a moment before it is written to the session file."""
+        if self._session is None:
+            return
+        for _ in range(_PATIENCE):
+            if not self._ledger.lacks(events):
+                return
+            self._ledger.read()
+            await asyncio.sleep(_MOMENT)
+
+    async def _last_events(self) -> list[Event]:
+        prompted, error = self._outcome()
+        if self._process.gone:
+            await self._exit_known()
+        await self._await_sums(prompted)
+        if self._done:
+            return []
+        self._done = True
+        ending = self._ending(prompted, error)
+        now, duration = _now(), time.monotonic() - self._began
+        resume = self._session.id if self._session else None
+        events = last_events(
+            self._decoder, ending, at=now, duration=duration, price=self._price, resume=resume
+        )
+        if self._conversation.dangling and error is not None and error.code == _BAD_REQUEST:
+            events = [_with_hint(event) for event in events]
+        # Cancelled between a call and its answer: the CLI keeps the one without the other.
+        cut = self._wish is not None and self._decoder.tool_uses > 0
+        self._conversation.dangling |= cut and not self._decoder.spoke_last
+        return [self._ledger.completed(event) for event in events] if self._session else events
+
+    def _outcome(self) -> tuple[acp.Prompted | None, acp.RpcError | None]:
+        reply = self._reply
+        if reply is None or reply.error is not None:
+            return None, reply.error if reply else None
+        try:
+            return acp.prompted_of(reply), None
+        except msgspec.MsgspecError:
+            return None, acp.RpcError(-32603, "the answer to the prompt is none")
+
+    async def _await_sums(self, prompted: acp.Prompted | None) -> None:
+        """The last answer's tokens may still be on their way to the file."""
+        quota = prompted.quota if prompted else None
+        if self._session is None:
+            return
+        self._ledger.read(thoroughly=True)
+        for _ in range(_PATIENCE):
+            if quota is None or not quota.model_usage or not self._ledger.found:
+                return
+            if fits(quota, self._ledger.rounds):
+                return
+            await asyncio.sleep(_MOMENT)
+            self._ledger.read()
+
+    def _ending(self, prompted: acp.Prompted | None, error: acp.RpcError | None) -> TurnEnding:
+        stop, limit = self._wish or (None, None)
+        code = self._process.exit_code if self._process.gone else None
+        session = self._session
+        return TurnEnding(
+            Ending(code, self.stderr, stop, limit),
+            prompted,
+            error,
+            session.ledger.rounds if session else (),
+            session.ledger.requests if session else (),
+            session is None or session.asks_unseen,
+            self._broken,
+        )
+
+    async def _exit_known(self) -> None:
+        """A pipe may end a moment before its process."""
+        for _ in range(_EXIT_WAIT):
+            if self._process.exit_code is not None:
+                return
+            await asyncio.sleep(_MOMENT)
+
+    # ---- what may stop it
+
+    async def stop(self, reason: Stop, limit: float | None = None) -> None:
+        self._begin_stop(reason, limit)
+        await self._over.wait()
+
+    def _begin_stop(self, reason: Stop, limit: float | None) -> None:
+        if self._over.is_set() or self._wish is not None:
+            return
+        self._wish = (reason, limit)
+        if self._number is None or self._session is None:
+            self._end()
+            return
+        # First the cancel, then the answers: a question that is answered before would let the
+        # model be asked once more.
+        self._process.notify("session/cancel", {"sessionId": self._session.id})
+        for task in [*self._questions.values()]:
+            task.cancel()
+        loop = asyncio.get_running_loop()
+        self._patience = loop.call_later(self._door.grace, self._lose_patience)
+
+    def _lose_patience(self) -> None:
+        self._killing = asyncio.create_task(self._kill())
+
+    async def _kill(self) -> None:
+        """It does not listen. The other sessions of the process pay for it, too."""
+        try:
+            await self._process.stop()
+        finally:
+            self._end()
+
+    def _count_rounds(self) -> Reason | None:
+        self._ledger.read()
+        most = self._options.max_turns
+        over = most is not None and len(self._ledger.rounds) > most
+        return ("turns", most) if over else None
+
+    def _signs_of_life(self) -> int:
+        # Who waits for a person to decide does not stall.
+        self._heard += bool(self._questions)
+        return self._heard
+
+    def _requests(self) -> list[ModelRequest]:
+        self._ledger.read()
+        return self._ledger.requests
+
+    @property
+    def _ledger(self) -> AcpLedger:
+        assert self._session is not None
+        return self._session.ledger
+
+    def _notice(self, text: str, code: str) -> Error:
+        where = self._decoder.session_id
+        return Error(text, code, recoverable=True, timestamp=_now(), session_id=where)
+
+    def _price(self, usage: Usage | None) -> Cost | str:
+        return price_of(usage, self._door.prices, self._options, self._process.env)
+
+
+async def _ended(*tasks: asyncio.Task[None]) -> None:
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks)
+
+
+def _with_hint(event: Event) -> Event:
+    failure = isinstance(event, Error) and not event.recoverable
+    return msgspec.structs.replace(event, hint=_DANGLING) if failure else event
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

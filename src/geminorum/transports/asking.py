@@ -1,0 +1,126 @@
+"""Questions that the CLI's hook brings, put to whoever decides, and their place in the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import Literal
+
+import msgspec
+
+from geminorum.decisions import Allow, AllowAlways, Decision, Decisions, Deny
+from geminorum.events import Done, Event, PermissionRequest, ToolResult, ToolUse
+from geminorum.wire.hook import HookCall, hook_answer, hook_call
+
+_WORDS: dict[type[Decision], Literal["allow", "allow_always", "deny"]] = {
+    Allow: "allow",
+    AllowAlways: "allow_always",
+    Deny: "deny",
+}
+
+
+_TOO_LATE = Deny("the run was stopped")
+
+
+class Asking:
+    """One run's questions; `answer` is a handler for a `Loopback`."""
+
+    def __init__(self, decisions: Decisions, pattern: str, news: Callable[[], None]) -> None:
+        """`pattern` is for the tools asked about; `news` is called with something to tell."""
+        self._decisions, self._news = decisions, news
+        self._matcher = re.compile(pattern)
+        self._pending: set[asyncio.Future[Decision]] = set()
+        self._stopped = False
+        self.evaded = False
+        """Did a tool run that somebody should have been asked about, and was not?"""
+        self._uses: list[ToolUse] = []
+        """What the agent asked for, and nobody was asked about yet."""
+        self._decided: list[PermissionRequest] = []
+        """What was decided, and is not in the stream yet."""
+
+    async def answer(self, body: bytes) -> bytes:
+        call = hook_call(body)
+        if call is None:
+            return hook_answer("geminorum did not understand the question")
+        if not self._matcher.match(call.tool_name):
+            return hook_answer(None)
+        request = self._request(call)
+        decision = await self._decision(request)
+        word = _WORDS[type(decision)]
+        self._decided.append(msgspec.structs.replace(request, decision=word))
+        self._news()
+        return hook_answer(_reason(decision) if isinstance(decision, Deny) else None)
+
+    @property
+    def is_open(self) -> bool:
+        """Is somebody thinking about an answer?"""
+        return bool(self._pending)
+
+    def stop(self) -> None:
+        """Refuses what is open, and what may come: the run has ended."""
+        self._stopped = True
+        for question in self._pending:
+            question.cancel()
+
+    async def _decision(self, request: PermissionRequest) -> Decision:
+        if self._stopped:
+            return _TOO_LATE
+        question = asyncio.ensure_future(self._decisions.ask(request))
+        self._pending.add(question)
+        try:
+            await asyncio.wait([question])
+        finally:
+            self._pending.discard(question)
+            question.cancel()
+        return _TOO_LATE if question.cancelled() else question.result()
+
+    def _request(self, call: HookCall) -> PermissionRequest:
+        now = time.time_ns() // 1_000_000
+        request = PermissionRequest(
+            call.tool_name, None, call.tool_input, timestamp=now, session_id=call.session_id
+        )
+        return self._identified(request)
+
+    def placed(self, events: list[Event]) -> list[Event]:
+        """The events with the decisions among them: behind the use, before the result."""
+        return [*self._among(events), *self._taken(self._known())]
+
+    def _among(self, events: list[Event]) -> Iterator[Event]:
+        for event in events:
+            if isinstance(event, ToolUse) and self._matcher.match(event.name):
+                self._uses.append(event)
+            self._decided = [self._identified(request) for request in self._decided]
+            if isinstance(event, ToolResult):
+                unasked = any(use.id == event.id for use in self._uses)
+                self.evaded = self.evaded or (unasked and event.status == "success")
+                self._uses = [use for use in self._uses if use.id != event.id]
+                # One without an id was a subagent's: its calls are not in the stream.
+                yield from self._taken({event.id, None})
+            elif isinstance(event, Done):
+                yield from self._taken({request.id for request in self._decided})
+            yield event
+
+    def _identified(self, request: PermissionRequest) -> PermissionRequest:
+        """With the id of the use that it is about; the hook does not tell it."""
+        if request.id is not None:
+            return request
+        mine = [use for use in self._uses if use.name == request.name]
+        same = [use for use in mine if use.input == request.input] or mine
+        if not same:
+            return request
+        self._uses.remove(same[0])
+        return msgspec.structs.replace(request, id=same[0].id)
+
+    def _known(self) -> set[str | None]:
+        return {request.id for request in self._decided if request.id is not None}
+
+    def _taken(self, ids: set[str | None]) -> list[PermissionRequest]:
+        taken = [request for request in self._decided if request.id in ids]
+        self._decided = [request for request in self._decided if request.id not in ids]
+        return taken
+
+
+def _reason(decision: Deny) -> str:
+    return decision.reason or "the user said no"

@@ -1,0 +1,178 @@
+"""The way back: what the CLI of one turn can reach in this process, and how it is told of it."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from geminorum.decisions import Decisions
+from geminorum.detect import CliProgram
+from geminorum.errors import Unsupported
+from geminorum.events import Event
+from geminorum.options import Options
+from geminorum.permissions import KNOWN_TOOLS
+from geminorum.schema import Shape, shape_of
+from geminorum.tools import Tool
+from geminorum.transports.asking import Asking
+from geminorum.transports.final_answer import NAME as FINAL_ANSWER
+from geminorum.transports.final_answer import FinalAnswer
+from geminorum.transports.loopback import Loopback
+from geminorum.transports.tool_server import ToolServer, served
+from geminorum.wire.argv import HOOKS, has
+from geminorum.wire.hook import hook_command, hook_script, hook_settings, matcher
+from geminorum.wire.mcp import PREFIX, SERVER, check_names, full_name
+from geminorum.wire.policy_toml import asked_tools, unasked_tools
+from geminorum.wire.verdict import Stop
+
+if TYPE_CHECKING:
+    from geminorum.transports.cli import Cli
+
+_FOREVER = 2**31 - 1
+"""Milliseconds. The run has limits of its own; a tool may take its time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a conversation lets the CLI reach: functions, somebody to ask, a shape to answer in."""
+
+    tools: tuple[Tool, ...] = ()
+    decisions: Decisions | None = None
+    shape: Shape | None = None
+    asked: tuple[str, ...] = ()
+    """The tools that somebody is asked about, as policies name them."""
+    pattern: str = ""
+    """The same for the hook."""
+
+    def __bool__(self) -> bool:
+        return bool(self.tools or self.asked or self.shape)
+
+
+def own_tools(door: Cli) -> tuple[Tool, ...]:
+    """The caller's functions; the door has made tools of them."""
+    return tuple(tool for tool in door.tools if isinstance(tool, Tool))
+
+
+def reach_of(door: Cli, options: Options) -> Reach:
+    """InvalidOptions where a function, or a shape, cannot be told to a model."""
+    tools = tuple(tool for tool in own_tools(door) if _is_wanted(tool, options))
+    shape = None if options.output_schema is None else shape_of(options.output_schema)
+    taken = KNOWN_TOOLS | {FINAL_ANSWER} if shape else KNOWN_TOOLS
+    check_names([tool.name for tool in tools], taken)
+    decisions = None if door.decide is None else Decisions(door.decide, door.decide_timeout)
+    asked = asked_tools(options) if decisions is not None else ()
+    if decisions is not None and not asked:
+        text = "decide is never asked: these options allow or refuse everything by themselves"
+        warnings.warn(text, stacklevel=2)
+    pattern = matcher(asked, unasked_tools(options))
+    return Reach(tools, decisions, shape, asked, pattern)
+
+
+def _is_wanted(tool: Tool, options: Options) -> bool:
+    """By the lists of the options, which mean every tool; as the caller writes it, or the CLI."""
+    names = {tool.name, full_name(tool.name), f"{PREFIX}*"}
+    listed = options.allowed_tools is None or not names.isdisjoint(options.allowed_tools)
+    return listed and names.isdisjoint(options.disallowed_tools)
+
+
+def refuse_unreachable(door: Cli, options: Options, program: CliProgram) -> None:
+    """Where the CLI could not reach us; before anything starts, since nobody would be asked."""
+    if not has(program.version, HOOKS):
+        raise Unsupported(
+            "this CLI is too old for tools, decide and output_schema",
+            hint="update it with `npm install -g @google/gemini-cli@latest`",
+        )
+    if door.sandbox:
+        hint = "leave out Cli(sandbox=…), or tools, decide and output_schema"
+        raise Unsupported("from inside a sandbox this process cannot be reached", hint=hint)
+
+
+class Backchannel:
+    """Serves tools and answers questions for one block. Where there are none, it is not there."""
+
+    def __init__(self, reach: Reach, answer: FinalAnswer | None, news: Callable[[], None]) -> None:
+        """`news` is called when there is something for the stream that the CLI did not say."""
+        offered = [served(tool) for tool in reach.tools]
+        if answer is not None:
+            offered.append(answer.served)
+        self._tools = ToolServer(offered) if offered else None
+        self._asking: Asking | None = None
+        if reach.decisions is not None and reach.asked:
+            self._asking = Asking(reach.decisions, reach.pattern, news)
+        self._answer, self._pattern = answer, reach.pattern
+        self._stack = AsyncExitStack()
+        self._server: Loopback | None = None
+
+    async def __aenter__(self) -> Backchannel:
+        routes = {}
+        if self._tools is not None:
+            routes["/mcp"] = self._tools.answer
+        if self._asking is not None:
+            routes["/decide"] = self._asking.answer
+        if routes:
+            self._server = await self._stack.enter_async_context(Loopback(routes))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def completed(self, events: list[Event]) -> list[Event]:
+        """The events with what was decided, and the answer that was given, among them."""
+        if self._asking is not None:
+            events = self._asking.placed(events)
+        return events if self._answer is None else self._answer.judged(events)
+
+    @property
+    def trouble(self) -> Stop | None:
+        """Why the run cannot go on, if so."""
+        if self._asking is not None and self._asking.evaded:
+            return "unasked"
+        return "no_answer" if self._answer is not None and self._answer.is_hopeless else None
+
+    @property
+    def is_asking(self) -> bool:
+        """Is somebody thinking about an answer?"""
+        return self._asking is not None and self._asking.is_open
+
+    def withdraw(self) -> None:
+        """Refuses what is open. To be called before the CLI is ended: it would take the end of a
+        question for a yes."""
+        if self._asking is not None:
+            self._asking.stop()
+
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """The tools that run without a question, as policies name them."""
+        return (f"{PREFIX}*",) if self._tools else ()
+
+    def settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        """What the CLI must know, beside what the user's settings say."""
+        if self._server is None:
+            return {}
+        settings = _mcp_settings(theirs, self._server) if self._tools else {}
+        if self._asking is not None:
+            script = home / "ask.sh"
+            script.write_text(hook_script(self._server.port, self._server.token))
+            # A name that nobody can have switched off beforehand.
+            name = f"geminorum-{secrets.token_hex(4)}"
+            settings |= hook_settings(theirs, hook_command(str(script)), self._pattern, name)
+        return settings
+
+
+def _mcp_settings(theirs: Mapping[str, Any], server: Loopback) -> dict[str, Any]:
+    entry = {
+        "httpUrl": f"{server.url}/mcp",
+        "headers": {"Authorization": f"Bearer {server.token}"},
+        "timeout": _FOREVER,
+        "trust": True,
+    }
+    settings: dict[str, Any] = {"mcpServers": {SERVER: entry}}
+    chosen = theirs.get("mcp")
+    if isinstance(chosen, dict) and isinstance(chosen.get("allowed"), list):
+        # The user named the servers to start; ours is one more.
+        settings["mcp"] = {"allowed": [*chosen["allowed"], SERVER]}
+    return settings

@@ -1,0 +1,172 @@
+"""A child process that is spoken to for as long as it lives: lines in, lines out.
+
+Its stdout is a pipe and not a file: it speaks for hours, a file would grow for ever, and what the
+Gemini CLI loses through a pipe it loses only at its exit, when nobody waits for a line any more
+(docs/decisions/0009-a-warm-process-has-a-pipe.md). Whatever comes is taken at once, so a slow
+consumer of one session never holds up the others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from geminorum.transports.news import pidfd
+from geminorum.transports.process import STDERR_KEPT, Capture, ProcessTree, marked, spawned
+
+_LAST_BYTES = 0.2
+"""Seconds for the rest of its words after a process has ended; a grandchild may hold the pipe."""
+_MANNERS = 0.3
+"""Seconds to leave by itself once nobody speaks to it any more."""
+
+
+class PipedChild(ProcessTree):
+    """A process with a pipe each way; `hear` gets its bytes, `ended` one call when it is over."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        grace: float,
+        hear: Callable[[bytes], None],
+        ended: Callable[[], None],
+    ) -> None:
+        run_id = uuid.uuid4().hex
+        self._log = Capture()
+        pipe = subprocess.PIPE
+        try:
+            popen = spawned(
+                command,
+                cwd=cwd,
+                env=marked(env, run_id),
+                stdin=pipe,
+                stdout=pipe,
+                stderr=self._log.writer,
+            )
+            self._log.written()
+        except BaseException:
+            self._log.close()
+            raise
+        super().__init__(popen, run_id, grace)
+        self._hear, self._ended = hear, ended
+        self._over = False
+        self._silence = asyncio.Event()
+        self._ends: list[_End] = []
+        self._input: asyncio.WriteTransport | None = None
+        self._end: int | None = None
+
+    async def __aenter__(self) -> PipedChild:
+        loop = asyncio.get_running_loop()
+        try:
+            _, ear = await loop.connect_read_pipe(lambda: _Ear(self), self._popen.stdout)
+            self._ends.append(ear)
+            self._input, mouth = await loop.connect_write_pipe(_End, self._popen.stdin)
+            self._ends.append(mouth)
+        except BaseException:
+            self._close()
+            raise
+        self._watch_for_end(loop)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        try:
+            await self._leave_by_itself()
+            await self.stop()
+        finally:
+            self._close()
+
+    def write(self, data: bytes) -> None:
+        """Queues the bytes; a process that is gone takes none, and its end is told elsewhere."""
+        if self._input is not None and not self._input.is_closing():
+            self._input.write(data)
+
+    def stderr(self, clean: Callable[[str], str] = str, start: int = 0) -> str:
+        """What it complained about since `start`, a size that `log_size` once had."""
+        return self._log.head_and_tail(STDERR_KEPT, clean, start)
+
+    def log_size(self) -> int:
+        return self._log.size()
+
+    def heard(self, data: bytes) -> None:
+        self._hear(data)
+
+    def over(self) -> None:
+        self._silence.set()
+        if not self._over:
+            self._over = True
+            self._ended()
+
+    async def _leave_by_itself(self) -> None:
+        """Without anybody to talk to, an idle CLI ends in 0.1 s and saves what it has to."""
+        if self._input is not None:
+            self._input.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_MANNERS):
+                await self._silence.wait()
+
+    def _watch_for_end(self, loop: asyncio.AbstractEventLoop) -> None:
+        """The end of stdout is the end, unless something else keeps the pipe open."""
+        self._end = pidfd(self._popen.pid)
+        if self._end is not None:
+            with suppress(NotImplementedError, OSError):
+                loop.add_reader(self._end, self._process_ended)
+
+    def _process_ended(self) -> None:
+        assert self._end is not None
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._end)
+        loop.call_later(_LAST_BYTES, self.over)
+
+    def _close(self) -> None:
+        if self._end is not None:
+            with suppress(Exception):
+                asyncio.get_running_loop().remove_reader(self._end)
+            os.close(self._end)
+            self._end = None
+        self._over = True
+        for end in self._ends:
+            end.hang_up()
+        for pipe in (self._popen.stdin, self._popen.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._log.close()
+
+
+class _End(asyncio.Protocol):
+    """Our end of a pipe."""
+
+    def __init__(self) -> None:
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._transport = None
+
+    def hang_up(self) -> None:
+        """At once: what a process has not read by now is of no use to it."""
+        if self._transport is not None:
+            leave = getattr(self._transport, "abort", self._transport.close)
+            leave()
+
+
+class _Ear(_End):
+    def __init__(self, child: PipedChild) -> None:
+        super().__init__()
+        self._child = child
+
+    def data_received(self, data: bytes) -> None:
+        self._child.heard(data)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        super().connection_lost(error)
+        self._child.over()

@@ -1,0 +1,90 @@
+"""Which session a run goes on with, and how a warm CLI can load one without destroying it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from geminorum.errors import InvalidOptions, SessionLost
+from geminorum.events import Error
+from geminorum.sessions import places
+
+_STAMP = re.compile(r"session-(\d{4}-\d\d-\d\dT\d\d-\d\d)-")
+_MINUTES = "%Y-%m-%dT%H-%M"
+
+
+def to_resume(home: Path, cwd: Path, wanted: str) -> str:
+    """The id of the session that is meant; refuses one of another folder."""
+    if wanted == "latest":
+        found = places.latest(home, cwd)
+        if found is None:
+            raise SessionLost(f"{str(cwd)!r} has no session to resume")
+        return found
+    owner = places.project_of(home, wanted)
+    if owner is not None and owner != cwd.resolve():
+        raise InvalidOptions(
+            f"session {wanted!r} belongs to the folder {str(owner)!r}",
+            hint=f"resume it there, with Options(cwd={str(owner)!r})",
+        )
+    return wanted
+
+
+def going_fresh(why: str, at: int) -> Error:
+    """The word about it at the head of the stream."""
+    text = f"{why}; going on in a fresh session"
+    return Error(text, SessionLost.code, recoverable=True, timestamp=at)
+
+
+@asynccontextmanager
+async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[None]:
+    """A block in which the session may be loaded.
+
+    The CLI names a file by the minute. When it loads a session it first begins a new file, and in
+    the minute of the old one's birth that is the old one: it overwrites what it is about to read.
+    So the file gets the name of an earlier minute; and the new one, which stays empty, is taken
+    away: the clean-up at a CLI's start would take it for a reason to delete both.
+    """
+    known = files_of(home, cwd, session_id)
+    if not known:
+        raise SessionLost(f"there is no session {session_id!r} in {str(cwd)!r}")
+    aged = {_aged(path) for path in known}
+    yield
+    for stray in set(files_of(home, cwd, session_id)) - aged:
+        await asyncio.to_thread(_remove_unused, stray)
+
+
+def files_of(home: Path, cwd: Path, session_id: str) -> list[Path]:
+    """The files that a session has; there may be several."""
+    name = f"session-*-{session_id[: places.ID_IN_NAME]}*.json*"
+    folders = [project / "chats" for project in places.projects_of(home, cwd)]
+    found = [path for folder in folders for path in folder.glob(name)]
+    return [path for path in found if _belongs(path, session_id)]
+
+
+def _belongs(path: Path, session_id: str) -> bool:
+    top = places.top_of(path)
+    return top is not None and top.session_id == session_id
+
+
+def _aged(path: Path) -> Path:
+    found = _STAMP.match(path.name)
+    now = datetime.now(UTC)
+    # The minute may turn before the CLI looks at the clock; the next one cannot be taken yet.
+    if found is None or found[1] != now.strftime(_MINUTES):
+        return path
+    for minutes in range(1, 60):
+        stamp = (now - timedelta(minutes=minutes)).strftime(_MINUTES)
+        older = path.with_name(path.name.replace(found[1], stamp))
+        if not older.exists():
+            return path.rename(older)
+    return path
+
+
+def _remove_unused(path: Path) -> None:
+    if not places.was_used(path):
+        with suppress(OSError):
+            path.unlink()

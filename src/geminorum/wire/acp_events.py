@@ -1,0 +1,245 @@
+"""What a warm CLI tells of a turn, to events: all but the `Done`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from geminorum.decisions import Allow, AllowAlways, Decision, Deny
+from geminorum.events import (
+    Error,
+    Event,
+    PermissionRequest,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    Unknown,
+)
+from geminorum.wire.acp import (
+    Call,
+    CallBegun,
+    CallEnded,
+    Chunk,
+    Commands,
+    Question,
+    ThoughtChunk,
+    update_of,
+)
+from geminorum.wire.stream_json import NOBODY_TO_ASK
+
+SHELL = "run_shell_command"
+_MODE = re.compile(r"\[MODE_UPDATE\] \w+")
+_THOUGHT = re.compile(r"\*\*(.*?)\*\*\n(.*)", re.S)
+_SHELL_NOTE = re.compile(r"\[(?:current working directory|in) .*?\](?: \((.*)\))?(?: \[back.*)?")
+_DENIED = ("denied by policy", "requires user confirmation")
+
+
+class AcpDecoder:
+    """One turn's updates to events. Remembers what the verdict asks for afterwards."""
+
+    def __init__(
+        self, session_id: str | None, *, is_refused: Callable[[str], bool] = lambda tool: False
+    ) -> None:
+        self.session_id = session_id
+        self._is_refused = is_refused
+        self._text: list[str] = []
+        self._open: dict[str, ToolUse] = {}
+        """Calls that were begun and have not ended."""
+        self._refused: dict[str, ToolResult] = {}
+        """Results that we know of; what the model is told stands in the next request."""
+        self._told: set[str] = set()
+        self._known: set[str] = set()
+        """Calls whose arguments the wire itself has told."""
+        self._warned = False
+        self.tool_uses = 0
+        self.spoke_last = False
+        """Did the model speak after its last tool?"""
+
+    def update(self, raw: Raw, at: int) -> list[Event]:
+        """The events of one update."""
+        update, common = update_of(raw), self._common(at, raw)
+        match update:
+            case Chunk(content=block) if _MODE.fullmatch(block.text):
+                return [Unknown(kind="mode_update", **common)]
+            case Chunk(content=block):
+                self._text.append(block.text)
+                self.spoke_last = self.spoke_last or bool(block.text.strip())
+                return [TextDelta(block.text, **common)] if block.text else []
+            case ThoughtChunk(content=block):
+                return [*self.flush(at), Thinking(_thought(block.text), **common)]
+            case CallBegun():
+                return self._begun(update, common)
+            case CallEnded():
+                return self._ended(update, common)
+            case Commands():
+                return []
+            case _:
+                return [Unknown(kind=str(update), **common)]
+
+    def question(self, question: Question, raw: Raw, at: int) -> PermissionRequest:
+        """What whoever decides is asked."""
+        call = question.tool_call
+        return PermissionRequest(
+            call.name,
+            call.tool_call_id,
+            told_input(call),
+            reason=call.title or None,
+            **self._common(at, raw),
+        )
+
+    def decided(
+        self, request: PermissionRequest, decision: Decision | None, at: int, *, asked: bool = True
+    ) -> list[Event]:
+        """What follows a question; None: it was withdrawn. A refused call has no result of its own
+        on the wire."""
+        events = [*self.flush(at), _with_decision(request, decision)]
+        common = self._common(at)
+        use = self._use(request.name, request.id or "", request.input, common)
+        if isinstance(decision, Allow | AllowAlways):
+            self._open[request.id or ""] = use
+            return [*events, use]
+        if not asked and not self._warned:
+            self._warned = True
+            events.append(_nobody_to_ask(request.name, common))
+        why = (decision.reason or "refused") if decision else "cancelled before it was decided"
+        self._refused[request.id or ""] = ToolResult(
+            request.id, request.name, "denied", why, error_type="permission_denied", **common
+        )
+        return [*events, use]
+
+    def unseen(self, call_id: str, name: str, told: str, failed: bool, at: int) -> list[Event]:
+        """A call whose answer only the session file knows: the wire is silent about refused and
+        about unknown tools."""
+        if (refused := self._refused.pop(call_id, None)) is not None:
+            return [msgspec.structs.replace(refused, content=told)]
+        if call_id in self._told:
+            return []
+        common = self._common(at)
+        use = self._use(name, call_id, {}, common)
+        status: Literal["success", "error", "denied"] = "error" if failed else "success"
+        hidden = failed and self._is_refused(name)
+        result = ToolResult(
+            call_id,
+            name,
+            "denied" if hidden else status,
+            told,
+            error_type="tool_not_registered" if failed else None,
+            content=told,
+            **common,
+        )
+        return [*self.flush(at), use, result]
+
+    def close(self, at: int) -> list[Event]:
+        """What was still open when the turn ended."""
+        events = [*self.flush(at), *self._refused.values()]
+        self._refused.clear()
+        self._open.clear()
+        return events
+
+    def flush(self, at: int) -> list[Event]:
+        """End the message that the chunks were making."""
+        text = "".join(self._text)
+        self._text.clear()
+        return [Text(text, **self._common(at))] if text else []
+
+    def lacks_input(self, event: Event) -> bool:
+        """Is it a call that still runs, and whose arguments only the session file will tell?"""
+        return isinstance(event, ToolUse) and event.id in self._open and event.id not in self._known
+
+    def _begun(self, call: Call, common: dict[str, Any]) -> list[Event]:
+        use = self._use(call.name, call.tool_call_id, told_input(call), common)
+        self._open[call.tool_call_id] = use
+        return [*self.flush(common["timestamp"]), use]
+
+    def _use(
+        self, name: str, call_id: str, told: dict[str, Any], common: dict[str, Any]
+    ) -> ToolUse:
+        self._told.add(call_id)
+        self.tool_uses += 1
+        self.spoke_last = False
+        if told and (name == SHELL or name.startswith("mcp_")):
+            self._known.add(call_id)
+        return ToolUse(name, call_id, told, **common)
+
+    def _ended(self, call: CallEnded, common: dict[str, Any]) -> list[Event]:
+        if call.status not in ("completed", "failed"):
+            return []
+        begun: list[Event] = []
+        if self._open.pop(call.tool_call_id, None) is None:
+            # Bad arguments, or a policy that says no: the first word is the last.
+            begun = self._begun(call, common)
+            self._open.pop(call.tool_call_id)
+        result = ToolResult(
+            call.tool_call_id, call.name, _status(call), call.text or None, **common
+        )
+        return [*begun, result]
+
+    def _common(self, at: int, raw: Raw | None = None) -> dict[str, Any]:
+        common: dict[str, Any] = {"timestamp": at, "session_id": self.session_id}
+        return common if raw is None else {**common, "frame": raw}
+
+
+def told_input(call: Call) -> dict[str, Any]:
+    """What the wire tells of a call's arguments, in the tool's own words where it can."""
+    if call.kind == "execute" and call.name == SHELL:
+        note = _SHELL_NOTE.fullmatch(call.text)
+        about = {"description": note[1]} if note and note[1] else {}
+        return {"command": call.title, **about}
+    if (diff := call.diff) is not None:
+        return _edit(call.name, diff.path, diff.old_text or "", diff.new_text or "")
+    if call.name.startswith("mcp_"):
+        return _arguments(call.text)
+    paths = [place.path for place in call.locations or () if place.path]
+    return {"file_path": paths[0]} if len(paths) == 1 else {}
+
+
+def _edit(tool: str, path: str, before: str, after: str) -> dict[str, Any]:
+    if tool == "write_file":
+        return {"file_path": path, "content": after}
+    return {"file_path": path, "old_content": before, "new_content": after}
+
+
+def _arguments(text: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(text, type=dict[str, Any])
+    except (msgspec.MsgspecError, RecursionError):
+        return {}  # Too long to be told.
+
+
+def _thought(text: str) -> str:
+    found = _THOUGHT.fullmatch(text)
+    if found is None:
+        return text
+    return f"{found[1]}: {found[2]}" if found[1] else found[2]
+
+
+def _status(call: Call) -> Literal["success", "error", "denied"]:
+    if call.status == "completed":
+        return "success"
+    return "denied" if any(words in call.text for words in _DENIED) else "error"
+
+
+def _with_decision(request: PermissionRequest, decision: Decision | None) -> PermissionRequest:
+    words: dict[type[Any], Literal["allow", "allow_always", "deny"]] = {
+        Allow: "allow",
+        AllowAlways: "allow_always",
+        Deny: "deny",
+    }
+    return msgspec.structs.replace(request, decision=words.get(type(decision)))
+
+
+def _nobody_to_ask(tool: str, common: dict[str, Any]) -> Error:
+    return Error(
+        f"{tool} needs a yes, and nobody is there to be asked: refused",
+        NOBODY_TO_ASK,
+        recoverable=True,
+        hint="pass Acp(decide=…), or allow it beforehand: Options(policy=Policy(…)), "
+        "allowed_tools or approval",
+        **common,
+    )

@@ -1,0 +1,862 @@
+"""The warm door: one process for many turns, somebody who is asked, and whatever goes wrong."""
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from geminorum import (
+    Acp,
+    Allow,
+    AllowAlways,
+    Cli,
+    Deny,
+    Done,
+    Error,
+    Init,
+    Options,
+    PermissionRequest,
+    Policy,
+    Rule,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    Unknown,
+    UserMessage,
+    ask,
+    connect,
+    errors,
+    run,
+    sync,
+)
+from geminorum.testing import FakeGemini, Tokens
+from geminorum.wire.acp_events import NOBODY_TO_ASK
+
+MODEL = "gemini-2.5-flash"
+BOGUS = "00000000-0000-4000-8000-000000000000"
+
+
+@pytest.fixture
+def options(fake_gemini: FakeGemini, tmp_path: Path) -> Options:
+    cwd = tmp_path / "work"
+    cwd.mkdir()
+    return Options(cwd=cwd, model=MODEL, env=fake_gemini.env, home=fake_gemini.home)
+
+
+@pytest.fixture
+def door(real_cli_door: Cli) -> Acp:
+    return Acp(executable=real_cli_door.executable)
+
+
+@pytest.fixture
+def acp(real_cli_door: Cli) -> Any:
+    """Doors with something special about them."""
+    return lambda **how: Acp(executable=real_cli_door.executable, **how)
+
+
+@pytest.fixture
+def stand_in_acp(tmp_path: Path) -> Any:
+    """Doors to a program that speaks the protocol, but for one bad habit."""
+
+    def door(habit: str, **how: Any) -> Acp:
+        program = tmp_path / "gemini-stand-in"
+        script = Path(__file__).with_name("stand_in_acp.py")
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "{habit}" "$@"\n')
+        program.chmod(0o755)
+        return Acp(executable=program, **{"grace": 0.5, **how})
+
+    return door
+
+
+async def told(live: Any) -> list[Any]:
+    async with asyncio.timeout(60), live:
+        return [event async for event in live]
+
+
+def of(kind: type, events: list[Any]) -> list[Any]:
+    return [event for event in events if isinstance(event, kind)]
+
+
+def last(events: list[Any]) -> Done:
+    """The Done; there is one, and it is the last."""
+    assert [type(event) for event in events].count(Done) == 1
+    assert isinstance(events[-1], Done)
+    return events[-1]
+
+
+def agents(fake: FakeGemini) -> list[psutil.Process]:
+    """The CLI's processes that talk to this API."""
+    mine = fake.env["GOOGLE_GEMINI_BASE_URL"]
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        try:
+            if "--acp" in process.cmdline() and mine in process.environ().values():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def history(fake: FakeGemini) -> str:
+    """All that the model was told in the last request."""
+    return json.dumps(fake.requests[-1].body["contents"])
+
+
+# ---- side by side
+
+
+def scripted(fake: FakeGemini) -> None:
+    """Text, a thought, a write, a shell command, a denied tool, an unknown tool."""
+    # Counts of its own: the two doors send different instructions to the model.
+    counts = {"tokens": Tokens(prompt=1000, cached=200, output=10, thoughts=25)}
+
+    def step(*said: str, tool: str, thoughts: list[str] | None = None, **args: Any) -> None:
+        part = {"functionCall": {"name": tool, "args": args}}
+        fake.say(*said, part, thoughts=thoughts or [], **counts)
+
+    step("I write. ", tool="write_file", file_path="a.txt", content="hi", thoughts=["**Plan** Do"])
+    step(tool="run_shell_command", command="touch b.txt; echo hello", description="Greets")
+    step(tool="run_shell_command", command="git push", description="Sends it away")
+    step(tool="read_file", file_path="missing.txt")
+    step(tool="no_such_tool", x=1)
+    fake.say("All ", "done.", **counts)
+
+
+def essence(events: list[Any]) -> list[Any]:
+    """What the two doors agree in: everything but ids, times, frames and process numbers."""
+    names: dict[str, str] = {}
+    return [shape for event in events if (shape := _shape(event, names)) is not None]
+
+
+def _shape(event: Any, names: dict[str, str]) -> Any:
+    match event:
+        case Init():
+            return "init", event.model, event.cwd
+        case UserMessage() | Text() | Thinking() | TextDelta():
+            return event.type, event.text
+        case ToolUse():
+            return "tool_use", event.name, event.input
+        case ToolResult():
+            content = re.sub(r"PGID: \d+", "PGID: N", event.content or "")
+            return "tool_result", event.name, event.status, event.output, content
+        case Done():
+            usage = event.usage
+            counts = (usage.input, usage.output, usage.cached, usage.thoughts, usage.total)
+            return "done", event.status, counts, usage.tool_calls, usage.exact, event.cost.usd
+        case _:
+            return event.type
+
+
+def without_differences(events: list[Any]) -> list[Any]:
+    """Without what docs/acp.md says is different: when a thought is told, the words of a failure,
+    and what is known of a tool that does not exist."""
+    kept = []
+    for shape in essence(events):
+        match shape:
+            case ("tool_use", "no_such_tool", _):
+                kept.append(shape[:2])
+            case ("tool_result", _, "error" | "denied", *_):
+                kept.append(shape[:3])
+            case ("thinking", _):
+                pass
+            case _:
+                kept.append(shape)
+    return kept
+
+
+async def test_one_conversation_through_both_doors(
+    fake_gemini, options, real_cli_door, door, tmp_path
+):
+    """S0-34, B-15: equal but for what docs/acp.md names, usage and cost exact on both."""
+    careful = options.changed(
+        policy=Policy("allow", "allow", rules=(Rule("run_shell_command", "deny", "git push"),))
+    )
+    streams = []
+    for via in (real_cli_door, door):
+        (cwd := tmp_path / type(via).__name__ / "same").mkdir(parents=True)
+        scripted(fake_gemini)
+        events = await told(run("Do it all", careful.changed(cwd=cwd), via=via))
+        plain = json.dumps(without_differences(events), default=str)
+        streams.append(json.loads(plain.replace(str(cwd), "CWD")))
+        assert not fake_gemini.unused
+        assert (cwd / "b.txt").exists()
+        assert last(events).usage.exact
+        assert [event.text for event in of(Thinking, events)] == ["Plan: Do"]
+    cli, warm = streams
+    assert warm == cli
+
+
+async def test_turns_of_a_conversation_share_a_process_and_a_memory(fake_gemini, options, door):
+    """S0-34: each turn has an Init and a Done of its own."""
+    fake_gemini.say("Noted").say("Seven")
+    async with connect(options, via=door) as chat:
+        first = await told(chat.turn("Remember seven"))
+        (process,) = agents(fake_gemini)
+        second = await told(chat.turn("Which number?"))
+        assert agents(fake_gemini) == [process]
+    assert last(first).resume == last(second).resume == of(Init, second)[0].session_id
+    assert "Remember seven" in history(fake_gemini)
+    assert [type(event) for event in second] == [Init, UserMessage, TextDelta, Text, Done]
+    assert agents(fake_gemini) == []
+
+
+def test_code_that_does_not_await_has_the_warm_door_too(fake_gemini, options, door):
+    fake_gemini.say("One").say("Two")
+    with sync.connect(options, via=door) as chat:
+        assert [chat.ask("1").text, chat.ask("2").text] == ["One", "Two"]
+
+
+async def test_sessions_of_one_process_have_a_folder_a_model_and_a_mode_each(
+    fake_gemini, options, door, tmp_path
+):
+    """S0-25, S1-21: and their turns run at the same time."""
+    folders = {name: tmp_path / name for name in ("a", "b")}
+    for name, folder in folders.items():
+        folder.mkdir()
+        fake_gemini.when(f"in {name}").call("write_file", file_path="f", content=name).say("Done")
+    async with door.warm(options) as warm:
+        one = connect(options.changed(cwd=folders["a"], approval="auto_edit"), via=warm)
+        other = options.changed(cwd=folders["b"], model="gemini-2.5-pro", approval="default")
+        async with one as first, connect(other, via=warm) as second:
+            results = await asyncio.gather(first.ask("in a"), told(second.turn("in b")))
+        assert len(agents(fake_gemini)) == 1
+    assert (folders["a"] / "f").read_text() == "a"
+    assert not (folders["b"] / "f").exists()
+    assert of(ToolResult, results[1])[0].status == "denied"
+    assert {request.model for request in fake_gemini.requests} == {MODEL, "gemini-2.5-pro"}
+
+
+async def test_what_belongs_to_the_process_cannot_differ_between_its_sessions(
+    fake_gemini, options, door, tmp_path
+):
+    (strange := tmp_path / "strange" / ".gemini").mkdir(parents=True)
+    (strange / ".env").write_text("SOMETHING_NEW=1\n")
+    async with door.warm(options) as warm:
+        with pytest.raises(errors.Unsupported, match="disallowed_tools, env"):
+            await ask("x", options.changed(env={}, disallowed_tools=["glob"]), via=warm)
+        with pytest.raises(errors.Unsupported, match="SOMETHING_NEW"):
+            await ask("x", options.changed(cwd=strange.parent), via=warm)
+    with pytest.raises(errors.GeminorumError, match="not open"):
+        await ask("x", options, via=warm)
+
+
+async def test_what_belongs_to_the_process_reaches_the_model(fake_gemini, options, acp):
+    """The same settings as on the Cli door: instructions, effort, tools that are not there."""
+    fake_gemini.say("Aye")
+    careful = options.changed(
+        system_prompt="Speak like a pirate", effort="low", disallowed_tools=["glob"]
+    )
+    await ask("Hello", careful, via=acp(settings={"model": {"name": "gemini-2.5-pro"}}))
+    (request,) = fake_gemini.requests
+    assert "Speak like a pirate" in json.dumps(request.body)
+    assert request.body["generationConfig"]["thinkingConfig"]["thinkingBudget"] > 0
+    assert "glob" not in request.tools
+    assert "read_file" in request.tools
+    assert request.model == MODEL
+
+
+async def test_an_untrusted_folder_refuses_what_needs_trust(fake_gemini, options, door):
+    doubtful = options.changed(trust_workspace=False, approval="yolo")
+    with pytest.raises(errors.TrustError, match="yolo"):
+        await ask("Hello", doubtful, via=door)
+
+
+# ---- somebody who is asked
+
+
+async def test_a_command_that_is_refused_does_not_run_and_the_turn_goes_on(
+    fake_gemini, options, acp
+):
+    """S0-30, S0-32: and the model is told. `echo` is among the commands that the CLI would run
+    unasked."""
+    asked: list[PermissionRequest] = []
+
+    async def decide(request: PermissionRequest) -> Deny:
+        asked.append(request)
+        return Deny("not on a Sunday")
+
+    fake_gemini.call("run_shell_command", command="touch x", description="Makes x")
+    fake_gemini.call("run_shell_command", command="echo hello").say("Then not.")
+    events = await told(run("Go", options, via=acp(decide=decide)))
+    assert [one.input["command"] for one in asked] == ["touch x", "echo hello"]
+    assert asked[0].input["description"] == "Makes x"
+    assert [one.decision for one in of(PermissionRequest, events)] == ["deny", "deny"]
+    assert [use.name for use in of(ToolUse, events)] == ["run_shell_command"] * 2
+    for result in of(ToolResult, events):
+        assert (result.status, result.output) == ("denied", "not on a Sunday")
+        assert "canceled by the user" in result.content
+    assert "canceled by the user" in history(fake_gemini)
+    assert (last(events).status, of(Text, events)[0].text) == ("success", "Then not.")
+    assert not (Path(options.cwd) / "x").exists()
+
+
+async def test_what_is_allowed_runs_and_always_is_asked_once(fake_gemini, options, acp):
+    asked = []
+
+    def decide(request: PermissionRequest) -> Allow | AllowAlways:
+        asked.append(request.name)
+        return AllowAlways() if request.name == "write_file" else Allow()
+
+    for number in range(2):
+        fake_gemini.call("write_file", file_path=f"{number}.txt", content="hi")
+    fake_gemini.call("run_shell_command", command="touch made").say("Done")
+    events = await told(run("Go", options, via=acp(decide=decide)))
+    assert asked == ["write_file", "run_shell_command"]
+    decisions = [one.decision for one in of(PermissionRequest, events)]
+    assert decisions == ["allow_always", "allow", "allow"]
+    assert of(ToolUse, events)[0].input == {"file_path": "0.txt", "content": "hi"}
+    assert {path.name for path in Path(options.cwd).iterdir()} == {"0.txt", "1.txt", "made"}
+    assert not of(Unknown, events)
+
+
+@pytest.mark.parametrize("way", ["raises", "sleeps", "answers nonsense"])
+async def test_whatever_goes_wrong_with_the_answer_is_a_no(fake_gemini, options, acp, way):
+    """A question that is answered too late was answered with no."""
+
+    async def decide(request: PermissionRequest) -> Any:
+        if way == "raises":
+            raise RuntimeError("my mistake")
+        await asyncio.sleep(60 if way == "sleeps" else 0)
+        return "perhaps"
+
+    fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Well")
+    events = await told(run("Go", options, via=acp(decide=decide, decide_timeout=0.3)))
+    (result,) = of(ToolResult, events)
+    words = {"raises": "my mistake", "sleeps": "nobody answered", "answers nonsense": "returned"}
+    assert result.status == "denied"
+    assert words[way] in result.output
+    assert last(events).status == "success"
+    assert not (Path(options.cwd) / "a.txt").exists()
+
+
+async def test_where_nobody_is_asked_what_needs_a_yes_is_refused(fake_gemini, options, door):
+    """S0-32: "ask" is no, and the stream says so once."""
+    for number in range(2):
+        fake_gemini.call("write_file", file_path=f"{number}.txt", content="hi")
+    fake_gemini.say("I may not.")
+    events = await told(run("Go", options, via=door))
+    assert [result.status for result in of(ToolResult, events)] == ["denied", "denied"]
+    (warning,) = of(Error, events)
+    assert (warning.code, warning.recoverable) == (NOBODY_TO_ASK, True)
+    assert "decide" in warning.hint
+    assert last(events).status == "success"
+
+
+@pytest.mark.parametrize("approval", ["auto_edit", "yolo"])
+async def test_a_mode_that_allows_is_not_asked_about(fake_gemini, options, acp, approval):
+    def decide(request: PermissionRequest) -> Deny:
+        raise AssertionError(f"asked about {request.name}")
+
+    fake_gemini.call("write_file", file_path="a.txt", content="hi")
+    if approval == "yolo":
+        fake_gemini.call("run_shell_command", command="touch b.txt")
+    fake_gemini.say("Done")
+    events = await told(run("Go", options.changed(approval=approval), via=acp(decide=decide)))
+    assert {result.status for result in of(ToolResult, events)} == {"success"}
+
+
+# ---- stopping
+
+
+async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_never_runs(
+    fake_gemini, options, acp
+):
+    """S0-27, S0-28: a yes that comes afterwards changes nothing, and the session goes on."""
+    pending, too_late = asyncio.Event(), asyncio.Event()
+
+    async def decide(request: PermissionRequest) -> Allow:
+        pending.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            too_late.set()
+        return Allow()
+
+    fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Never").say("Here")
+    async with connect(options, via=acp(decide=decide)) as chat:
+        async with chat.turn("Go") as live:
+            await pending.wait()
+            await live.cancel()
+            events = [event async for event in live]
+        assert last(events).status == "interrupted"
+        assert too_late.is_set()
+        (asked,) = of(PermissionRequest, events)
+        assert asked.decision is None
+        assert len(fake_gemini.requests) == 1
+        result = await chat.ask("Still there?")
+        assert result.status == "success"
+        assert len(agents(fake_gemini)) == 1
+    assert not (Path(options.cwd) / "a.txt").exists()
+
+
+async def test_a_cancel_in_mid_answer_leaves_the_session_usable(fake_gemini, options, door):
+    """S0-27, S0-28: what had arrived is kept."""
+    fake_gemini.hang("Once upon").say("Another")
+    async with connect(options, via=door) as chat:
+        async with chat.turn("Tell me") as live:
+            async for event in live:
+                if isinstance(event, TextDelta):
+                    await live.cancel()
+        assert (live.result.status, live.result.text) == ("interrupted", "Once upon")
+        assert (await chat.ask("Again")).text == "Another"
+
+
+async def test_a_turn_that_is_left_early_is_over(fake_gemini, options, door):
+    fake_gemini.hang("Once upon").say("Another")
+    async with connect(options, via=door) as chat:
+        async with chat.turn("Tell me") as live:
+            async for event in live:
+                if isinstance(event, TextDelta):
+                    break
+        assert live.result.status == "interrupted"
+        assert (await chat.ask("Again")).text == "Another"
+
+
+async def test_a_cancel_ends_a_command_that_runs(fake_gemini, options, door):
+    """B-11: the shell too, and nothing of it is left."""
+    fake_gemini.call("run_shell_command", command="touch begun; sleep 250; touch ended").say("Hm")
+    begun = Path(options.cwd) / "begun"
+    async with connect(options.changed(approval="yolo"), via=door) as chat:
+        async with chat.turn("Sleep") as live:
+            while not begun.exists():
+                await asyncio.sleep(0.01)
+            await live.cancel()
+            assert live.result.status != "success"
+        sleeping = [p for p in psutil.process_iter() if "sleep 250" in " ".join(_command(p))]
+        assert not sleeping
+        assert (await chat.ask("Well?")).text == "Hm"
+        # The CLI has kept the call without its answer; where the API minds, the hint says so.
+        fake_gemini.fail(400, "function call without response")
+        with pytest.raises(errors.ApiError) as caught:
+            await chat.ask("And now?")
+        assert "fresh conversation" in caught.value.hint
+
+
+def _command(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.Error:
+        return []
+
+
+async def test_time_limits_hold_for_the_whole_and_for_silence(options, stand_in_acp):
+    """B-12: partial text survives."""
+    async with asyncio.timeout(60):
+        with pytest.raises(errors.Stalled) as silence:
+            await ask("Hm", options, via=stand_in_acp("deaf", stall_timeout=2))
+        with pytest.raises(errors.RunTimeout) as whole:
+            await ask("Hm", options.changed(timeout=5), via=stand_in_acp("deaf"))
+    assert silence.value.result.text == whole.value.result.text == "Once upon a time"
+
+
+async def test_who_waits_for_a_person_does_not_stall(options, stand_in_acp):
+    async def decide(request: PermissionRequest) -> Allow:
+        await asyncio.sleep(4)
+        return Allow()
+
+    door = stand_in_acp("asking", decide=decide, stall_timeout=1.5)
+    result = await ask("Go", options, via=door)
+    assert json.loads(result.text) == {"outcome": "selected", "optionId": "proceed_once"}
+
+
+async def test_a_limit_of_turns_is_each_prompt_s_own(fake_gemini, options, door):
+    """S0-21, S0-26: the CLI itself would count the whole session."""
+    for _ in range(2):
+        fake_gemini.call("read_file", file_path="a").call("read_file", file_path="b").say("Done")
+    for number in range(6):
+        part = {"functionCall": {"name": "read_file", "args": {"file_path": f"{number}"}}}
+        fake_gemini.say(part, delay=0.4)
+    async with connect(options.changed(max_turns=3), via=door) as chat:
+        assert (await chat.ask("one")).text == "Done"
+        assert (await chat.ask("two")).text == "Done"
+        events = await told(chat.turn("three"))
+    assert last(events).status == "max_turns"
+    # The fourth question is withdrawn before it has an answer.
+    assert len(of(ToolResult, events)) == len(last(events).usage.requests) == 3
+    assert len(fake_gemini.requests) == 6 + 4
+
+
+async def test_a_budget_ends_a_turn(fake_gemini, options, door):
+    tokens = Tokens(prompt=1_000_000, output=10)
+    part = {"functionCall": {"name": "read_file", "args": {"file_path": "a"}}}
+    fake_gemini.say(part, tokens=tokens).say("Never heard", delay=30)
+    with pytest.raises(errors.BudgetExceeded) as caught:
+        await ask("Spend", options.changed(max_budget_usd=0.1), via=door)
+    assert caught.value.result.cost.usd > 0.1
+
+
+async def test_forty_turns_with_cancels_at_any_moment(fake_gemini, options, acp):
+    """S0-34: each ends in one Done, every call has its result, and the session goes on."""
+    dice = random.Random(7)
+
+    async def decide(request: PermissionRequest) -> Allow | Deny:
+        await asyncio.sleep(dice.choice([0, 0.02]))
+        return dice.choice([Allow(), Deny("no")])
+
+    async with connect(options, via=acp(decide=decide)) as chat:
+        for number in range(40):
+            rule = fake_gemini.when(f"turn {number}.")
+            kind = dice.randrange(3)
+            if kind == 0:
+                rule.say("Slowly", delay=dice.random() * 0.2)
+            elif kind == 1:
+                rule.call("write_file", file_path=f"{number}", content="x").say("Written")
+            else:
+                rule.call("run_shell_command", command="sleep 0.05").say("Slept")
+            async with chat.turn(f"turn {number}.") as live:
+                reading = asyncio.create_task(_all(live))
+                if dice.random() < 0.5:
+                    await asyncio.sleep(dice.random() * 0.15)
+                    await live.cancel()
+                events = await reading
+            assert last(events).status in ("success", "interrupted")
+            used = {use.id for use in of(ToolUse, events)}
+            assert used == {result.id for result in of(ToolResult, events)}
+        rule = fake_gemini.when("the last").say("Still here")
+        assert (await chat.ask("the last")).text == "Still here"
+
+
+async def _all(live: Any) -> list[Any]:
+    return [event async for event in live]
+
+
+# ---- what breaks
+
+
+async def killed_in_mid_turn(fake: FakeGemini, options: Options, door: Acp) -> list[Any]:
+    fake.hang("Begun")
+    async with run("Go", options, via=door) as live:
+        events = []
+        async for event in live:
+            events.append(event)
+            if isinstance(event, TextDelta):
+                os.kill(agents(fake)[0].pid, signal.SIGKILL)
+        return events
+
+
+async def killed_between_turns(fake: FakeGemini, options: Options, door: Acp) -> list[Any]:
+    fake.say("First")
+    async with connect(options, via=door) as chat:
+        await chat.ask("One")
+        (process,) = agents(fake)
+        process.kill()
+        return await told(chat.turn("Two"))
+
+
+async def killed_in_the_handshake(fake: FakeGemini, options: Options, door: Acp) -> list[Any]:
+    async with run("Go", options, via=door) as live:
+        while not (found := agents(fake)):
+            await asyncio.sleep(0.005)
+        found[0].kill()
+        return [event async for event in live]
+
+
+@pytest.mark.parametrize(
+    "kill", [killed_in_mid_turn, killed_between_turns, killed_in_the_handshake]
+)
+async def test_a_process_that_is_killed_ends_its_turn_with_a_typed_error(
+    fake_gemini, options, door, kill
+):
+    """S0-34, B-10: one Done, the error says what happened, and nothing is left behind."""
+    before = _held()
+    events = await kill(fake_gemini, options, door)
+    assert last(events).status == "error"
+    assert last(events).exit_code == -signal.SIGKILL
+    (error,) = of(Error, events)
+    assert error.code == "MISSING_RESULT"
+    assert "SIGKILL" in error.message
+    if kill is killed_in_mid_turn:
+        assert of(Text, events)[0].text == "Begun"
+    await _let_go(before)
+
+
+async def test_nothing_is_left_of_a_conversation(fake_gemini, options, acp):
+    """No process, no task, no descriptor, no overlay."""
+
+    async def decide(request: PermissionRequest) -> Allow:
+        return Allow()
+
+    async def once() -> None:
+        fake_gemini.call("run_shell_command", command="touch x").say("Hi").hang("Ho")
+        async with connect(options, via=acp(decide=decide)) as chat:
+            await chat.ask("One")
+            async with chat.turn("Two") as live:
+                async for event in live:
+                    if isinstance(event, TextDelta):
+                        break
+
+    await once()  # What is made once, and kept, is made now.
+    before = _held()
+    await once()
+    await _let_go(before)
+
+
+async def _let_go(before: tuple[int, int, int]) -> None:
+    """The API of the test lives in this process; it learns a moment later who has hung up."""
+    for _ in range(100):
+        if _held() == before:
+            break
+        await asyncio.sleep(0.02)
+    assert _held() == before
+
+
+def _held() -> tuple[int, int, int]:
+    mine = psutil.Process()
+    return mine.num_fds(), len(mine.children()), len(asyncio.all_tasks())
+
+
+async def test_two_turns_at_once_are_refused(fake_gemini, options, door):
+    """B-37: the CLI would abort the first one."""
+    fake_gemini.say("Slowly", delay=0.5).say("Next")
+    async with connect(options, via=door) as chat, chat.turn("One") as live:
+        with pytest.raises(errors.GeminorumError, match="still running"):
+            await chat.ask("Two")
+        events = [event async for event in live]
+        assert of(Text, events)[0].text == "Slowly"
+
+
+async def test_a_session_is_busy_for_others_while_it_is_open(
+    fake_gemini, options, door, real_cli_door
+):
+    """B-37."""
+    fake_gemini.say("Hi").say("Again")
+    async with connect(options, via=door) as chat:
+        first = await chat.ask("Hi")
+        again = options.changed(resume=first.session_id)
+        with pytest.raises(errors.SessionBusy):
+            await ask("Me too", again, via=real_cli_door)
+    assert (await ask("Me too", again, via=real_cli_door)).text == "Again"
+
+
+async def test_a_prompt_of_five_megabytes(fake_gemini, options, door):
+    """The CLI reports a quiet end; the session goes on."""
+    fake_gemini.say("Short enough")
+    async with connect(options, via=door) as chat:
+        with pytest.raises(errors.ContextOverflow):
+            await chat.ask("word " * 1_048_576)
+        assert (await chat.ask("Hi")).text == "Short enough"
+    with pytest.raises(errors.InvalidPrompt):
+        await ask("   ", options, via=door)
+
+
+async def test_a_line_that_is_no_message_is_told_and_passed_over(options, stand_in_acp):
+    events = await told(run("Hi", options, via=stand_in_acp("garbled")))
+    assert [error.code for error in of(Error, events)] == ["NDJSON_PARSE_ERROR"] * 3
+    assert all(error.recoverable for error in of(Error, events))
+    assert (last(events).status, of(Text, events)[0].text) == ("success", "Hello")
+
+
+async def test_what_nobody_has_heard_of_is_kept_and_what_was_not_offered_is_refused(
+    options, stand_in_acp
+):
+    events = await told(run("Hi", options, via=stand_in_acp("strange")))
+    assert [event.kind for event in of(Unknown, events)] == ["weather_update"]
+    assert of(Text, events)[0].text == "Method not found: fs/read_text_file"
+
+
+async def test_a_turn_that_does_not_hear_the_cancel_loses_its_process(options, stand_in_acp):
+    async with asyncio.timeout(30), connect(options, via=stand_in_acp("deaf")) as chat:
+        async with chat.turn("Hi") as live:
+            async for event in live:
+                if isinstance(event, TextDelta):
+                    await live.cancel()
+        assert (live.result.status, live.result.text) == ("interrupted", "Once upon a time")
+        events = await told(chat.turn("And now?"))
+        assert (last(events).status, of(Error, events)[0].code) == ("error", "MISSING_RESULT")
+
+
+@pytest.mark.parametrize(
+    ("habit", "error"),
+    [
+        ("silent", errors.StartTimeout),
+        ("of another time", errors.ProtocolError),
+        ("without --acp", errors.CliTooOld),
+        ("of the time before", errors.CliTooOld),
+        ("dying at once", errors.AuthError),
+        ("odd", errors.RunFailed),
+        ("refusing", errors.InvalidAnswer),
+    ],
+)
+async def test_a_program_with_a_bad_habit_gets_its_own_error(options, stand_in_acp, habit, error):
+    """S0-34: in the stream, with one Done; `ask` raises it."""
+    door = stand_in_acp(habit, start_timeout=0.5 if habit == "silent" else 30)
+    events = await told(run("Hi", options, via=door))
+    assert last(events).status == "error"
+    (told_error,) = of(Error, events)
+    assert errors.class_for(told_error.code) is error
+    with pytest.raises(error):
+        await ask("Hi", options, via=door)
+
+
+async def test_a_cancel_before_the_program_is_ready(options, stand_in_acp):
+    """S0-28."""
+    async with run("Hi", options, via=stand_in_acp("silent")) as live:
+        await live.cancel()
+        events = [event async for event in live]
+    assert [type(event) for event in events] == [Done]
+    assert last(events).status == "interrupted"
+
+
+async def test_a_prompt_that_was_cancelled_before_the_session_was_open_is_never_asked(
+    fake_gemini, options, door
+):
+    fake_gemini.say("Only this")
+    async with connect(options, via=door) as chat:
+        async with chat.turn("Not this") as live:
+            await live.cancel()
+            assert chat._conversation is not None
+            await chat._conversation.session()
+            await asyncio.sleep(0.1)
+        assert live.result.status == "interrupted"
+        assert (await chat.ask("But this")).text == "Only this"
+    assert [request.prompt for request in fake_gemini.requests] == ["But this"]
+
+
+async def test_a_cli_of_the_time_before_is_refused_before_it_is_started(tmp_path, options):
+    package = tmp_path / "node_modules" / "@google" / "gemini-cli"
+    package.mkdir(parents=True)
+    (package / "index.js").write_text("require('fs').writeFileSync('started', '')")
+    about = {"name": "@google/gemini-cli", "version": "0.29.0", "bin": {"gemini": "index.js"}}
+    (package / "package.json").write_text(json.dumps(about))
+    with pytest.raises(errors.CliTooOld, match=r"0\.29\.0.*too old for the Acp door"):
+        await ask("Hi", options, via=Acp(executable=package / "index.js"))
+    assert not (Path(options.cwd) / "started").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [({"session_id": BOGUS}, "session_id"), ({"output_schema": {"type": "object"}}, "output_")],
+)
+async def test_what_the_door_cannot_honour_is_refused_before_anything_starts(
+    options, door, change, name
+):
+    with pytest.raises(errors.Unsupported, match=name) as caught:
+        await ask("Hi", options.changed(**change), via=door)
+    assert caught.value.hint
+
+
+def test_a_door_that_cannot_be_meant_so_is_refused():
+    for wrong in ({"grace": -1}, {"decide": "yes"}, {"settings": {"a": object()}}):
+        with pytest.raises(errors.InvalidOptions):
+            Acp(**wrong)
+
+
+async def test_a_broken_policy_is_fatal(fake_gemini, options, door):
+    """The CLI would run on without it."""
+    policies = Path(fake_gemini.home) / ".gemini" / "policies"
+    policies.mkdir(parents=True)
+    (policies / "mine.toml").write_text("[[rule]\nbroken")
+    with pytest.raises(errors.ConfigError, match="mine"):
+        await ask("Hi", options, via=door)
+    assert fake_gemini.requests == []
+
+
+# ---- failures that the wire hides
+
+
+@pytest.mark.parametrize("after_a_tool", [False, True])
+@pytest.mark.parametrize("broken", ["empty", "cut"])
+async def test_an_answer_that_broke_is_no_success(fake_gemini, options, acp, broken, after_a_tool):
+    """B-10: the wire says `end_turn`."""
+    quick = acp(settings={"general": {"maxAttempts": 1}})
+    if after_a_tool:
+        fake_gemini.call("read_file", file_path="a")
+    if broken == "cut":
+        fake_gemini.truncate("Half of an").always()
+    else:
+        fake_gemini.say("").always()
+    with pytest.raises(errors.InvalidAnswer):
+        await ask("Hi", options, via=quick)
+
+
+@pytest.mark.parametrize(
+    ("status", "error"), [(400, errors.ApiError), (401, errors.AuthError), (403, errors.AuthError)]
+)
+async def test_what_the_api_refuses_has_its_type_and_the_session_goes_on(
+    fake_gemini, options, door, status, error
+):
+    fake_gemini.fail(status, "No, thank you").say("Better")
+    async with connect(options, via=door) as chat:
+        with pytest.raises(error) as caught:
+            await chat.ask("Hi")
+        assert caught.value.status == status
+        assert (await chat.ask("Hi")).text == "Better"
+
+
+async def test_requests_that_the_cli_repeats_in_silence_end_with_an_error(
+    fake_gemini, options, acp
+):
+    """Not after the three minutes that the CLI would take by itself."""
+    fake_gemini.fail(503, "Overloaded").always()
+    with pytest.raises(errors.ServerError) as caught:
+        await ask("Hi", options, via=acp())
+    assert (caught.value.status, caught.value.retryable) == (503, True)
+    assert len(fake_gemini.requests) == 3
+
+
+@pytest.mark.parametrize("prompt", ["/about", "  /help", "$HOME is where?"])
+async def test_a_prompt_that_looks_like_a_command_reaches_the_model(
+    fake_gemini, options, door, prompt
+):
+    fake_gemini.say("A fine question")
+    assert (await ask(prompt, options, via=door)).text == "A fine question"
+    assert prompt in fake_gemini.requests[0].prompt
+
+
+async def test_a_command_runs_where_it_may(fake_gemini, options, door):
+    result = await ask("/about", options.changed(literal=False), via=door)
+    assert "0.61.0" in result.text
+    assert fake_gemini.requests == []
+
+
+# ---- resuming
+
+
+async def test_a_session_is_resumed_in_the_minute_of_its_birth(
+    fake_gemini, options, door, real_cli_door
+):
+    """S1-3, S1-49, B-37: `session/load` alone would destroy its file then. From one door to the
+    other and back, nothing is lost."""
+    for number in range(5):
+        fake_gemini.say(f"Answer {number}")
+    first = await ask("I am Ada", options, via=real_cli_door)
+    again = options.changed(resume=first.session_id)
+    async with connect(again, via=door) as chat:
+        events = await told(chat.turn("And I am Grace"))
+        assert [type(event) for event in events] == [Init, UserMessage, TextDelta, Text, Done]
+        assert last(events).usage.exact
+        await chat.ask("Margaret here")
+        # The CLI begins a file of the same name at every load; it would cost both their lives.
+        store = Path(fake_gemini.home) / ".gemini" / "tmp"
+        assert len([*store.glob(f"*/chats/*{first.session_id[:8]}*")]) == 1
+    second = await ask("Who was here?", again, via=real_cli_door)
+    assert second.session_id == first.session_id
+    for said in ("I am Ada", "Answer 0", "And I am Grace", "Answer 1", "Margaret here"):
+        assert said in history(fake_gemini)
+    assert (await ask("Latest", options.changed(resume="latest"), via=door)).session_id == (
+        first.session_id
+    )
+
+
+async def test_a_session_that_is_not_there_is_lost_or_replaced(fake_gemini, options, door, acp):
+    """S1-50, B-22."""
+    fake_gemini.say("Hi").say("Fresh")
+    await ask("Hi", options, via=door)
+    with pytest.raises(errors.SessionLost):
+        await ask("Hi", options.changed(resume=BOGUS), via=door)
+    forgiving = acp(fresh_if_lost=True)
+    events = await told(run("Hi", options.changed(resume=BOGUS), via=forgiving))
+    assert events[0].code == "SESSION_LOST"
+    assert events[0].recoverable
+    assert last(events).status == "success"
+    assert last(events).resume != BOGUS

@@ -1,0 +1,382 @@
+"""Functions of this process as tools of the real CLI: called, answered, and gone with the run."""
+
+import asyncio
+import json
+import re
+import threading
+from dataclasses import replace
+
+import pytest
+
+from geminorum import Cli, Done, Options, Tool, ToolResult, ToolUse, ask, connect, run, sync
+from geminorum.errors import InvalidOptions, RunTimeout, Unsupported
+from geminorum.transports.loopback import Loopback
+from geminorum.transports.tool_server import ToolServer, served
+from geminorum.wire import mcp
+
+MODEL = "gemini-2.5-flash"
+
+
+@pytest.fixture
+def options(fake_gemini, tmp_path) -> Options:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
+
+
+@pytest.mark.gemini_cli
+class TestTheRealCli:
+    async def test_a_function_touches_the_state_of_this_process(
+        self, fake_gemini, options, real_cli_door
+    ):
+        """S0-13, S0-14: the function runs here, and its tool has the name that the caller wrote."""
+        basket: dict[str, int] = {}
+
+        def put(fruit: str, count: int = 1) -> dict:
+            """Puts fruit into the basket."""
+            basket[fruit] = basket.get(fruit, 0) + count
+            return basket
+
+        fake_gemini.call("mcp_geminorum_put", fruit="fig", count=3).say("Done.")
+        async with run("Go", options, via=replace(real_cli_door, tools=[put])) as live:
+            events = [event async for event in live]
+        assert live.result.status == "success"
+        assert basket == {"fig": 3}
+        (use,) = [event for event in events if isinstance(event, ToolUse)]
+        (result,) = [event for event in events if isinstance(event, ToolResult)]
+        assert (use.name, use.input) == ("put", {"fruit": "fig", "count": 3})
+        assert (result.name, result.status, json.loads(result.output)) == ("put", "success", basket)
+        assert use.raw["tool_name"] == "mcp_geminorum_put"
+        declared = fake_gemini.requests[0].body["tools"][0]["functionDeclarations"]
+        (told,) = [tool for tool in declared if tool["name"] == "mcp_geminorum_put"]
+        assert told["description"] == "Puts fruit into the basket."
+        assert '"fig":3' in str(fake_gemini.requests[1].tool_results[0].response)
+
+    async def test_what_a_function_raises_is_told_to_the_model(
+        self, fake_gemini, options, real_cli_door
+    ):
+        async def divide(a: int, b: int) -> float:
+            return a / b
+
+        fake_gemini.call("mcp_geminorum_divide", a=1, b=0).say("Oh.")
+        async with run("Go", options, via=replace(real_cli_door, tools=[divide])) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [result.status for result in results] == ["error"]
+        told = str(fake_gemini.requests[1].tool_results[0].response)
+        assert "ZeroDivisionError: division by zero" in told
+        assert live.result.text == "Oh."
+
+    async def test_calls_at_once_run_at_once(self, fake_gemini, options, real_cli_door):
+        """Each waits for the other: one behind the other, neither would come back."""
+        meeting = asyncio.Barrier(2)
+
+        async def meet(name: str) -> str:
+            await meeting.wait()
+            return f"hello {name}"
+
+        calls = [("mcp_geminorum_meet", {"name": name}) for name in ("Ada", "Bea")]
+        fake_gemini.calls(*calls).say("Done.")
+        result = await ask("Go", options, via=replace(real_cli_door, tools=[meet]))
+        assert result.ok
+        told = [str(one.response) for one in fake_gemini.requests[1].tool_results]
+        assert ["hello Ada" in told[0], "hello Bea" in told[1]] == [True, True]
+
+    async def test_an_answer_that_looks_like_json_arrives(
+        self, fake_gemini, options, real_cli_door
+    ):
+        """The CLI takes a bare `42` for structured content, and refuses it."""
+
+        def answer() -> int:
+            return 42
+
+        def several() -> list[int]:
+            return [1, 2]
+
+        calls = [("mcp_geminorum_answer", {}), ("mcp_geminorum_several", {})]
+        fake_gemini.calls(*calls).say("Done.")
+        door = replace(real_cli_door, tools=[answer, several])
+        async with run("Go", options, via=door) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [(result.status, result.output) for result in results] == [
+            ("success", "42"),
+            ("success", "[1,2]"),
+        ]
+
+    async def test_the_argument_that_the_cli_adds_reaches_no_function(
+        self, fake_gemini, options, real_cli_door
+    ):
+        def double(number: int) -> int:
+            return 2 * number
+
+        fake_gemini.call("mcp_geminorum_double", number=4, wait_for_previous=True).say("Done.")
+        async with run("Go", options, via=replace(real_cli_door, tools=[double])) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [result.output for result in results] == ["8"]
+
+    @pytest.mark.parametrize(
+        ("lists", "statuses"),
+        [
+            ({"allowed_tools": ["peek"]}, ["success", "denied"]),
+            ({"allowed_tools": ["mcp_geminorum_peek"]}, ["success", "denied"]),
+            ({"allowed_tools": ["read_file"]}, ["denied", "denied"]),
+            ({"disallowed_tools": ["peek"]}, ["denied", "denied"]),
+        ],
+    )
+    async def test_the_lists_of_the_options_hold_for_functions_too(
+        self, fake_gemini, options, real_cli_door, lists, statuses
+    ):
+        """S0-24: and a function opens nothing else."""
+        peeked = []
+
+        def peek() -> None:
+            peeked.append(True)
+
+        calls = [("mcp_geminorum_peek", {}), ("run_shell_command", {"command": "touch made"})]
+        fake_gemini.calls(*calls).say("Done.")
+        door = replace(real_cli_door, tools=[peek])
+        async with run("Go", options.changed(**lists), via=door) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [result.status for result in results] == statuses
+        assert bool(peeked) == (statuses[0] == "success")
+        assert not (options.cwd / "made").exists()
+
+    @pytest.mark.parametrize("kind", ["async", "thread"])
+    async def test_a_function_that_never_returns_does_not_hold_up_the_end(
+        self, fake_gemini, options, real_cli_door, kind
+    ):
+        """S0-28: the run is cancelled while the function is at it."""
+        begun, never = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        async def waits() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        def blocks() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            never.wait()
+
+        tool = Tool.of(waits if kind == "async" else blocks, name="stuck")
+        fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
+        tasks = asyncio.all_tasks()
+        async with run("Go", options, via=replace(real_cli_door, tools=[tool])) as live:
+            await _until_used(live)
+            async with asyncio.timeout(20):
+                await begun.wait()
+            await live.cancel()
+            *_, done = [event async for event in live]
+        assert isinstance(done, Done)
+        assert done.status == "interrupted"
+        assert asyncio.all_tasks() == tasks
+        never.set()
+
+    async def test_a_time_limit_ends_a_run_whose_function_never_returns(
+        self, fake_gemini, options, real_cli_door
+    ):
+        async def stuck() -> None:
+            await asyncio.Event().wait()
+
+        fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
+        with pytest.raises(RunTimeout):
+            await ask("Go", options.changed(timeout=4), via=replace(real_cli_door, tools=[stuck]))
+
+    async def test_every_turn_of_a_chat_reaches_the_function(
+        self, fake_gemini, options, real_cli_door
+    ):
+        seen = []
+
+        def note(word: str) -> None:
+            seen.append(word)
+
+        for word in ("one", "two"):
+            fake_gemini.call("mcp_geminorum_note", word=word).say("Noted.")
+        async with connect(options, via=replace(real_cli_door, tools=[note])) as chat:
+            await chat.ask("First")
+            await chat.ask("Second")
+        assert seen == ["one", "two"]
+
+    def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, real_cli_door):
+        seen = []
+
+        def note(word: str) -> None:
+            seen.append(word)
+
+        fake_gemini.call("mcp_geminorum_note", word="hey").say("Noted.")
+        assert sync.ask("Go", options, via=replace(real_cli_door, tools=[note])).ok
+        assert seen == ["hey"]
+
+    async def test_the_users_choice_of_servers_does_not_shut_ours_out(
+        self, fake_gemini, options, real_cli_door
+    ):
+        def here() -> str:
+            return "here"
+
+        fake_gemini.call("mcp_geminorum_here").say("Done.")
+        chosen = {"mcp": {"allowed": ["another"]}}
+        door = replace(real_cli_door, tools=[here], settings=chosen)
+        async with run("Go", options, via=door) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [result.output for result in results] == ["here"]
+
+
+async def _until_used(live) -> None:
+    async for event in live:
+        if isinstance(event, ToolUse):
+            return
+
+
+def ring(times: int) -> str:
+    """Rings the bell."""
+    return "ding " * times
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ([Tool.of(ring, name="read_file")], "already"),
+        ([Tool.of(ring, name="r" * 50)], "too long"),
+        ((one for one in (ring, ring)), "two tools"),
+        ([Tool("ring", "", {"type": "object"})], "only declared"),
+        ("ring", "not a list"),
+        ([3], "not a function"),
+    ],
+)
+async def test_a_tool_that_cannot_be_is_refused_before_anything_starts(stand_in, tools, message):
+    with pytest.raises(InvalidOptions, match=message):
+        await ask("Hi", via=stand_in(tools=tools))
+
+
+async def test_a_sandbox_that_cannot_reach_us_is_refused(stand_in):
+    with pytest.raises(Unsupported, match="sandbox"):
+        await ask("Hi", via=stand_in(tools=[ring], sandbox="docker"))
+
+
+def test_the_settings_of_a_run_with_tools_carry_a_token_that_is_new_each_time():
+    first, second = Loopback({}), Loopback({})
+    assert len(first.token) >= 32
+    assert first.token != second.token
+
+
+class TestTheServer:
+    """The protocol by hand, as the CLI speaks it and as strangers might."""
+
+    @pytest.fixture
+    async def server(self):
+        async with Loopback({"/mcp": ToolServer([served(Tool.of(ring))]).answer}) as server:
+            yield server
+
+    async def post(self, server: Loopback, body: bytes, head: str = "", method: str = "POST"):
+        """The status and the body of one exchange."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        try:
+            known = head or f"Authorization: Bearer {server.token}\r\n"
+            size = f"Content-Length: {len(body)}\r\n\r\n"
+            writer.write(f"{method} /mcp HTTP/1.1\r\n{known}{size}".encode() + body)
+            told = (await reader.readuntil(b"\r\n\r\n")).decode()
+            (length,) = re.findall(r"Content-Length: (\d+)", told)
+            answer = await reader.readexactly(int(length))
+            return told.splitlines()[0].removeprefix("HTTP/1.1 "), answer
+        finally:
+            writer.transport.abort()
+
+    async def call(self, server: Loopback, method: str, **params):
+        message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+        status, answer = await self.post(server, json.dumps(message).encode())
+        assert status == "200 OK"
+        assert json.loads(answer)["id"] == 7
+        return json.loads(answer)
+
+    async def test_shakes_hands_in_the_clients_version(self, server):
+        welcome = await self.call(server, "initialize", protocolVersion="2025-03-26")
+        assert welcome["result"]["protocolVersion"] == "2025-03-26"
+        unknown = await self.call(server, "initialize", protocolVersion="1999-01-01")
+        assert unknown["result"]["protocolVersion"] == "2025-11-25"
+
+    async def test_answers_what_it_is_asked(self, server):
+        assert (await self.call(server, "ping"))["result"] == {}
+        (tool,) = (await self.call(server, "tools/list"))["result"]["tools"]
+        assert (tool["name"], tool["description"]) == ("ring", "Rings the bell.")
+        assert tool["inputSchema"]["properties"] == {"times": {"type": "integer"}}
+        called = await self.call(server, "tools/call", name="ring", arguments={"times": 2})
+        assert called["result"]["content"] == [{"type": "text", "text": "ding ding "}]
+
+    async def test_says_what_is_wrong_with_arguments(self, server):
+        called = await self.call(server, "tools/call", name="ring", arguments={"times": "two"})
+        assert called["result"]["isError"]
+        assert "times" in called["result"]["content"][0]["text"]
+
+    @pytest.mark.parametrize(
+        ("method", "params", "code"),
+        [
+            ("resources/list", {}, mcp.NO_SUCH_METHOD),
+            ("tools/call", {"name": "gong"}, mcp.INVALID_PARAMS),
+            ("tools/call", {"name": "ring", "arguments": [1]}, mcp.INVALID_PARAMS),
+        ],
+    )
+    async def test_refuses_what_it_does_not_have(self, server, method, params, code):
+        assert (await self.call(server, method, **params))["error"]["code"] == code
+
+    async def test_takes_note_of_a_notification(self, server):
+        body = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+        assert await self.post(server, body) == ("202 Accepted", b"")
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"id": 1}', b"\xff\xfe"])
+    async def test_survives_what_is_no_message(self, server, body):
+        status, answer = await self.post(server, body)
+        assert status == "200 OK"
+        assert json.loads(answer)["error"]["code"] == mcp.INVALID_REQUEST
+        assert (await self.call(server, "ping"))["result"] == {}
+
+    @pytest.mark.parametrize("head", ["X: y\r\n", "Authorization: Bearer nö\r\n"])
+    async def test_hears_nobody_without_the_token(self, server, head):
+        status, answer = await self.post(server, b'{"id":1,"method":"ping"}', head)
+        assert (status, answer) == ("401 Unauthorized", b"")
+
+    async def test_has_no_stream_to_offer(self, server):
+        status, _ = await self.post(server, b"", method="GET")
+        assert status == "405 Method Not Allowed"
+
+    async def test_a_call_can_be_ended(self):
+        begun = asyncio.Event()
+
+        async def stuck() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        tools = ToolServer([served(Tool.of(stuck))])
+        async with Loopback({"/mcp": tools.answer}) as server:
+            called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
+            await begun.wait()
+            tools.cancel()
+            assert (await called)["result"]["isError"]
+
+    async def test_leaves_nothing_when_its_block_ends_in_the_middle_of_a_call(self):
+        begun, tasks = asyncio.Event(), asyncio.all_tasks()
+
+        async def stuck() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with Loopback({"/mcp": ToolServer([served(Tool.of(stuck))]).answer}) as server:
+            called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
+            await begun.wait()
+        with pytest.raises((OSError, EOFError)):
+            await called
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == tasks
+        with pytest.raises(ConnectionRefusedError):
+            await self.call(server, "ping")
+
+
+def test_names_of_others_stay_what_they_are():
+    assert mcp.own_name("mcp_github_search") == "mcp_github_search"
+    assert mcp.own_name("mcp_geminorum_ring") == "ring"
+
+
+def test_a_door_with_tools_says_what_is_wrong_when_it_is_made():
+    with pytest.raises(InvalidOptions, match="no type hint"):
+        Cli(tools=[lambda_with_a_name])
+
+
+def lambda_with_a_name(untyped):
+    return untyped
