@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-import geminorum
 from command_line import Terminal
 from command_line import geminorum_command as command
 from geminorum import events
@@ -14,7 +13,7 @@ from geminorum.apps.command.chat import is_command
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.undo import Copies
 
-needs_acp = pytest.mark.skipif(not hasattr(geminorum, "Acp"), reason="there is no Acp door yet")
+on_both_doors = pytest.mark.parametrize("via", ["acp", "cli"])
 ODD = b"caf\xe9\r\nno newline at the end \xff\x00"
 
 
@@ -309,13 +308,13 @@ def test_a_dumb_terminal_has_plain_lines(fake_gemini, env, work):
     assert "\x1b" not in chat.raw
 
 
-@needs_acp
-def test_a_question_shows_the_change_and_waits(fake_gemini, env, work):
-    """y: it is written, and can be undone. a: and not asked again. Else: said to the agent."""
+@on_both_doors
+def test_a_question_shows_the_change_and_waits(via, fake_gemini, env, work):
+    """y: it is written, and can be undone. a: and nobody is asked again."""
     (work / "a.txt").write_bytes(ODD)
     for content in ("first", "second", "third"):
         fake_gemini.call("write_file", file_path="a.txt", content=content).say("Done.")
-    with Terminal("chat", env=env, cwd=work) as chat:
+    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
         chat.wait_for("> ")
         chat.send("One\r")
         chat.wait_for("? write_file")
@@ -345,34 +344,38 @@ def test_a_question_shows_the_change_and_waits(fake_gemini, env, work):
         assert chat.ends_with() == 0
 
 
-@needs_acp
-def test_a_no_and_what_to_do_instead(fake_gemini, env, work):
+@on_both_doors
+def test_a_no_and_what_to_do_instead(via, fake_gemini, env, work):
+    """The agent hears what to do instead: in the same turn, or as the next prompt."""
     fake_gemini.call("run_shell_command", command="echo hi > a.txt").say("Then not.")
-    fake_gemini.call("run_shell_command", command="echo ho > b.txt").say("Nor so.").say("Better.")
-    with Terminal("chat", env=env, cwd=work) as chat:
+    fake_gemini.call("run_shell_command", command="echo ho > b.txt").say("Better.").say("Better.")
+    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
         chat.wait_for("> ")
         chat.send("One\r")
         chat.wait_for("? run_shell_command")
         chat.wait_for("$ echo hi > a.txt")
         chat.wait_for("what to do instead:")
         chat.send("n\r")
+        chat.wait_for("Then not.")
         chat.wait_for("✓ done")
         chat.send("Two\r")
         chat.wait_for("$ echo ho > b.txt")
         chat.wait_for("what to do instead:")
         chat.send("use a file\r")
-        chat.wait_for("Better.")
-        chat.wait_for("✓ done")
+        for _ in range(2 if via == "acp" else 1):
+            chat.wait_for("Better.")
+            chat.wait_for("✓ done")
         chat.send("/quit\r")
         assert chat.ends_with() == 0
-    assert fake_gemini.requests[-1].prompt == "use a file"
+    last = fake_gemini.requests[-1]
+    assert "use a file" in (last.prompt if via == "acp" else str(last.tool_results))
     assert not list(work.iterdir())
 
 
-@needs_acp
-def test_ctrl_c_at_a_question_stops_the_turn(fake_gemini, env, work):
+@on_both_doors
+def test_ctrl_c_at_a_question_stops_the_turn(via, fake_gemini, env, work):
     fake_gemini.call("write_file", file_path="a.txt", content="x").say("Never said.").say("Fine.")
-    with Terminal("chat", env=env, cwd=work) as chat:
+    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
         chat.wait_for("> ")
         chat.send("One\r")
         chat.wait_for("what to do instead:")
@@ -383,18 +386,17 @@ def test_ctrl_c_at_a_question_stops_the_turn(fake_gemini, env, work):
     assert not (work / "a.txt").exists()
 
 
-@needs_acp
+@on_both_doors
 @pytest.mark.parametrize("approval", ["auto_edit", "yolo"])
-def test_what_needs_no_question_can_be_undone_all_the_same(approval, fake_gemini, env, work):
+def test_what_needs_no_question_can_be_undone_all_the_same(via, approval, fake_gemini, env, work):
     (work / "a.txt").write_bytes(ODD)
     fake_gemini.call("write_file", file_path="a.txt", content="x").say("Done.")
     typed = "One\n/undo\n"
-    done = command("chat", "--approval", approval, stdin=typed, env=env, cwd=work)
+    done = command("chat", "--via", via, "--approval", approval, stdin=typed, env=env, cwd=work)
     assert "✓ a.txt: as it was" in done.stdout
     assert (work / "a.txt").read_bytes() == ODD
 
 
-@needs_acp
 def test_nobody_to_ask_in_a_pipe(fake_gemini, env, work):
     fake_gemini.call("write_file", file_path="a.txt", content="x").say("Then not.")
     done = command("chat", stdin="One\n", env=env, cwd=work)

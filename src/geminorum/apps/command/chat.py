@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,9 +29,9 @@ app = new_app()
 @takes_options
 def chat(
     via: Annotated[
-        Via | None,
-        typer.Option("--via", help="The door; by default the warm CLI, where there is one."),
-    ] = None,
+        Via,
+        typer.Option("--via", help="The door: a warm CLI, a CLI for each turn, the API."),
+    ] = Via.ACP,
     pick: Annotated[
         bool, typer.Option("--pick", "-p", help="Choose a past session to go on with.")
     ] = False,
@@ -51,17 +52,16 @@ def chat(
 
     from geminorum.apps.command.chat_lines import lines_of
     from geminorum.apps.command.chat_talk import WORDS
-    from geminorum.apps.command.doors import has_acp
     from geminorum.apps.command.offline import simulated, tell_so
     from geminorum.apps.command.undo import Copies
 
-    door, how = via or (Via.ACP if has_acp() else Via.CLI), Showing(offline=offline)
+    how = Showing(offline=offline)
     with ExitStack() as stack:
         if offline:
             tell_so(how)
-            options = stack.enter_context(simulated(options, door))
+            options = stack.enter_context(simulated(options, via))
         copies = stack.enter_context(Copies())
-        table = Table(door, cli, how, lines_of(list(WORDS)), copies)
+        table = Table(via, cli, how, lines_of(list(WORDS)), copies)
         return asyncio.run(_chat(table, options, pick))
 
 
@@ -88,12 +88,18 @@ class Table:
             cwd = Path(options.cwd or ".").resolve()
             self.talk.say(f"{model} · {self.via} · {cwd} · /help lists what you can type")
 
-    def door(self, questions: Questions) -> Any:
-        """A door that asks us. The CLI without a voice of its own takes its copies by a hook."""
+    def door(self, questions: Questions, options: Options) -> Any:
+        """A door that asks us."""
         from geminorum.apps.command.doors import door_for
 
-        settings = self.copies.settings() if self.via is Via.CLI else None
-        return door_for(self.via, cli=self.cli, decide=questions.decide, settings=settings)
+        if self.via is not Via.CLI:
+            return door_for(self.via, cli=self.cli, decide=questions.decide)
+        # Here a hook of the CLI takes the copies, before writes that nobody is asked about too.
+        # To ask takes another, which Windows has not got; in a pipe there is nobody to answer.
+        asks = self.lines.interactive and options.approval in (None, "default", "auto_edit")
+        decide = questions.decide if asks and sys.platform != "win32" else None
+        settings = self.copies.settings()
+        return door_for(self.via, cli=self.cli, decide=decide, settings=settings)
 
 
 async def _chat(table: Table, options: Options, pick: bool) -> Exit:
@@ -113,12 +119,13 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
 
     cwd = Path(options.cwd or ".").resolve()
     questions = Questions(table.lines, table.copies, cwd, options.approval)
+    questions.agent_is_told = table.via is not Via.ACP
     # On a door that asks, we answer for "auto_edit" and "yolo" ourselves: a write that nobody is
     # asked about could not be undone.
     ours = table.via is Via.ACP and options.approval in ("auto_edit", "yolo")
     code, turns = Exit.OK, 0
     async with connect(
-        options.changed(approval=None) if ours else options, via=table.door(questions)
+        options.changed(approval=None) if ours else options, via=table.door(questions, options)
     ) as talk:
         while True:
             line = questions.taken() or await _next_line(table)

@@ -32,6 +32,8 @@ class Questions:
         """Makes room on the terminal for a question about a call, while a turn is shown."""
         self.cancel: Callable[[], Awaitable[None]] | None = None
         """Stops the turn."""
+        self.agent_is_told = False
+        """Does the door pass the reason of a no on to the agent?"""
         self._instead: str | None = None
 
     def taken(self) -> str | None:
@@ -75,8 +77,8 @@ class Questions:
             case "" | "n" | "no":
                 return Deny("the user said no")
             case _:
-                # Not every door passes a reason on to the agent; the next prompt will.
-                self._instead = typed
+                # What the agent does not hear now, the next prompt tells it.
+                self._instead = None if self.agent_is_told else typed
                 return Deny(f"the user said: {typed}")
 
     def _keep(self, request: PermissionRequest) -> None:

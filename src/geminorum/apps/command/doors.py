@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import geminorum
+from geminorum import Acp, Api, Cli
 from geminorum.apps.command.flags import Via
-from geminorum.errors import Unsupported
-
-if TYPE_CHECKING:
-    from geminorum import Api, Cli
 
 
 def door_for(
@@ -20,17 +16,10 @@ def door_for(
     cli: Path | None = None,
     decide: Callable[..., Any] | None = None,
     settings: Mapping[str, Any] | None = None,
-) -> Cli | Api | Any:
-    """A door. `decide` is asked where the door can ask; `settings` go to the CLI."""
+) -> Cli | Acp | Api:
+    """A door. `decide` is asked, for as long as it takes; `settings` go to the CLI."""
+    asking: dict[str, Any] = {"decide": decide, "decide_timeout": None} if decide else {}
     if via is Via.API:
-        return geminorum.Api(decide=decide)
-    if via is Via.ACP:
-        if not has_acp():
-            raise Unsupported("this version has no warm door yet", hint="--via cli")
-        return geminorum.Acp(executable=cli, decide=decide, settings=settings or {})
-    return geminorum.Cli(executable=cli, settings=settings or {})
-
-
-def has_acp() -> bool:
-    """Is the warm door there?"""
-    return hasattr(geminorum, "Acp")
+        return Api(**asking)
+    kind = Acp if via is Via.ACP else Cli
+    return kind(executable=cli, settings=settings or {}, **asking)
