@@ -166,7 +166,7 @@ def test_a_session_that_is_not_there_says_what_to_type(saved, verb):
 def test_an_id_that_fits_several_names_them(saved):
     saved.save("aaaaffff-0000-4000-8000-000000000000", "Another", "Yes.")
     done = command("sessions", "show", "aaaa", env=saved.env)
-    assert done.returncode == Exit.NOT_FOUND
+    assert done.returncode == Exit.USAGE
     assert A in done.stderr
     assert "aaaaffff" in done.stderr
     assert "write more of the id" in done.stderr

@@ -86,6 +86,8 @@ def test_bars_are_drawn_with_plain_letters_on_a_narrow_code_page(saved):
     ("arguments", "word"),
     [
         (["--since", "soon"], "2026-11-01"),
+        (["--since", "999999999w"], "2026-11-01"),
+        (["--until", "0001-01-01"], "2026-11-01"),
         (["--by", "colour"], "day"),
         (["--tz", "Mars/Olympus"], "Europe/Berlin"),
         (["--since", "2026-02-01", "--until", "2026-01-01"], "swap"),

@@ -14,6 +14,7 @@ from geminorum import Options
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags import Via, takes_options
+from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from geminorum.apps.command.batch_input import Task
@@ -135,4 +136,5 @@ def _print(outcome: Outcome) -> None:
 
 def _refuse_one_session(options: Options) -> None:
     if options.resume or options.session_id:
-        raise typer.BadParameter("every prompt has a session of its own; leave the session out")
+        hint = "leave --resume and --session-id out"
+        raise InvalidOptions("every prompt of a batch has a session of its own", hint=hint)

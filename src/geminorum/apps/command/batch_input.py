@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import typer
 
 from geminorum.apps.command.flags import text_in
+from geminorum.errors import InvalidOptions
 
-_SHAPES = '"a prompt" or {"prompt": "…", "id": "…"}'
+_SHAPES = 'write one a line: "a prompt" or {"prompt": "…", "id": "…"}'
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ def tasks_in(file: Path, column: str | None = None) -> list[Task]:
     tasks = [_task(row, number, where) for number, (row, where) in enumerate(rows, start=1)]
     _refuse_twins(tasks, file)
     if not tasks:
-        raise typer.BadParameter(f"{file} has no prompts; write one a line: {_SHAPES}")
+        raise InvalidOptions(f"{file} has no prompts", hint=_SHAPES)
     return tasks
 
 
@@ -50,7 +50,7 @@ def _lines(text: str, file: Path) -> Iterator[tuple[Any, str]]:
             try:
                 yield msgspec.json.decode(line), where
             except (msgspec.DecodeError, RecursionError) as error:
-                raise typer.BadParameter(f"{where}: {error}; write {_SHAPES}") from error
+                raise InvalidOptions(f"{where}: {error}", hint=_SHAPES) from error
 
 
 def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, str]]:
@@ -60,13 +60,15 @@ def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, str]]:
     names = list(reader.fieldnames or ())
     if column not in names:
         there = ", ".join(map(repr, names)) or "none"
-        raise typer.BadParameter(f"{file} has no column {column!r}; there are: {there}")
+        hint = f"--column NAME, one of {there}"
+        raise InvalidOptions(f"{file} has no column {column!r}", hint=hint)
     try:
         for row in reader:
             given = {"id": row["id"]} if row.get("id") and column != "id" else {}
             yield {"prompt": row[column] or "", **given}, f"{file}, line {reader.line_num}"
     except csv.Error as error:
-        raise typer.BadParameter(f"{file}, line {reader.line_num}: {error}") from error
+        where = f"{file}, line {reader.line_num}"
+        raise InvalidOptions(f"{where}: {error}", hint="mend the line") from error
 
 
 def _task(row: Any, number: int, where: str) -> Task:
@@ -76,10 +78,11 @@ def _task(row: Any, number: int, where: str) -> Task:
         case {"prompt": str(prompt), **rest} if isinstance(rest.get("id", ""), str | int):
             return Task(str(rest.get("id", number)), prompt)
         case _:
-            raise typer.BadParameter(f"{where}: this is no prompt; write {_SHAPES}")
+            raise InvalidOptions(f"{where}: this is no prompt", hint=_SHAPES)
 
 
 def _refuse_twins(tasks: Iterable[Task], file: Path) -> None:
     twice = [name for name, count in Counter(task.id for task in tasks).items() if count > 1]
     if twice:
-        raise typer.BadParameter(f"{file}: two prompts have the id {twice[0]!r}; give each its own")
+        text = f"{file}: two prompts have the id {twice[0]!r}"
+        raise InvalidOptions(text, hint="give each an id of its own")

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import msgspec
-import typer
 
 from geminorum.apps.command.batch_input import Task
+from geminorum.errors import InvalidOptions
 
 T = TypeVar("T")
 
@@ -82,7 +82,8 @@ class Journal:
             self.results.parent.mkdir(parents=True, exist_ok=True)
             self._open = {path: path.open("a+b", 0) for path in (self.tries, self.results)}
         except OSError as error:
-            raise typer.BadParameter(f"cannot write {error.filename}: {error.strerror}") from error
+            text = f"cannot write {error.filename}: {error.strerror}"
+            raise InvalidOptions(text, hint="choose another file with --output") from error
         try:
             _lock(self._open[self.tries], self.results)
             if restart:
@@ -140,9 +141,8 @@ class Journal:
             known = self.outcomes.get(task.id)
             if known is not None and known.digest != task.digest:
                 text = f"the prompt {task.id!r} is not what {self.results} has a result of"
-                raise typer.BadParameter(
-                    f"{text}; add --restart to begin anew, or --output for another file"
-                )
+                hint = "add --restart to begin anew, or --output FILE to keep the old results"
+                raise InvalidOptions(text, hint=hint)
 
     def _read(self) -> None:
         for outcome in _whole_lines(self._open[self.results], Outcome, self.results):
@@ -182,7 +182,7 @@ def _whole_lines(file: IO[bytes], kind: type[T], path: Path) -> Iterator[T]:
             yield msgspec.json.decode(line, type=kind)
         except msgspec.DecodeError as error:
             text = f"{path}, line {number} is not of a batch: {error}"
-            raise typer.BadParameter(f"{text}; name another file with --output") from error
+            raise InvalidOptions(text, hint="choose another file with --output") from error
 
 
 def _lock(file: IO[bytes], results: Path) -> None:
@@ -198,5 +198,5 @@ def _lock(file: IO[bytes], results: Path) -> None:
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        text = f"another batch is writing {results}; wait for it, or choose another --output"
-        raise typer.BadParameter(text) from error
+        hint = "wait for it, or choose another file with --output"
+        raise InvalidOptions(f"another batch is writing {results}", hint=hint) from error

@@ -13,6 +13,7 @@ import typer
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.show_style import arrow, styled
+from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from geminorum import Options
@@ -44,8 +45,8 @@ def doctor(
     from geminorum import Options
     from geminorum import doctor as doctors
 
-    if fix and not yes and not sys.stdin.isatty():
-        raise typer.BadParameter("there is nobody to ask; add --yes to mend without a question")
+    if fix and not yes and not (sys.stdin and sys.stdin.isatty()):
+        raise InvalidOptions("there is nobody to ask", hint="add --yes to mend all the same")
     options = Options(cwd=cwd)
     checks = doctors.check(options, live, live_timeout=timeout)
     _put(checks, json=json)

@@ -12,6 +12,7 @@ import typer
 
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.flags import text_in
+from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from geminorum.testing import FakeGemini, Request
@@ -21,7 +22,7 @@ app = new_app()
 _LOOK = 0.05
 """Seconds between two looks at the log."""
 _DEFAULT = "This is a simulated answer of `geminorum fake`."
-_ADVICE = '{"say": "Hi"}, {"call": "write_file", "args": {…}} or {"fail": 429}'
+_ADVICE = 'one a line: {"say": "Hi"}, {"call": "write_file", "args": {…}}, {"fail": 429}'
 
 
 @app.command()
@@ -60,8 +61,7 @@ def _steps(script: Path) -> list[Any]:
     try:
         return [msgspec.json.decode(line) for line in lines]
     except msgspec.DecodeError as error:
-        text = f"{script}: {error}; write {_ADVICE}, one a line"
-        raise typer.BadParameter(text, param_hint="--script") from error
+        raise InvalidOptions(f"{script}: {error}", hint=_ADVICE) from error
 
 
 def _add(running: FakeGemini, step: Any, where: str) -> None:
@@ -75,7 +75,7 @@ def _add(running: FakeGemini, step: Any, where: str) -> None:
         case {"fail": int(code)}:
             running.fail(code)
         case _:
-            raise typer.BadParameter(f"{where}: {step!r}; write {_ADVICE}", param_hint="--script")
+            raise InvalidOptions(f"{where}: {step!r} is no answer", hint=_ADVICE)
 
 
 def _announce(running: FakeGemini, *, json: bool) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import datetime, timedelta
 
-import typer
+from geminorum.errors import InvalidOptions
 
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _ADVICE = "write a date (2026-11-01), a time ago (90m, 24h, 7d, 2w), today or yesterday"
@@ -20,12 +20,12 @@ def moment_of(text: str | None, now: datetime | None = None) -> datetime | None:
     named = {"now": now, "today": midnight, "yesterday": midnight - timedelta(days=1)}
     if text in named:
         return named[text]
-    if ago := re.fullmatch(r"(\d{1,6})([mhdw])", text):
-        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
     try:
+        if ago := re.fullmatch(r"(\d{1,9})([mhdw])", text):
+            return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError):
-        raise typer.BadParameter(f"{text!r} is no moment; {_ADVICE}") from None
+        raise InvalidOptions(f"{text!r} is no moment", hint=_ADVICE) from None
 
 
 def when(milliseconds: int, now: datetime | None = None) -> str:

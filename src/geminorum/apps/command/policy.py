@@ -12,6 +12,7 @@ import typer
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.flags import Approval, data_in, policy_from
 from geminorum.apps.command.tables import Column, Sheet, put
+from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from geminorum import Options
@@ -148,7 +149,8 @@ def _rules(
     if policy is None or not _is_file_of_the_cli(policy):
         return Rules.of(_options(policy, approval, allow, deny))
     if allow or deny:
-        raise typer.BadParameter("--allow-tool and --deny-tool do not go with a policy file")
+        text = "--allow-tool and --deny-tool do not go with a policy file of the CLI"
+        raise InvalidOptions(text, hint="write them into the file, as rules")
     return Rules.read(policy, _options(None, approval, None, None).approval)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from geminorum.apps.command.app import new_app
+from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from geminorum.events import Event
@@ -57,6 +58,8 @@ def search(
     from geminorum import sessions
     from geminorum.apps.command.moments import moment_of
 
+    if not text.strip():
+        raise InvalidOptions("there is nothing to search for", hint='for example "pipe"')
     place = None if everywhere else (cwd or Path.cwd())
     found = sessions.list(place, since=moment_of(since), text=text)
     if json:
@@ -111,11 +114,12 @@ def export(
         sys.stdout.write(text)
         return
     if output.exists() and not force:
-        raise typer.BadParameter(f"{output} is there already; add --force to write over it")
+        raise InvalidOptions(f"{output} is there already", hint="add --force to write over it")
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise typer.BadParameter(f"{output} cannot be written: {error.strerror}") from error
+        why = f"{output} cannot be written: {error.strerror}"
+        raise InvalidOptions(why, hint="choose another --output") from error
     _tell(f"{output}: {len(text.encode()):,} bytes")
 
 
@@ -169,17 +173,8 @@ def _latest() -> SessionInfo:
 
 def _by_id(name: str) -> SessionInfo:
     from geminorum import sessions
-    from geminorum.errors import InvalidOptions, SessionLost
 
-    try:
-        info = sessions.find(session_id=name)
-    except InvalidOptions as error:
-        fits = [one.id for one in sessions.list(kind="all") if one.id.startswith(name)]
-        if len(fits) < 2:
-            raise
-        told = f"{name!r} fits several sessions: {', '.join(fits)}"
-        raise SessionLost(told, hint="write more of the id") from error
-    return _found(info, f"there is no session {name!r}")
+    return _found(sessions.find(session_id=name), f"there is no session {name!r}")
 
 
 def _there(place: SessionInfo | Path) -> SessionInfo | Path:
@@ -266,8 +261,8 @@ def _put_events(told: Iterable[Event]) -> None:
 
 
 def _sure(question: str) -> bool:
-    if not sys.stdin.isatty():
-        raise typer.BadParameter("there is nobody to ask; add --yes to delete without a question")
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise InvalidOptions("there is nobody to ask", hint="add --yes to delete all the same")
     return typer.confirm(question)
 
 
