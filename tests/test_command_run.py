@@ -229,6 +229,25 @@ def test_ctrl_c_stops_the_agent_and_prints_what_there_is(fake_gemini, env, work)
     assert b"Traceback" not in err
 
 
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_agent_too(number, code, fake_gemini, env, work):
+    """Nothing is left running: the fixture that watches every test would find it."""
+    fake_gemini.hang("Half of ")
+    child = subprocess.Popen(
+        [*COMMAND, "run", "Hi"],
+        env=environment(env),
+        cwd=work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdout.read(8) == b"Half of "
+    child.send_signal(number)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == code
+    assert b"Traceback" not in err
+
+
 @pytest.mark.parametrize("presses", [1, 2])
 def test_a_second_ctrl_c_does_not_wait(presses, stand_in, work):
     """A CLI that ignores the request to end has its grace, and is told of; or is killed at once."""

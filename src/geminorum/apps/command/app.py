@@ -25,7 +25,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from geminorum.apps.command.guard import forgive_narrow_encodings, guarded
+from geminorum.apps.command.guard import (
+    forgive_narrow_encodings,
+    guarded,
+    leave_properly_on_signals,
+)
 from geminorum.apps.command.show_help import command_page, front_page, page_width
 
 
@@ -139,6 +143,7 @@ def geminorum(
 def called(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     forgive_narrow_encodings()
+    leave_properly_on_signals()
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = get_command(root)
     return guarded(lambda: command.main(arguments, "geminorum", standalone_mode=False))

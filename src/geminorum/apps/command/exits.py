@@ -13,6 +13,7 @@
 | 75 | the run failed, and the same command may succeed later: quota, network, a busy session |
 | 130 | you stopped it with Ctrl-C |
 | 141 | whoever read the output has gone (`| head`) |
+| 143 | it was told to end (SIGTERM; 129 when the terminal was closed), and ended its agent first |
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Exit(IntEnum):
     TRY_LATER = 75
     CANCELLED = 130
     CLOSED_PIPE = 141
+    TERMINATED = 143
 
 
 # The first row that fits counts, so the narrower class stands above the wider one.

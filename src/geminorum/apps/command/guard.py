@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -76,6 +77,13 @@ def command_hint(hint: str | None) -> str | None:
     for pattern, word in _PYTHON_WORDS:
         hint = pattern.sub(word, hint) if hint else hint
     return hint
+
+
+def leave_properly_on_signals() -> None:
+    """Python drops everything on SIGTERM and when a terminal closes; an agent would run on."""
+    for name in ("SIGTERM", "SIGHUP"):
+        if number := getattr(signal, name, None):
+            signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
 def forgive_narrow_encodings() -> None:

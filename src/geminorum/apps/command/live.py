@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 class View(Protocol):
     """Shows one turn. What was on its way when the block is left is shown before."""
 
+    @property
+    def counts(self) -> bool:
+        """Does it show, while the turn goes on, what was spent?"""
+        ...
+
     def __enter__(self) -> Self: ...
     def __exit__(
         self,
@@ -47,6 +52,8 @@ def view_for(door: str, how: Showing, copies: Copies | None = None, *, brief: bo
 
 class JsonView:
     """Our events as lines of JSON, for programs."""
+
+    counts = False
 
     def __enter__(self) -> Self:
         return self

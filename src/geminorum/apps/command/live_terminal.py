@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderR
 from rich.live import Live
 from rich.segment import Segment, Segments
 from rich.spinner import Spinner
+from rich.text import Text as Line
 
 from geminorum import Error, Event, Init, Text, TextDelta, Thinking, ToolResult, ToolUse
 from geminorum.apps.command import show_events as shown
@@ -30,6 +31,8 @@ _REDRAWN = 20_000
 
 class TerminalView:
     """One turn. `paused()` makes room for a question."""
+
+    counts = True
 
     def __init__(
         self, door: str, *, offline: bool = False, copies: Copies | None = None, brief: bool = False
@@ -114,15 +117,15 @@ class TerminalView:
         room = max(3, console.size.height - len(self._calls) - 3)
         yield from self._unfinished(console, options, room)
         for use in self._calls.values():
-            self._spinner.update(text=shown.call_running(use))
-            yield self._spinner.render(console.get_time())
+            yield self._spinning(console, shown.call_running(use))
         seconds = time.monotonic() - self._began
         line = shown.status_line(seconds, self._count, self._tokens, self._usd)
-        if self._calls:
-            yield line
-        else:
-            self._spinner.update(text=line)
-            yield self._spinner.render(console.get_time())
+        yield line if self._calls else self._spinning(console, line)
+
+    def _spinning(self, console: Console, line: Line) -> Line:
+        frame = self._spinner.render(console.get_time())
+        assert isinstance(frame, Line)
+        return Line.assemble(frame, " ", line, no_wrap=True, overflow="ellipsis")
 
     def _unfinished(
         self, console: Console, options: ConsoleOptions, room: int

@@ -120,7 +120,8 @@ def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None) ->
         parts.append(f"{tokens:,} tokens")
     if usd:
         parts.append(f"${usd:.4f}")
-    return Line(" · ".join([*parts, "Ctrl-C stops"]), "dim")
+    text = " · ".join([*parts, "Ctrl-C stops"])
+    return Line(text, "dim", no_wrap=True, overflow="ellipsis")
 
 
 def money(cost: Cost) -> str:

@@ -62,6 +62,7 @@ def ctrl_c(live: Run) -> Iterator[None]:
         if not presses:
             presses.append(loop.create_task(live.cancel()))
             return
+        presses.append(presses[0])
         # All of them: the one that gives the agent its grace kills it when it is cancelled.
         for task in asyncio.all_tasks(loop):
             task.cancel()
@@ -71,7 +72,8 @@ def ctrl_c(live: Run) -> Iterator[None]:
     try:
         yield
     except asyncio.CancelledError:
-        # Nobody but the second press cancels us.
+        if len(presses) < 2:
+            raise  # Not our doing: a signal ends the process.
         raise KeyboardInterrupt from None
     finally:
         signal.signal(signal.SIGINT, before)
@@ -80,6 +82,9 @@ def ctrl_c(live: Run) -> Iterator[None]:
 @asynccontextmanager
 async def _spending(live: Run, view: View, options: Options, fresh: bool) -> AsyncIterator[None]:
     """Tells the view now and then what the turn has consumed so far."""
+    if not view.counts:
+        yield
+        return
     task = asyncio.create_task(_watch_spending(live, view, options, fresh))
     try:
         yield
