@@ -114,6 +114,35 @@ def test_half_a_line_at_the_end_is_no_result(fake_gemini, tmp_path):
     assert len(fake_gemini.requests) == 4
 
 
+def shell(line: str, env) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["bash", "-c", line], env=environment(env), capture_output=True, text=True, timeout=60
+    )
+
+
+def test_a_full_disk_stops_it_and_it_goes_on_afterwards(fake_gemini, tmp_path):
+    shouting(fake_gemini)
+    file = prompts(tmp_path, 12)
+    line = " ".join([*COMMAND, "batch", str(file), *API])
+    full = shell(f"ulimit -f 2; exec {line}", fake_gemini.env)
+    assert full.returncode == Exit.FAILED, full.stderr
+    assert "type the same command again" in full.stderr
+    assert "Traceback" not in full.stderr
+    assert command("batch", file, *API, env=fake_gemini.env).returncode == 0
+    assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(12)}
+
+
+def test_a_reader_who_leaves_stops_it_and_loses_nothing(fake_gemini, tmp_path):
+    shouting(fake_gemini)
+    file = prompts(tmp_path, 12)
+    line = " ".join([*COMMAND, "batch", str(file), *API, "--json"])
+    done = shell(f"set -o pipefail; {line} | head -1", fake_gemini.env)
+    assert done.returncode in (0, Exit.CLOSED_PIPE), done.stderr
+    assert "Traceback" not in done.stderr
+    assert command("batch", file, *API, env=fake_gemini.env).returncode == 0
+    assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(12)}
+
+
 @pytest.mark.gemini_cli
 def test_a_handful_through_the_real_cli_killed_and_gone_on(real_cli_door, fake_gemini, tmp_path):
     shouting(fake_gemini)

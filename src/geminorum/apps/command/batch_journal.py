@@ -18,7 +18,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from geminorum.apps.command.batch_input import Task
-from geminorum.errors import InvalidOptions
+from geminorum.errors import GeminorumError, InvalidOptions
 
 T = TypeVar("T")
 
@@ -157,8 +157,12 @@ class Journal:
 
     def _append(self, path: Path, value: Any) -> None:
         file = self._open[path]
-        file.write(_line(value))
-        os.fsync(file.fileno())
+        try:
+            file.write(_line(value))
+            os.fsync(file.fileno())
+        except OSError as error:
+            hint = "make room, then type the same command again"
+            raise GeminorumError(f"cannot write {path}: {error.strerror}", hint=hint) from error
 
 
 def now() -> int:

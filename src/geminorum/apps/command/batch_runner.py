@@ -95,7 +95,7 @@ class Batch:
             async with asyncio.TaskGroup() as group:
                 for _ in hands:
                     group.create_task(self._work())
-        except* GeminorumError as many:
+        except ExceptionGroup as many:
             raise many.exceptions[0] from None
 
     async def _work(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -90,4 +89,9 @@ def _plain(usd: Decimal | None) -> str:
 
 
 def tell(lines: list[str]) -> None:
-    sys.stderr.writelines(f"{line}\n" for line in lines)
+    """On stderr; a terminal gets lines that break between words."""
+    from geminorum.apps.command.show import console
+
+    screen = console(stderr=True)
+    for line in lines:
+        screen.print(line, soft_wrap=not screen.is_terminal)
