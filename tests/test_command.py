@@ -1,6 +1,7 @@
 """The command as a whole: help, version, completion, wrong usage, exit codes, odd terminals."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -84,15 +85,28 @@ def test_the_version_says_when_there_is_no_cli(tmp_path):
         (["run", "hi", "--file", "a.md"], ["--file", "leave one out"]),
         (["run", ""], ["it is empty", "geminorum run"]),
         (["run", "hi", "--yolo", "--approval", "plan"], ["exclude each other"]),
+        (["run", "hi", "--model", ""], ["model is empty; leave it out", "geminorum run --help"]),
+        (["run", "hi", "--session-id", "123"], ["session_id='123'", "geminorum run --help"]),
+        (["run", "hi", "--cwd", "no/such"], ["is not a folder", "mkdir -p"]),
     ],
 )
-def test_wrong_usage_is_a_message_and_code_2(arguments, words):
-    done = command(*arguments)
+def test_wrong_usage_is_a_message_and_code_2(arguments, words, real_cli_door):
+    done = command(*arguments, env={"GEMINI_CLI_PATH": str(real_cli_door.executable)})
     assert (done.returncode, done.stdout) == (Exit.USAGE, "")
     assert done.stderr.startswith("error  ")
     assert "Traceback" not in done.stderr
+    assert "\n  → " in done.stderr
     for word in words:
         assert word in done.stderr
+
+
+def test_a_warning_is_one_plain_line(real_cli_door):
+    env = {"GEMINI_CLI_PATH": str(real_cli_door.executable)}
+    done = command("run", "-q", "--offline", "hi", "--deny-tool", "wirte_file", env=env)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "warning  the CLI has no tool 'wirte_file' of its own; did you mean 'write_file'?\n"
+    )
 
 
 def test_a_prompt_file_that_is_not_text(tmp_path):
@@ -249,6 +263,16 @@ def _classes(kind: type[errors.GeminorumError]) -> list[type[errors.GeminorumErr
 
 @pytest.mark.parametrize("kind", _classes(errors.GeminorumError))
 def test_hints_speak_the_language_of_the_command(kind):
-    hint = command_hint(kind.default_hint) or ""
-    for python in ("Options(", "Cli(", "Acp(", ".result", ".stderr", "None"):
-        assert python not in hint, hint
+    """A person can type each of them: no Python, and no flag that is not there."""
+    hint = command_hint(kind.default_hint)
+    assert (hint is None) is (kind.default_hint is None), kind.default_hint
+    page = command("run", "--help", env={"COLUMNS": "120"}).stdout if "--" in (hint or "") else ""
+    for flag in re.findall(r"--[a-z-]+", hint or ""):
+        assert f"{flag} " in page
+
+
+def test_a_hint_that_only_python_can_follow_is_replaced():
+    assert command_hint("pass Api(history=…)") is None
+    done = command("run", "Hi", "--via", "api", "--resume", "abc")
+    assert "has no resume" in done.stderr
+    assert "another door may: --via cli" in done.stderr

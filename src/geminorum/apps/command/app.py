@@ -29,6 +29,7 @@ from geminorum.apps.command.guard import (
     forgive_narrow_encodings,
     guarded,
     leave_properly_on_signals,
+    show_warnings_plainly,
 )
 from geminorum.apps.command.show_help import command_page, front_page, page_width
 
@@ -144,6 +145,7 @@ def called(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     forgive_narrow_encodings()
     leave_properly_on_signals()
+    show_warnings_plainly()
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = get_command(root)
     return guarded(lambda: command.main(arguments, "geminorum", standalone_mode=False))

@@ -13,7 +13,14 @@ import typer
 from geminorum import Event, Options, connect
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import Via, takes_options
+from geminorum.apps.command.flags import (
+    CliPath,
+    Program,
+    StallTimeout,
+    StartTimeout,
+    Via,
+    takes_options,
+)
 from geminorum.apps.command.show import Showing, console
 
 if TYPE_CHECKING:
@@ -38,9 +45,9 @@ def chat(
     offline: Annotated[
         bool, typer.Option("--offline", help="A simulated model answers; no account needed.")
     ] = False,
-    cli: Annotated[
-        Path | None, typer.Option("--cli", help="The Gemini CLI to use; else the first found.")
-    ] = None,
+    cli: CliPath = None,
+    start_timeout: StartTimeout = None,
+    stall_timeout: StallTimeout = None,
     *,
     options: Options,
 ) -> Exit:
@@ -61,7 +68,8 @@ def chat(
             tell_so(how)
             options = stack.enter_context(simulated(options, via))
         copies = stack.enter_context(Copies())
-        table = Table(via, cli, how, lines_of(list(WORDS)), copies)
+        program = Program(cli, start_timeout, stall_timeout)
+        table = Table(via, program, how, lines_of(list(WORDS)), copies)
         return asyncio.run(_chat(table, options, pick))
 
 
@@ -70,7 +78,7 @@ class Table:
     """Where the two sit: the door, the lines, the terminal, the copies for /undo."""
 
     via: Via
-    cli: Path | None
+    program: Program
     how: Showing
     lines: Lines
     copies: Copies
@@ -93,13 +101,13 @@ class Table:
         from geminorum.apps.command.doors import door_for
 
         if self.via is not Via.CLI:
-            return door_for(self.via, cli=self.cli, decide=questions.decide)
+            return door_for(self.via, program=self.program, decide=questions.decide)
         # Here a hook of the CLI takes the copies, before writes that nobody is asked about too.
         # To ask takes another, which Windows has not got; in a pipe there is nobody to answer.
         asks = self.lines.interactive and options.approval in (None, "default", "auto_edit")
         decide = questions.decide if asks and sys.platform != "win32" else None
         settings = self.copies.settings()
-        return door_for(self.via, cli=self.cli, decide=decide, settings=settings)
+        return door_for(self.via, program=self.program, decide=decide, settings=settings)
 
 
 async def _chat(table: Table, options: Options, pick: bool) -> Exit:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 from geminorum import Acp, Api, Cli
-from geminorum.apps.command.flags import Via
+from geminorum.apps.command.flags import Program, Via
+
+_ANY = Program()
 
 
 def door_for(
     via: Via,
     *,
-    cli: Path | None = None,
+    program: Program = _ANY,
     decide: Callable[..., Any] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Cli | Acp | Api:
@@ -22,4 +23,4 @@ def door_for(
     if via is Via.API:
         return Api(**asking)
     kind = Acp if via is Via.ACP else Cli
-    return kind(executable=cli, settings=settings or {}, **asking)
+    return kind(settings=settings or {}, **program.given(), **asking)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -38,6 +38,19 @@ class Effort(StrEnum):
     HIGH = "high"
     XHIGH = "xhigh"
     MAX = "max"
+
+
+class Program(NamedTuple):
+    """Which Gemini CLI, and how long it may be silent."""
+
+    path: Path | None = None
+    start_timeout: float | None = None
+    stall_timeout: float | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What was typed, as the doors to a CLI take it."""
+        named = {"executable": self.path, **self._asdict()}
+        return {name: value for name, value in named.items() if name != "path" and value}
 
 
 def _flag(*names: str, help: str, panel: str, **more: Any) -> Any:
@@ -142,6 +155,18 @@ _FLAGS: dict[str, Any] = {
         _flag("--home", help="Another home than yours, isolated from it.", panel=_WHERE),
     ],
 }
+CliPath = Annotated[
+    Path | None,
+    _flag("--cli", help="The Gemini CLI to use; else the first found.", panel=_WHERE),
+]
+StartTimeout = Annotated[
+    float | None,
+    _flag("--start-timeout", help="Seconds until the CLI says something; 60.", panel=_FAR),
+]
+StallTimeout = Annotated[
+    float | None,
+    _flag("--stall-timeout", help="Seconds of silence in mid-run that end it.", panel=_FAR),
+]
 _DEFAULTS: dict[str, Any] = {"literal": True, "yolo": False, "replace_system_prompt": False}
 
 

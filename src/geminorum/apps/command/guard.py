@@ -6,13 +6,17 @@ import os
 import re
 import signal
 import sys
+import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.show_style import arrow, styled
+
+if TYPE_CHECKING:
+    from geminorum import GeminorumError
 
 # Where the library that Typer stands on keeps it depends on the version.
 UsageError: type[Any] = typer.BadParameter.__mro__[1]
@@ -27,7 +31,7 @@ def guarded(work: Callable[[], Any]) -> int:
         sys.stdout.flush()
         return int(code) if isinstance(code, int) else Exit.OK
     except GeminorumError as error:
-        tell(error.message, command_hint(error.hint))
+        tell(command_words(error.message), command_hint(error.hint) or _next_step(error))
         return exit_for(error)
     except UsageError as error:
         return _usage(error)
@@ -53,30 +57,45 @@ def tell(problem: str, hint: str | None = None) -> None:
 
 
 # The library's hints speak Python; a person at a prompt types options.
-_PYTHON_WORDS = (
-    (re.compile(r"Options\(trust_workspace=None\)"), "--trust-workspace out"),
-    (re.compile(r"\b(?:Cli|Acp)\(executable=[^)]*\)"), "--cli PATH"),
-    (re.compile(r"\bOptions\((\w+)=[^)]*\)"), lambda found: _flag(found[1])),
-    (re.compile(r"\b(?:Cli|Acp|Api)\((\w+)=[^)]*\)"), lambda found: _flag(found[1])),
-    (re.compile(r"`python -m geminorum\.install`"), "`geminorum setup`"),
-    (re.compile(r"\bwithout `resume`"), "without --resume"),
-    (
-        re.compile(
-            r"; what arrived is in \.result|; see \.result\.text|, what arrived is in \.result"
-        ),
-        "",
-    ),
-    (re.compile(r"see \.stderr; "), ""),
-    (re.compile(r", None waits (?:for ever|on)"), ""),
-    (re.compile(r"; see \.stderr|; \.stderr may say why"), ""),
+_PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
+    (r"Options\(trust_workspace=None\)", "--trust-workspace out"),
+    (r"\b(?:Cli|Acp)\(executable=[^)]*\)", "--cli PATH"),
+    (r"\b(?:Cli|Acp)\((start_timeout|stall_timeout)=[^)]*\)", lambda found: _flag(found[1])),
+    (r"\bOptions\((\w+)=[^)]*\)", lambda found: _flag(found[1])),
+    (r"; None means ", "; leave it out for "),
+    (r", None waits (?:for ever|on)", ""),
+    (r"`python -m geminorum\.install`", "`geminorum setup`"),
+    (r"geminorum\.sessions\.list\(\)", "`geminorum sessions list`"),
+    (r"\bwithout `resume`", "without --resume"),
+    (r"[;,] (?:what arrived is in \.result|see \.result\.text)", ""),
+    (r"see \.stderr; |; see \.stderr|; \.stderr may say why", ""),
+    (r"raise `max_output_tokens` in Api\(config=…\), or ", ""),
+    (r"; `safety_settings` may be eased in Api\(config=\)", ""),
 )
+_PYTHON_LEFT = re.compile(r"\w\(|\.result|\.stderr|\bNone\b")
 
 
 def command_hint(hint: str | None) -> str | None:
-    """A hint of the library in the words of the command line."""
+    """A hint of the library in the words of the command line; None where it has none for it."""
+    words = command_words(hint) if hint else None
+    return None if words is None or _PYTHON_LEFT.search(words) else words
+
+
+def command_words(text: str) -> str:
+    """What the library says, for somebody who types options and not Python."""
     for pattern, word in _PYTHON_WORDS:
-        hint = pattern.sub(word, hint) if hint else hint
-    return hint
+        text = re.sub(pattern, word, text)
+    return text
+
+
+def show_warnings_plainly() -> None:
+    """A warning is for whoever typed the command, who has no line of code to look at."""
+
+    def show(message: Warning | str, *_: Any, **__: Any) -> None:
+        label = styled("warning", "yellow", sys.stderr)
+        sys.stderr.write(f"{label}  {command_words(str(message))}\n")
+
+    warnings.showwarning = show
 
 
 def leave_properly_on_signals() -> None:
@@ -91,6 +110,14 @@ def forgive_narrow_encodings() -> None:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
+
+
+def _next_step(error: GeminorumError) -> str:
+    """What to type where the error itself has nothing that could be typed."""
+    if error.code == "UNSUPPORTED":
+        return "another door may: --via cli, --via acp or --via api"
+    command = next((word for word in sys.argv[1:] if word.isalpha()), "")
+    return " ".join(filter(None, ["geminorum", command, "--help"]))
 
 
 def _flag(name: str) -> str:

@@ -12,7 +12,15 @@ import typer
 from geminorum import Options
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import Via, takes_options, text_in
+from geminorum.apps.command.flags import (
+    CliPath,
+    Program,
+    StallTimeout,
+    StartTimeout,
+    Via,
+    takes_options,
+    text_in,
+)
 from geminorum.apps.command.show import Showing
 
 app = new_app()
@@ -36,10 +44,9 @@ def run(
     offline: Annotated[
         bool, typer.Option("--offline", help="A simulated model answers; no account needed.")
     ] = False,
-    cli: Annotated[
-        Path | None,
-        typer.Option("--cli", help="The Gemini CLI to use; else the first found."),
-    ] = None,
+    cli: CliPath = None,
+    start_timeout: StartTimeout = None,
+    stall_timeout: StallTimeout = None,
     *,
     options: Options,
 ) -> Exit:
@@ -51,7 +58,7 @@ def run(
     if json and quiet:
         raise typer.BadParameter("leave one of them out", param_hint="--json --quiet")
     how = Showing(json=json, quiet=quiet, offline=offline)
-    return _run(text, options, via, cli, how)
+    return _run(text, options, via, Program(cli, start_timeout, stall_timeout), how)
 
 
 def _prompt(prompt: str | None, file: Path | None) -> str:
@@ -73,7 +80,7 @@ def _stdin() -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
-def _run(text: str, options: Options, via: Via, cli: Path | None, how: Showing) -> Exit:
+def _run(text: str, options: Options, via: Via, program: Program, how: Showing) -> Exit:
     import asyncio
 
     from geminorum.apps.command.doors import door_for
@@ -87,5 +94,5 @@ def _run(text: str, options: Options, via: Via, cli: Path | None, how: Showing) 
             tell_so(how)
             options = stack.enter_context(simulated(options, via))
         copies = stack.enter_context(Copies()) if how.redraws and via is Via.CLI else None
-        door = door_for(via, cli=cli, settings=copies.settings() if copies else None)
+        door = door_for(via, program=program, settings=copies.settings() if copies else None)
         return asyncio.run(watched(text, options, door, view_for(via, how, copies)))

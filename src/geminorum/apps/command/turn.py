@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from geminorum import Event, Options, Run, run
 from geminorum.apps.command.exits import Exit, exit_for
-from geminorum.apps.command.guard import command_hint, tell
+from geminorum.apps.command.guard import command_hint, command_words, tell
 
 if TYPE_CHECKING:
     from geminorum.apps.command.live import View
@@ -48,7 +48,7 @@ def concluded(live: Run, view: View) -> Exit:
     view.finish(result)
     error = result.exception()
     if error is not None and result.status != "interrupted":
-        tell(error.message, command_hint(error.hint))
+        tell(command_words(error.message), command_hint(error.hint))
     return exit_for(error)
 
 
