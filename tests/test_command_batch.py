@@ -162,10 +162,11 @@ def test_a_handful_through_the_real_cli_killed_and_gone_on(real_cli_door, fake_g
     while len(fake_gemini.requests) < 4:
         assert child.poll() is None
         time.sleep(0.01)
-    child.terminate()  # SIGTERM: as Ctrl-C, and `no_process_is_left` sees to the rest.
+    child.terminate()  # As Ctrl-C; `no_process_is_left` sees to the rest.
     _, errors = child.communicate(timeout=30)
-    assert child.returncode == Exit.CANCELLED
+    assert child.returncode == Exit.TERMINATED
     assert "type the same command again" in errors
+    assert "Traceback" not in errors
     assert command("batch", file, *arguments, env=env).returncode == 0
     told = results(tmp_path)
     assert Counter(one["id"] for one in told) == {f"p{n}": 1 for n in range(6)}
@@ -269,7 +270,7 @@ def test_a_model_without_a_price_ends_a_batch_with_a_budget(fake_gemini, tmp_pat
     done = command("batch", file, *arguments, env=fake_gemini.env)
     assert done.returncode == Exit.LIMIT
     assert "price is not known" in done.stderr
-    assert len(fake_gemini.requests) == 1
+    assert len(fake_gemini.requests) <= 1
 
 
 # ---- failures
@@ -323,7 +324,7 @@ def test_a_set_up_that_cannot_work_ends_it_at_once(tmp_path):
     env = {"GEMINI_API_KEY": "", "GOOGLE_API_KEY": "", "HOME": str(tmp_path)}
     done = command("batch", file, *API, env=env)
     assert done.returncode == Exit.SETUP
-    assert "GEMINI_API_KEY" in done.stderr
+    assert "no API key" in done.stderr
     assert "5 left" in done.stderr
     assert results(tmp_path) == []
 

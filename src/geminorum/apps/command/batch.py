@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +17,7 @@ from geminorum.errors import InvalidOptions
 if TYPE_CHECKING:
     from geminorum.apps.command.batch_input import Task
     from geminorum.apps.command.batch_journal import Journal, Outcome
-    from geminorum.apps.command.batch_runner import Batch, Limits
+    from geminorum.apps.command.batch_runner import Limits
     from geminorum.apps.command.batch_show import Meter
 
 app = new_app()
@@ -105,21 +103,10 @@ def _run(
     work = Batch(tasks, journal, options, door, limits, told)
     try:
         with meter.shown():
-            asyncio.run(_until_the_end(work))
-    except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+            asyncio.run(work.run())
     finally:
         tell(summary(meter, work, journal))
     return _exit_of(meter, stopped=work.brake is not None)
-
-
-async def _until_the_end(work: Batch) -> None:
-    """SIGTERM ends it as Ctrl-C does: with nothing left running."""
-    task = asyncio.current_task()
-    if task is not None:
-        with suppress(NotImplementedError):  # Windows has no such signal.
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    await work.run()
 
 
 def _exit_of(meter: Meter, *, stopped: bool) -> Exit:
