@@ -8,6 +8,7 @@ import pytest
 
 from geminorum import Cli, Options, Policy, Rule, ToolResult, ask
 from geminorum import run as start
+from geminorum.testing import FakeGemini
 
 MCP_SERVER = """
 import json, sys
@@ -122,3 +123,17 @@ async def test_a_home_of_its_own_is_all_a_run_sees(fake_gemini, options, real_cl
     assert list((own / ".gemini/tmp").glob(f"*/chats/*{result.session_id[:8]}*"))
     assert fingerprint(fake_gemini.home) == user
     assert not list(fake_gemini.home.glob(".gemini/tmp/*/chats/*"))
+
+
+async def test_hooks_of_a_run_join_those_of_the_user(options, real_cli_door, tmp_path):
+    """A hook that guards the user still runs when a caller adds one of their own."""
+
+    def hook(word: str) -> dict[str, object]:
+        command = {"type": "command", "command": f"echo {word} >> {tmp_path / 'hooks.log'}"}
+        return {"BeforeTool": [{"matcher": "list_directory", "hooks": [command]}]}
+
+    with FakeGemini(settings={"hooks": hook("theirs")}) as fake:
+        fake.call("list_directory", dir_path=".").say("Done")
+        door = with_settings(real_cli_door, hooks=hook("ours"))
+        await ask("Look", options.changed(env=fake.env), via=door)
+    assert sorted((tmp_path / "hooks.log").read_text().split()) == ["ours", "theirs"]

@@ -89,7 +89,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         for key, value in data.items():
             name = _SYNONYMS.get(name := snake_case(key), name)
             if name in cls.__struct_fields__:
-                known[name] = os.fspath(value) if isinstance(value, os.PathLike) else value
+                known[name] = _plain_value(name, value)
             else:
                 warnings.warn(_unknown_key(key, cls.__struct_fields__), stacklevel=2)
         return cls(**known)
@@ -105,6 +105,12 @@ _SYNONYMS = {"permission_mode": "approval", "approval_mode": "approval"}
 @cache
 def _kinds() -> dict[str, Any]:
     return get_type_hints(Options)
+
+
+def _plain_value(name: str, value: Any) -> Any:
+    if name == "policy" and isinstance(value, Mapping):
+        return Policy.from_dict(value)
+    return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
 def _converted(name: str, value: Any, kind: Any) -> Any:

@@ -82,7 +82,8 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             return msgspec.convert(plain, cls)
         except msgspec.ValidationError as error:
-            raise InvalidOptions(f"policy={dict(data)!r}: {error}") from error
+            hint = "each level is allow, ask or deny; a rule has a tool, a decision, a command"
+            raise InvalidOptions(f"policy={dict(data)!r}: {error}", hint=hint) from error
 
 
 def check_tool(name: str) -> None:

@@ -9,6 +9,7 @@ from geminorum.doctor.finding import Check, Level
 from geminorum.doctor.folders import cwd_check, instructions_check, state_check
 from geminorum.doctor.live import live_check
 from geminorum.doctor.login import auth_check, base_url_check
+from geminorum.doctor.mending import Remedy, remedy_for
 from geminorum.doctor.program import cli_check, found_check, node_check, version_check
 from geminorum.doctor.trust import trust_check
 from geminorum.options import Options
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Check",
     "Level",
+    "Remedy",
     "auth_check",
     "base_url_check",
     "check",
@@ -30,6 +32,7 @@ __all__ = [
     "live_check",
     "node_check",
     "policies_check",
+    "remedy_for",
     "settings_check",
     "state_check",
     "trust_check",

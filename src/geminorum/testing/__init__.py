@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from geminorum.testing.answers import Call as Call
     from geminorum.testing.answers import Fail as Fail
     from geminorum.testing.answers import Hang as Hang
     from geminorum.testing.answers import Raw as Raw
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from geminorum.testing.wording import prose as prose
 
 _HOMES = {
+    "Call": "answers",
     "Fail": "answers",
     "FakeGemini": "fake_gemini",
     "Hang": "answers",

@@ -136,7 +136,19 @@ def _append(ours: Path, instructions: str) -> None:
 
 
 def _write_settings(theirs: Path, ours: Path, settings: Mapping[str, Any]) -> None:
-    ours.write_text(json.dumps(merged(_read(theirs), settings)), encoding="utf-8")
+    own = _read(theirs)
+    both = {**merged(own, settings), **_all_hooks(own, settings)}
+    ours.write_text(json.dumps(both), encoding="utf-8")
+
+
+def _all_hooks(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """The hooks of both, theirs first: one that guards the user must not go when we add ours."""
+    both = merged(_at(theirs, "hooks"), _at(ours, "hooks"))
+    for event, rules in _at(ours, "hooks").items():
+        before = _at(theirs, "hooks").get(event)
+        if isinstance(before, list) and isinstance(rules, list):
+            both[event] = [*before, *rules]
+    return {"hooks": both} if both else {}
 
 
 def _read(path: Path) -> dict[str, Any]:

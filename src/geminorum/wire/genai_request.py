@@ -19,7 +19,7 @@ Content = Mapping[str, Any]
 
 DEFAULT_MODEL = "gemini-2.5-flash"
 # The CLI's short names, so that the same Options serve both doors.
-_ALIASES = {
+ALIASES = {
     "auto": DEFAULT_MODEL,
     "flash": DEFAULT_MODEL,
     "pro": "gemini-2.5-pro",
@@ -32,7 +32,7 @@ _NO_MODEL = re.compile(r"[?&#%\s]|\.\.|^/|/$")
 def model_of(options: Options) -> str:
     """The model's name without its `models/`; refuses what would lead to another address."""
     wanted = options.model or DEFAULT_MODEL
-    name = _ALIASES.get(wanted, wanted).removeprefix("models/")
+    name = ALIASES.get(wanted, wanted).removeprefix("models/")
     if _NO_MODEL.search(name) or not name:
         raise InvalidOptions(
             f"model={wanted!r} cannot be the name of a model", hint=f"for example {DEFAULT_MODEL!r}"

@@ -1,0 +1,1 @@
+"""What people run. Each app uses only the public names of the library."""

@@ -1,0 +1,157 @@
+"""The table of commands, and what happens around each of them.
+
+To add one: a row in COMMANDS and a module of that name beside this file. The module has a
+`typer.Typer` named `app` (make it with `new_app()`). With one `@app.command()` it is a plain
+command (`geminorum doctor`); with several, or with an `@app.callback()`, it is a group
+(`geminorum sessions list`). The module is imported only when its command is called, so it may
+import what it likes on top, but rich, asyncio and the like are better inside functions.
+
+A command returns None (exit code 0) or an `exits.Exit`. It lets a `GeminorumError` pass, which is
+shown with its hint and turned to its exit code here, as are closed pipes and Ctrl-C. For a mistake
+of the user's that has no error of its own: `raise typer.BadParameter("what; what to type")`.
+Plain data goes out through `show.print_json_line`, tables through `show.console()`. A command that
+sends prompts wears `@flags.takes_options` under `@app.command()` and gets an `Options`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+from geminorum.apps.command.guard import (
+    forgive_narrow_encodings,
+    guarded,
+    leave_properly_on_signals,
+    show_warnings_plainly,
+)
+from geminorum.apps.command.show_help import command_page, front_page, page_width
+
+
+class Row(NamedTuple):
+    """A command before it is loaded."""
+
+    help: str
+    section: str
+
+
+_ASK, _LOOK, _SET = "Ask", "Look back", "Set up"
+COMMANDS: dict[str, Row] = {
+    "run": Row("Send one prompt and watch the agent work.", _ASK),
+    "chat": Row("Talk with the agent, turn by turn.", _ASK),
+    "batch": Row("Send many prompts from a file; goes on where it was stopped.", _ASK),
+    "sessions": Row("List, read, follow, search, export, fork, delete saved sessions.", _LOOK),
+    "usage": Row("Tokens and cost by day, model, project or session.", _LOOK),
+    "cost": Row("What a saved session cost, with the arithmetic.", _LOOK),
+    "doctor": Row("Is everything in place? Says what to type where it is not.", _SET),
+    "setup": Row("Install the Gemini CLI into a folder of our own.", _SET),
+    "policy": Row("Show what a policy compiles to, and test it on a saved session.", _SET),
+    "skills": Row("List and check Agent Skills.", _SET),
+    "models": Row("The models that can be named, with their prices.", _SET),
+    "config": Row("The schema of the options, and a check of a file against it.", _SET),
+    "fake": Row("A simulated Gemini API on this machine, for experiments.", _SET),
+}
+
+
+class OneCommand(TyperCommand):
+    """A command with our help page."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(command_page(self, ctx, page_width()))
+
+
+class CommandGroup(TyperGroup):
+    """A group with our help page."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(command_page(self, ctx, page_width()))
+
+
+class App(typer.Typer):
+    """The app of one command, or of a group of them."""
+
+    def command(self, name: str | None = None, **more: Any) -> Any:
+        return super().command(name, **{"cls": OneCommand, **more})
+
+
+def new_app(help: str | None = None) -> typer.Typer:
+    """An app for one command or group of ours; all of them behave alike."""
+    return App(
+        cls=CommandGroup,
+        help=help,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings=_HELP,
+    )
+
+
+class LazyCommands(TyperGroup):
+    """The commands of the table; each is imported when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"geminorum.apps.command.{cmd_name}")
+        command = get_command(module.app)
+        command.name = cmd_name
+        return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(_no_such_command(args[0]))
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(front_page(COMMANDS, page_width()))
+
+
+_HELP = {"help_option_names": ["-h", "--help"]}
+root = typer.Typer(
+    cls=LazyCommands,
+    add_completion=True,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings=_HELP,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from geminorum.apps.command.show_version import version_lines
+
+        typer.echo("\n".join(version_lines()))
+        raise typer.Exit
+
+
+@root.callback()
+def geminorum(
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Drive Gemini as an agent."""
+
+
+def called(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    forgive_narrow_encodings()
+    leave_properly_on_signals()
+    show_warnings_plainly()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = get_command(root)
+    return guarded(lambda: command.main(arguments, "geminorum", standalone_mode=False))
+
+
+def _no_such_command(name: str) -> str:
+    near = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
+    advice = f"geminorum {near[0]}" if near else 'geminorum run "your prompt"'
+    return f"there is no command {name!r}; did you mean `{advice}`?"

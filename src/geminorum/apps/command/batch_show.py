@@ -1,0 +1,97 @@
+"""A batch while it runs, and what came of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from geminorum.apps.command.batch_journal import Journal, Outcome
+    from geminorum.apps.command.batch_runner import Batch
+
+
+class Meter:
+    """Counts, and a bar where there is a terminal for it."""
+
+    def __init__(self, journal: Journal, total: int) -> None:
+        self.total = total
+        self._counts = Counter(_kind(one) for one in journal.outcomes.values())
+        self._progress: Any = None
+        self._bar: Any = None
+
+    @contextmanager
+    def shown(self) -> Iterator[Meter]:
+        """On stderr, so that results can go through a pipe."""
+        from geminorum.apps.command.show import console
+
+        screen = console(stderr=True)
+        if not screen.is_terminal or screen.is_dumb_terminal:
+            yield self
+            return
+        with _progress(screen) as self._progress:
+            self._bar = self._progress.add_task("", total=self.total, completed=self.done)
+            yield self
+
+    @property
+    def done(self) -> int:
+        return self._counts.total()
+
+    @property
+    def failed(self) -> int:
+        return self._counts["failed"]
+
+    def add(self, outcome: Outcome, batch: Batch) -> None:
+        self._counts[_kind(outcome)] += 1
+        if self._progress is not None:
+            words = f"{self.failed} failed  ${batch.purse.spent:.4f}"
+            self._progress.update(self._bar, completed=self.done, description=words)
+
+
+def _progress(screen: Any) -> Any:
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    columns = [BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("{task.description}")]
+    if screen.width >= 60:
+        columns.append(Remaining())
+    return Progress(*columns, console=screen, expand=True)
+
+
+def _kind(outcome: Outcome) -> str:
+    return "done" if outcome.status == "success" else "failed"
+
+
+def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
+    """What came of it, and what to type next."""
+    left = meter.total - meter.done
+    counts = f"{meter.done - meter.failed} done, {meter.failed} failed, {left} left"
+    lines = [f"{counts}; ${_plain(batch.purse.spent)} spent; results in {journal.results}"]
+    if batch.brake == "budget":
+        dearest = f"the dearest prompt took ${_plain(batch.purse.dearest)}"
+        lines.append(
+            f"the budget of ${_plain(batch.purse.budget)} is used up ({dearest});"
+            " raise --budget and type the command again to go on"
+        )
+    elif batch.brake == "no_price":
+        lines.append("a model answered whose price is not known; leave --budget out, or --model")
+    elif left:
+        lines.append("type the same command again to go on where it was")
+    if meter.failed:
+        lines.append("add --retry-failed to send the failed ones again")
+    return lines
+
+
+def _plain(usd: Decimal | None) -> str:
+    return f"{(usd or Decimal(0)).normalize():f}"
+
+
+def tell(lines: list[str]) -> None:
+    """On stderr; a terminal gets lines that break between words."""
+    from geminorum.apps.command.show import console
+
+    screen = console(stderr=True)
+    for line in lines:
+        screen.print(line, soft_wrap=not screen.is_terminal)

@@ -1,0 +1,206 @@
+"""`geminorum chat`: turn by turn, with somebody at the keyboard."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from geminorum import Event, Options, connect
+from geminorum.apps.command.app import new_app
+from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.flags import (
+    CliPath,
+    Program,
+    StallTimeout,
+    StartTimeout,
+    Via,
+    takes_options,
+)
+from geminorum.apps.command.show import Showing, console
+
+if TYPE_CHECKING:
+    from geminorum import Chat
+    from geminorum.apps.command.chat_lines import Lines
+    from geminorum.apps.command.chat_questions import Questions
+    from geminorum.apps.command.undo import Copies
+
+app = new_app()
+
+
+@app.command()
+@takes_options
+def chat(
+    via: Annotated[
+        Via,
+        typer.Option("--via", help="The door: a warm CLI, a CLI for each turn, the API."),
+    ] = Via.ACP,
+    pick: Annotated[
+        bool, typer.Option("--pick", "-p", help="Choose a past session to go on with.")
+    ] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="A simulated model answers; no account needed.")
+    ] = False,
+    cli: CliPath = None,
+    start_timeout: StartTimeout = None,
+    stall_timeout: StallTimeout = None,
+    *,
+    options: Options,
+) -> Exit:
+    """Talk with the agent, turn by turn. /help lists what else can be typed.
+
+    Ctrl-C stops a turn, Ctrl-D ends the chat. From a pipe, each line is a prompt.
+    """
+    import asyncio
+
+    from geminorum.apps.command.chat_lines import lines_of
+    from geminorum.apps.command.chat_talk import WORDS
+    from geminorum.apps.command.offline import simulated, tell_so
+    from geminorum.apps.command.undo import Copies
+
+    how = Showing(offline=offline)
+    with ExitStack() as stack:
+        if offline:
+            tell_so(how)
+            options = stack.enter_context(simulated(options, via))
+        copies = stack.enter_context(Copies())
+        program = Program(cli, start_timeout, stall_timeout)
+        table = Table(via, program, how, lines_of(list(WORDS)), copies)
+        return asyncio.run(_chat(table, options, pick))
+
+
+@dataclass
+class Table:
+    """Where the two sit: the door, the lines, the terminal, the copies for /undo."""
+
+    via: Via
+    program: Program
+    how: Showing
+    lines: Lines
+    copies: Copies
+
+    def __post_init__(self) -> None:
+        from geminorum.apps.command.chat_talk import Talk
+
+        self.console = console()
+        self.talk = Talk(self.copies, self.console)
+
+    def welcome(self, options: Options) -> None:
+        """Who talks to whom; a pipe need not be told."""
+        if self.lines.interactive:
+            model = "a simulated model" if self.how.offline else options.model or "Gemini"
+            cwd = Path(options.cwd or ".").resolve()
+            self.talk.say(f"{model} · {self.via} · {cwd} · /help lists what you can type")
+
+    def door(self, questions: Questions, options: Options) -> Any:
+        """A door that asks us."""
+        from geminorum.apps.command.doors import door_for
+
+        if self.via is not Via.CLI:
+            return door_for(self.via, program=self.program, decide=questions.decide)
+        # Here a hook of the CLI takes the copies, before writes that nobody is asked about too.
+        # To ask takes another, which Windows has not got; in a pipe there is nobody to answer.
+        asks = self.lines.interactive and options.approval in (None, "default", "auto_edit")
+        decide = questions.decide if asks and sys.platform != "win32" else None
+        settings = self.copies.settings()
+        return door_for(self.via, program=self.program, decide=decide, settings=settings)
+
+
+async def _chat(table: Table, options: Options, pick: bool) -> Exit:
+    """One conversation after the other, until somebody has had enough."""
+    code = Exit.OK
+    table.welcome(options)
+    wanted: Options | None = await _resuming(table, options) if pick else options
+    while wanted is not None:
+        options = wanted
+        code, wanted = await _conversation(table, options)
+    return Exit.OK if table.lines.interactive else code
+
+
+async def _conversation(table: Table, options: Options) -> tuple[Exit, Options | None]:
+    """Turns in one session; how the last ended, and what to go on with."""
+    from geminorum.apps.command.chat_questions import Questions
+
+    cwd = Path(options.cwd or ".").resolve()
+    questions = Questions(table.lines, table.copies, cwd, options.approval)
+    questions.agent_is_told = table.via is not Via.ACP
+    # On a door that asks, we answer for "auto_edit" and "yolo" ourselves: a write that nobody is
+    # asked about could not be undone.
+    ours = table.via is Via.ACP and options.approval in ("auto_edit", "yolo")
+    code, turns = Exit.OK, 0
+    async with connect(
+        options.changed(approval=None) if ours else options, via=table.door(questions, options)
+    ) as talk:
+        while True:
+            line = questions.taken() or await _next_line(table)
+            if line is None:
+                return code, None
+            if line == "/resume":
+                return code, await _resuming(table, options)
+            if is_command(line):
+                table.talk.command(line)
+                continue
+            fresh = turns == 0 and options.resume is None
+            code = await _turn(table, talk, questions, options, line, fresh=fresh)
+            turns += 1
+
+
+def is_command(line: str) -> bool:
+    """A word with a slash before it, and not a path."""
+    word = line.split(" ", 1)[0]
+    return word.startswith("/") and word[1:].isalpha()
+
+
+async def _next_line(table: Table) -> str | None:
+    """What was typed; None when the chat is over."""
+    while True:
+        try:
+            line = (await table.lines.prompt()).strip()
+        except EOFError:
+            return None
+        except KeyboardInterrupt:
+            if not table.lines.interactive:
+                raise
+            table.talk.say("(/quit or Ctrl-D to leave)")
+            continue
+        if line in ("/quit", "/exit"):
+            return None
+        if line:
+            return line
+
+
+async def _turn(
+    table: Table, talk: Chat, questions: Questions, options: Options, line: str, *, fresh: bool
+) -> Exit:
+    from geminorum.apps.command.live import view_for
+    from geminorum.apps.command.turn import concluded, follow
+
+    text = line[1:] if line.startswith("//") else line
+    view = view_for(table.via, table.how, table.copies, brief=True)
+    live = talk.turn(table.talk.prompt(text))
+    questions.pause, questions.cancel = getattr(view, "paused", None), live.cancel
+    try:
+        await follow(live, view, options, fresh=fresh, also=table.talk.events)
+        return concluded(live, view)
+    finally:
+        questions.pause = questions.cancel = None
+        table.talk.end_turn(live.result)
+
+
+async def _resuming(table: Table, options: Options) -> Options:
+    """The options for a session that somebody picks; the same, without one, where nobody does."""
+    from geminorum import sessions
+    from geminorum.apps.command.chat_picking import picked
+
+    home = options.home or options.env.get("GEMINI_CLI_HOME")
+    info = await picked(table.lines, table.console, Path(options.cwd or ".").resolve(), home)
+    if info is None:
+        return options.changed(resume=None)
+    before: list[Event] = list(sessions.load(info).events())
+    table.talk.events[:] = before
+    table.talk.say(f"going on with {info.id}: {info.title}")
+    return options.changed(resume=info.id, session_id=None)

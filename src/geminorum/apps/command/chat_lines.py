@@ -1,0 +1,122 @@
+"""Where a chat's lines come from: a person with line editing and history, or a pipe."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from geminorum.apps.command.show import is_interactive
+
+if TYPE_CHECKING:
+    from prompt_toolkit import PromptSession
+
+
+class Lines(Protocol):
+    """Asks for a line. EOFError: there are no more. KeyboardInterrupt: Ctrl-C."""
+
+    interactive: bool
+
+    async def prompt(self) -> str: ...
+    async def answer(self, question: str) -> str: ...
+
+
+def lines_of(words: Sequence[str]) -> Lines:
+    """The lines of whoever is there; `words` are completed with the Tab key."""
+    return Typed(words) if is_interactive() else Piped()
+
+
+class Piped:
+    """Lines from a pipe, or from a terminal that can do no more than lines."""
+
+    def __init__(self) -> None:
+        self.interactive = sys.stdin.isatty()
+
+    async def prompt(self) -> str:
+        return self._line("> " if self.interactive else "")
+
+    async def answer(self, question: str) -> str:
+        return self._line(question)
+
+    def _line(self, mark: str) -> str:
+        sys.stderr.write(mark)
+        sys.stderr.flush()
+        # The loop may wait: between turns it has nothing to do. Only Python's own handler breaks
+        # off the reading of a line.
+        before = signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            line = sys.stdin.readline()
+        finally:
+            signal.signal(signal.SIGINT, before)
+        if not line:
+            raise EOFError
+        return line.rstrip("\r\n")
+
+
+class Typed:
+    """A person at a terminal."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self.interactive = True
+        self._words = words
+        self._session: PromptSession[str] | None = None
+
+    async def prompt(self) -> str:
+        if self._session is None:
+            self._session = _session(self._words)
+        # Not prompt_toolkit's own handling of Ctrl-C by signal: in its mode that is a key.
+        return await self._session.prompt_async([("bold ansicyan", "> ")], handle_sigint=False)
+
+    async def answer(self, question: str) -> str:
+        from prompt_toolkit import PromptSession
+
+        asked: PromptSession[str] = PromptSession()
+        return await asked.prompt_async([("bold", question)], handle_sigint=False)
+
+
+def _session(words: Sequence[str]) -> PromptSession[str]:
+    from prompt_toolkit import PromptSession
+    from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
+    from prompt_toolkit.completion import WordCompleter
+
+    return PromptSession(
+        history=_history(),
+        completer=WordCompleter(list(words), sentence=True),
+        complete_while_typing=False,
+        auto_suggest=AutoSuggestFromHistory(),
+        key_bindings=_keys(),
+        enable_open_in_editor=True,
+    )
+
+
+def _keys() -> Any:
+    """Alt-Enter begins a new line; Enter sends."""
+    from prompt_toolkit.key_binding import KeyBindings
+
+    keys = KeyBindings()
+    keys.add("escape", "enter")(lambda event: event.current_buffer.insert_text("\n"))
+    return keys
+
+
+def _history() -> Any:
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    try:
+        path = history_path()
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    with suppress(OSError):
+        path.chmod(0o600)
+    return FileHistory(str(path))
+
+
+def history_path() -> Path:
+    """Where what was typed is kept, for the next chat's arrow keys."""
+    from platformdirs import user_state_path
+
+    return user_state_path("geminorum", appauthor=False) / "chat-history"

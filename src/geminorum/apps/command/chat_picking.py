@@ -1,0 +1,43 @@
+"""A past session, chosen from a list."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from geminorum.apps.command import show_events as shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from geminorum.apps.command.chat_lines import Lines
+    from geminorum.sessions import SessionInfo
+
+_MOST = 20
+
+
+async def picked(lines: Lines, console: Console, cwd: Path, home: Any) -> SessionInfo | None:
+    """The session that somebody chose; None where there is none, or none was wanted."""
+    from geminorum import sessions
+
+    found = [info for info in sessions.list(cwd, home=home) if info.id and not info.empty][:_MOST]
+    if not found:
+        console.print(f"there are no saved sessions of {cwd}", soft_wrap=True)
+        return None
+    for number, info in enumerate(found, 1):
+        console.print(row(number, info), no_wrap=True, overflow="ellipsis")
+    while True:
+        typed = (await lines.answer("number (Enter: a new session): ")).strip()
+        if not typed:
+            return None
+        if typed.isdecimal() and 1 <= int(typed) <= len(found):
+            return found[int(typed) - 1]
+        console.print(f"a number from 1 to {len(found)}, or nothing")
+
+
+def row(number: int, info: SessionInfo) -> str:
+    """A session on one line."""
+    when = datetime.fromtimestamp(info.updated / 1000)
+    title = " ".join(shown.printable(info.title).split())
+    return f"{number:>3}  {when:%Y-%m-%d %H:%M}  {title}"

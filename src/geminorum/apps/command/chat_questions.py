@@ -1,0 +1,110 @@
+"""May the agent do this? Shows the change or the command, and asks whoever sits there."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text as Line
+
+from geminorum import Allow, Deny, PermissionRequest
+from geminorum.apps.command import show_events as shown
+
+if TYPE_CHECKING:
+    from geminorum.apps.command.chat_lines import Lines
+    from geminorum.apps.command.undo import Copies
+
+WRITING = ("write_file", "replace", "edit")
+_ASK = "y / n / a(lways) / what to do instead: "
+
+
+class Questions:
+    """The `decide` of a chat. Every yes to a write takes a copy first, so that it can be undone."""
+
+    def __init__(self, lines: Lines, copies: Copies, cwd: Path, approval: str | None) -> None:
+        self._lines, self._copies, self._cwd = lines, copies, cwd
+        self._approval = approval
+        self._always: set[str] = set()
+        self.pause: Callable[[str | None], AbstractContextManager[Console]] | None = None
+        """Makes room on the terminal for a question about a call, while a turn is shown."""
+        self.cancel: Callable[[], Awaitable[None]] | None = None
+        """Stops the turn."""
+        self.agent_is_told = False
+        """Does the door pass the reason of a no on to the agent?"""
+        self._instead: str | None = None
+
+    def taken(self) -> str | None:
+        """What was typed in place of a yes or a no, once: the next prompt."""
+        said, self._instead = self._instead, None
+        return said
+
+    async def decide(self, request: PermissionRequest) -> Allow | Deny:
+        answer = await self._answer(request)
+        if isinstance(answer, Allow) and request.name in WRITING:
+            self._keep(request)
+        return answer
+
+    async def _answer(self, request: PermissionRequest) -> Allow | Deny:
+        if self._is_allowed(request.name):
+            return Allow()
+        if not self._lines.interactive or self.pause is None:
+            return Deny("nobody is at the terminal to be asked")
+        with self.pause(request.id) as console:
+            console.print(question(request, self._cwd))
+            return await self._asked(request)
+
+    def _is_allowed(self, tool: str) -> bool:
+        edits = self._approval == "auto_edit" and tool in WRITING
+        return tool in self._always or edits or self._approval == "yolo"
+
+    async def _asked(self, request: PermissionRequest) -> Allow | Deny:
+        try:
+            typed = (await self._lines.answer(_ASK)).strip()
+        except (EOFError, KeyboardInterrupt):
+            if self.cancel is not None:
+                await self.cancel()
+            return Deny("the user stopped the turn")
+        match typed.lower():
+            case "y" | "yes":
+                return Allow()
+            case "a" | "always":
+                # Ours to remember, not the door's: we go on being asked, and go on taking copies.
+                self._always.add(request.name)
+                return Allow()
+            case "" | "n" | "no":
+                return Deny("the user said no")
+            case _:
+                # What the agent does not hear now, the next prompt tells it.
+                self._instead = None if self.agent_is_told else typed
+                return Deny(f"the user said: {typed}")
+
+    def _keep(self, request: PermissionRequest) -> None:
+        path = request.input.get("file_path")
+        if isinstance(path, str) and path:
+            self._copies.keep(Path(self._cwd, path))
+
+
+def question(request: PermissionRequest, cwd: Path) -> RenderableType:
+    """What the agent wants to do, in full: nobody should say yes to what is cut off."""
+    head = Line.assemble(("? ", "bold yellow"), (request.name, "bold"))
+    command = request.input.get("command")
+    if isinstance(command, str):
+        return Group(head, Line(shown.printable(f"  $ {command}"), "bold"))
+    head.append(f" {shown.gist(request.input)}")
+    change = _change(request.input, cwd) if request.name in WRITING else None
+    body = shown.diff(*change, lines=None) if change else None
+    return Group(head, body) if body is not None else head
+
+
+def _change(arguments: dict[str, Any], cwd: Path) -> tuple[str, str] | None:
+    change = shown.asked_change(arguments)
+    path = arguments.get("file_path")
+    if change is None or "content" not in arguments or not isinstance(path, str):
+        return change
+    try:
+        return Path(cwd, path).read_text(encoding="utf-8", errors="replace"), change[1]
+    except OSError:
+        return change

@@ -1,0 +1,132 @@
+"""What a chat remembers, and the words that begin with a slash."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from geminorum import Event, Result
+from geminorum.apps.command import show_events as shown
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from geminorum.apps.command.undo import Copies, Kept
+
+WORDS = {
+    "/cost": "what this chat has cost so far",
+    "/files": "the files that were written, by turn",
+    "/undo": "put back what the last turn's writes changed",
+    "/save": "/save [FILE]: the conversation as .md, .html, .jsonl or .json",
+    "/resume": "go on with a past session of this folder",
+    "/help": "this list",
+    "/quit": "leave; Ctrl-D does too",
+}
+_FORMATS = {".md": "markdown", ".html": "html", ".jsonl": "jsonl", ".json": "claude"}
+
+
+class Talk:
+    """The turns of a chat: what was said, what it cost, what it changed."""
+
+    def __init__(self, copies: Copies, console: Console) -> None:
+        self._copies, self._console = copies, console
+        self.events: list[Event] = []
+        self.results: list[Result] = []
+        self._changes: list[list[Kept]] = []
+        self._undone: list[str] = []
+
+    def end_turn(self, result: Result) -> None:
+        """Take in how a turn ended."""
+        self.results.append(result)
+        self._changes.append(self._copies.end_turn())
+
+    def prompt(self, text: str) -> str:
+        """What the agent is sent: it has to know which of its writes are gone."""
+        if not self._undone:
+            return text
+        names, self._undone = ", ".join(self._undone), []
+        return f"(I have undone your last changes to: {names})\n\n{text}"
+
+    def say(self, text: str) -> None:
+        # A pipe has no edge to break lines at.
+        self._console.print(shown.printable(text), soft_wrap=not self._console.is_terminal)
+
+    def command(self, line: str) -> None:
+        """Do what a word with a slash asks for."""
+        word, _, rest = line.partition(" ")
+        acts: dict[str, Callable[[str], None]] = {
+            "/cost": self._cost,
+            "/files": self._files,
+            "/undo": self._undo,
+            "/save": self._save,
+            "/help": self._help,
+        }
+        if word in acts:
+            acts[word](rest.strip())
+        else:
+            self._unknown(word)
+
+    def _help(self, _: str) -> None:
+        for word, text in WORDS.items():
+            self.say(f"  {word:<8} {text}")
+        self.say("  Alt-Enter begins a new line. Ctrl-C stops a turn. //text sends /text.")
+
+    def _unknown(self, word: str) -> None:
+        near = difflib.get_close_matches(word, WORDS, n=1)
+        advice = f"did you mean {near[0]}?" if near else "/help lists them."
+        self.say(f"there is no {word}; {advice} To send it as text, write /{word}")
+
+    def _cost(self, _: str) -> None:
+        known = [result.cost for result in self.results if result.cost]
+        for number, result in enumerate(self.results, 1):
+            self.say(f"  turn {number}: {' · '.join(shown.facts_of(result))}")
+        if not self.results:
+            return self.say("nothing yet: no turn has ended")
+        if len(known) < len(self.results):
+            return self.say("  the total is not known: a turn reported no cost")
+        total = sum(cost.usd for cost in known)
+        kind = "exact" if all(cost.exact for cost in known) else "estimate"
+        return self.say(f"  total: ${total:.6f} ({kind})")
+
+    def _files(self, _: str) -> None:
+        rows = list(self._file_rows())
+        for row in rows:
+            self.say(f"  {row}")
+        if not rows:
+            self.say("no file was written")
+
+    def _file_rows(self) -> Any:
+        for number, (result, kept) in enumerate(zip(self.results, self._changes, strict=True), 1):
+            copied = {one.path for one in kept}
+            yield from (f"turn {number}  {shown.short(one.path)}" for one in kept)
+            for path in shown.written(result.files):
+                if Path(path).resolve() not in copied:
+                    yield f"turn {number}  {path}  (no copy of what it was: /undo cannot help)"
+
+    def _undo(self, _: str) -> None:
+        outcomes = self._copies.undo()
+        if not outcomes:
+            return self.say("nothing to undo: no turn has written a file that I have a copy of")
+        for one in outcomes:
+            self.say(f"  {'✓' if one.done else '✗'} {shown.short(one.path)}: {one.text}")
+        self._undone += [shown.short(one.path) for one in outcomes if one.done]
+        return self.say("  (not undone: what shell commands and MCP servers did)")
+
+    def _save(self, name: str) -> None:
+        from geminorum import sessions
+
+        path = Path(name or f"chat-{datetime.now():%Y%m%d-%H%M%S}.md").expanduser()
+        format = _FORMATS.get(path.suffix)
+        if format is None:
+            return self.say(f"/save FILE, with one of {', '.join(_FORMATS)} at its end")
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(sessions.export(self.events, format))  # type: ignore[arg-type]
+        except FileExistsError:
+            return self.say(f"{path} is there already; name another file")
+        except OSError as error:
+            return self.say(f"cannot write {path}: {error.strerror}")
+        return self.say(f"saved to {path}")

@@ -1,0 +1,136 @@
+"""`geminorum doctor`: is everything in place, and what to type where it is not."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from geminorum.apps.command.app import new_app
+from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.show_style import arrow, styled
+from geminorum.errors import InvalidOptions
+
+if TYPE_CHECKING:
+    from geminorum import Options
+    from geminorum.doctor import Check
+
+app = new_app()
+
+_MARKS = {"ok": ("✓", "ok", "green"), "warn": ("!", "!", "yellow"), "fail": ("✗", "x", "red")}
+
+
+@app.command()
+def doctor(
+    live: Annotated[
+        bool, typer.Option("--live", help="Also ask the model for a hello; a few tokens.")
+    ] = False,
+    fix: Annotated[
+        bool, typer.Option("--fix", help="Mend what can be mended without harm; asks first.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
+    cwd: Annotated[
+        Path | None, typer.Option("--cwd", "-C", help="The folder of the run in question.")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds for --live.", min=0.1, metavar="N")
+    ] = 20.0,
+    json: Annotated[bool, typer.Option("--json", help="JSON, one check a line.")] = False,
+) -> Exit:
+    """Look at everything that a run needs, change nothing, and say what to type."""
+    from geminorum import Options
+    from geminorum import doctor as doctors
+
+    if fix and not yes and not (sys.stdin and sys.stdin.isatty()):
+        raise InvalidOptions("there is nobody to ask", hint="add --yes to mend all the same")
+    options = Options(cwd=cwd)
+    checks = doctors.check(options, live, live_timeout=timeout)
+    _put(checks, json=json)
+    if fix and _mend(checks, yes=yes):
+        checks = _again(options, json=json)
+    return Exit.SETUP if any(check.level == "fail" for check in checks) else Exit.OK
+
+
+def lines_of(check: Check, width: int | None = None) -> list[str]:
+    """A check as a line, and what to type as another."""
+    wide, narrow, colour = _MARKS[check.level]
+    mark = wide if arrow(sys.stdout) == "→" else narrow
+    first, *rest = _wrapped(check, width)
+    head = f"{styled(mark, colour)} {styled(check.name, 'bold')}  {first}"
+    # What is to be typed stays in one piece, so that it can be copied.
+    fix = [f"    {arrow(sys.stdout)} {command_fix(check.fix)}"] if check.fix else []
+    return [head, *rest, *fix]
+
+
+def _wrapped(check: Check, width: int | None) -> list[str]:
+    """The detail, broken between words where a terminal would break it in the middle of one."""
+    if width is None:
+        return [check.detail]
+    indent = " " * (len(check.name) + 4)
+    lines = textwrap.wrap(
+        check.detail,
+        max(width, 30),
+        initial_indent=indent,
+        subsequent_indent="    ",
+        break_on_hyphens=False,
+    )
+    return [lines[0].removeprefix(indent), *lines[1:]] if lines else [""]
+
+
+def command_fix(fix: str) -> str:
+    """What to type, in the words of the command line."""
+    return fix.replace("python -m geminorum.install", "geminorum setup")
+
+
+def verdict_on(checks: list[Check]) -> str:
+    failed = sum(check.level == "fail" for check in checks)
+    warned = sum(check.level == "warn" for check in checks)
+    if failed:
+        return f"{failed} to mend before a run can work"
+    return f"a run should work; {warned} to know about" if warned else "all is well"
+
+
+def _put(checks: list[Check], *, json: bool) -> None:
+    if json:
+        from geminorum.apps.command.show import print_json_line
+
+        for check in checks:
+            print_json_line(check)
+        return
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    rows = [line for check in checks for line in lines_of(check, width)]
+    sys.stdout.writelines(f"{line}\n" for line in [*rows, "", verdict_on(checks)])
+
+
+def _mend(checks: list[Check], *, yes: bool) -> bool:
+    """Was anything done?"""
+    from geminorum.doctor import remedy_for
+
+    done = False
+    found = filter(None, map(remedy_for, checks))
+    # One remedy may help against two findings; it is asked about once.
+    for remedy in {one.what: one for one in found}.values():
+        if yes or typer.confirm(remedy.what, err=True):
+            _tell(remedy.apply())
+            done = True
+    if not done:
+        _tell("nothing was changed; what is left is yours to do")
+    return done
+
+
+def _again(options: Options, *, json: bool) -> list[Check]:
+    from geminorum import doctor as doctors
+
+    checks = doctors.check(options)
+    if not json:
+        sys.stdout.write("\n")
+    _put(checks, json=json)
+    return checks
+
+
+def _tell(line: str) -> None:
+    sys.stderr.write(f"{line}\n")

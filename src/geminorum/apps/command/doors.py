@@ -1,0 +1,26 @@
+"""The door that was asked for on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from geminorum import Acp, Api, Cli
+from geminorum.apps.command.flags import Program, Via
+
+_ANY = Program()
+
+
+def door_for(
+    via: Via,
+    *,
+    program: Program = _ANY,
+    decide: Callable[..., Any] | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> Cli | Acp | Api:
+    """A door. `decide` is asked, for as long as it takes; `settings` go to the CLI."""
+    asking: dict[str, Any] = {"decide": decide, "decide_timeout": None} if decide else {}
+    if via is Via.API:
+        return Api(**asking)
+    kind = Acp if via is Via.ACP else Cli
+    return kind(settings=settings or {}, **program.given(), **asking)

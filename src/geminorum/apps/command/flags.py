@@ -1,0 +1,268 @@
+"""The options of the command line that mean what `Options` and the doors mean; shared by the
+commands that send prompts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+if TYPE_CHECKING:
+    from geminorum import Options, Policy
+
+
+class Via(StrEnum):
+    """The doors."""
+
+    CLI = "cli"
+    ACP = "acp"
+    API = "api"
+
+
+class Approval(StrEnum):
+    DEFAULT = "default"
+    AUTO_EDIT = "auto_edit"
+    YOLO = "yolo"
+    PLAN = "plan"
+
+
+class Effort(StrEnum):
+    MINIMAL = "minimal"
+    LOW = "low"
+    MEDIUM = "medium"
+    HIGH = "high"
+    XHIGH = "xhigh"
+    MAX = "max"
+
+
+class Program(NamedTuple):
+    """Which Gemini CLI, and how long it may be silent."""
+
+    path: Path | None = None
+    start_timeout: float | None = None
+    stall_timeout: float | None = None
+
+    def given(self) -> dict[str, Any]:
+        """What was typed, as the doors to a CLI take it."""
+        named = {"executable": self.path, **self._asdict()}
+        return {name: value for name, value in named.items() if name != "path" and value}
+
+
+def _flag(*names: str, help: str, panel: str, **more: Any) -> Any:
+    return typer.Option(*names, help=help, rich_help_panel=panel, show_default=False, **more)
+
+
+_MODEL, _MAY, _FAR, _SESSION, _WHERE = (
+    "The model",
+    "What the agent may do",
+    "How far it may go",
+    "The session",
+    "Where it works",
+)
+
+# One row for each field of `Options`: its type here, its flag. A test holds the two together.
+_FLAGS: dict[str, Any] = {
+    "model": Annotated[
+        str | None, _flag("--model", "-m", help="A name, or an alias like flash.", panel=_MODEL)
+    ],
+    "effort": Annotated[
+        Effort | None, _flag("--effort", help="How hard the model shall think.", panel=_MODEL)
+    ],
+    "system_prompt": Annotated[
+        str | None,
+        _flag("--system-prompt", help="Instructions, behind the agent's own.", panel=_MODEL),
+    ],
+    "replace_system_prompt": Annotated[
+        bool,
+        _flag("--replace-system-prompt", help="They replace the agent's own.", panel=_MODEL),
+    ],
+    "output_schema": Annotated[
+        Path | None,
+        _flag("--output-schema", help="A JSON Schema file that the answer fits.", panel=_MODEL),
+    ],
+    "literal": Annotated[
+        bool,
+        _flag(
+            "--literal/--no-literal",
+            help="/ and @ in the prompt are text; with --no-literal the CLI acts on them.",
+            panel=_MODEL,
+        ),
+    ],
+    "approval": Annotated[
+        Approval | None,
+        _flag("--approval", "-a", help="What may happen unasked; default: reading.", panel=_MAY),
+    ],
+    "yolo": Annotated[bool, _flag("--yolo", help="Everything may happen unasked.", panel=_MAY)],
+    "policy": Annotated[
+        str | None,
+        _flag(
+            "--policy",
+            help="A JSON or TOML file, or file_write=allow,shell_execute=deny.",
+            panel=_MAY,
+            metavar="FILE|RULES",
+        ),
+    ],
+    "allowed_tools": Annotated[
+        list[str] | None,
+        _flag("--allow-tool", help="Only these tools; may be repeated.", panel=_MAY),
+    ],
+    "disallowed_tools": Annotated[
+        list[str] | None,
+        _flag("--deny-tool", help="Never these tools; may be repeated.", panel=_MAY),
+    ],
+    "trust_workspace": Annotated[
+        bool | None,
+        _flag(
+            "--trust-workspace/--no-trust-workspace",
+            help="Load the folder's own settings and hooks; without: leave it to the CLI.",
+            panel=_MAY,
+        ),
+    ],
+    "max_turns": Annotated[
+        int | None, _flag("--max-turns", help="Turns of the model.", panel=_FAR)
+    ],
+    "max_budget_usd": Annotated[
+        float | None, _flag("--max-budget-usd", help="Dollars.", panel=_FAR)
+    ],
+    "timeout": Annotated[float | None, _flag("--timeout", help="Seconds.", panel=_FAR)],
+    "resume": Annotated[
+        str | None,
+        _flag(
+            "--resume", "-r", help="The id of a session to go on with, or latest.", panel=_SESSION
+        ),
+    ],
+    "session_id": Annotated[
+        str | None, _flag("--session-id", help="The id of the new session.", panel=_SESSION)
+    ],
+    "cwd": Annotated[
+        Path | None, _flag("--cwd", "-C", help="The folder the agent works in.", panel=_WHERE)
+    ],
+    "include_directories": Annotated[
+        list[Path] | None,
+        _flag("--include-directory", help="One more folder; may be repeated.", panel=_WHERE),
+    ],
+    "env": Annotated[
+        list[str] | None,
+        _flag("--env", help="NAME=VALUE for the agent; may be repeated.", panel=_WHERE),
+    ],
+    "home": Annotated[
+        Path | None,
+        _flag("--home", help="Another home than yours, isolated from it.", panel=_WHERE),
+    ],
+}
+CliPath = Annotated[
+    Path | None,
+    _flag("--cli", help="The Gemini CLI to use; else the first found.", panel=_WHERE),
+]
+StartTimeout = Annotated[
+    float | None,
+    _flag("--start-timeout", help="Seconds until the CLI says something; 60.", panel=_FAR),
+]
+StallTimeout = Annotated[
+    float | None,
+    _flag("--stall-timeout", help="Seconds of silence in mid-run that end it.", panel=_FAR),
+]
+_DEFAULTS: dict[str, Any] = {"literal": True, "yolo": False, "replace_system_prompt": False}
+
+
+def takes_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A command with a parameter `options` gets a flag for each field of `Options` instead."""
+
+    @wraps(function)
+    def command(**given: Any) -> Any:
+        fields = {name: given.pop(name) for name in _FLAGS}
+        return function(**given, options=options_from(fields))
+
+    own = inspect.signature(function, eval_str=True)
+    kept = [each for name, each in own.parameters.items() if name != "options"]
+    added = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind
+        )
+        for name, kind in _FLAGS.items()
+    ]
+    keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
+    command.__signature__ = inspect.Signature([*keyword, *added])  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in [*kept, *added]}
+    return command
+
+
+def options_from(fields: dict[str, Any]) -> Options:
+    """What was typed, as Options; what was not typed is left at its default."""
+    from geminorum import Options
+
+    typed = {name: value for name, value in fields.items() if value not in (None, [], ())}
+    readers: dict[str, Callable[[Any], Any]] = {
+        "policy": policy_from,
+        "env": _variables,
+        "output_schema": _schema,
+        "approval": str,
+        "effort": str,
+    }
+    return Options(**{name: readers.get(name, _same)(value) for name, value in typed.items()})
+
+
+def policy_from(text: str) -> Policy:
+    """A Policy from a JSON or TOML file, or from `file_write=allow,shell_execute=deny`."""
+    from geminorum import Policy
+    from geminorum.errors import InvalidOptions
+
+    try:
+        return Policy.from_dict(_policy_data(text))
+    except InvalidOptions as error:
+        advice = "write allow, ask or deny for file_write, shell_execute, network_access"
+        raise typer.BadParameter(f"{error.message}; {advice}", param_hint="--policy") from error
+
+
+def _policy_data(text: str) -> Any:
+    if "=" in text and not Path(text).exists():
+        pairs = [pair.partition("=") for pair in text.split(",")]
+        return {name.strip(): level.strip() for name, _, level in pairs}
+    data = data_in(Path(text), "--policy")
+    if not isinstance(data, dict):
+        raise typer.BadParameter(f"{text} holds no table", param_hint="--policy")
+    return data
+
+
+def data_in(path: Path, flag: str) -> Any:
+    """What a JSON or TOML file of the user's holds."""
+    import json
+    import tomllib
+
+    text = text_in(path, flag)
+    try:
+        return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{path}: {error}", param_hint=flag) from error
+
+
+def text_in(path: Path, flag: str) -> str:
+    """The text of a file of the user's; a folder, or a file that is not there, is his mistake."""
+    if path.is_dir():
+        raise typer.BadParameter(f"{path} is a folder; name a file in it", param_hint=flag)
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError as error:
+        raise typer.BadParameter(f"there is no file {path}", param_hint=flag) from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"cannot read {path}: {error}", param_hint=flag) from error
+
+
+def _variables(pairs: list[str]) -> dict[str, str]:
+    for pair in pairs:
+        if "=" not in pair:
+            raise typer.BadParameter(f"{pair!r}; write NAME=VALUE", param_hint="--env")
+    return dict(pair.split("=", 1) for pair in pairs)
+
+
+def _schema(path: Path) -> Any:
+    return data_in(path, "--output-schema")
+
+
+def _same(value: Any) -> Any:
+    return value

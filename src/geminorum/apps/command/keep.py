@@ -1,0 +1,72 @@
+"""Copies of files as they were before an agent wrote to them.
+
+The Gemini CLI runs this file as a hook before each write, by its path and without site-packages:
+it may import nothing but the standard library. `python keep.py FOLDER` reads the hook's JSON.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+RECORD, BYTES = "was.json", "bytes"
+
+
+def keep(path: str | os.PathLike[str], folder: Path) -> None:
+    """Copy the file, once: what it was before the first write is what counts."""
+    # Through links, as the write will go.
+    real = Path(os.path.realpath(path))
+    place = folder / hashlib.sha256(os.fsencode(real)).hexdigest()[:24]
+    try:
+        # Whoever makes the folder copies; a second write of the same file finds it there.
+        place.mkdir(parents=True)
+    except FileExistsError:
+        return
+    (place / RECORD).write_text(json.dumps(_kept(real, place)), encoding="utf-8")
+
+
+def _kept(real: Path, place: Path) -> dict[str, Any]:
+    record: dict[str, Any] = {"path": str(real), "made": _missing_folders(real)}
+    try:
+        found = real.stat()
+    except OSError:
+        return {**record, "existed": False}
+    if not stat.S_ISREG(found.st_mode):
+        return {**record, "existed": True, "problem": "not a plain file"}
+    try:
+        shutil.copyfile(real, place / BYTES)
+    except OSError as error:
+        return {**record, "existed": True, "problem": str(error)}
+    return {**record, "existed": True, "mode": stat.S_IMODE(found.st_mode)}
+
+
+def _missing_folders(real: Path) -> list[str]:
+    """The folders that the write will have to make, the innermost first."""
+    missing = []
+    for folder in real.parents:
+        if folder.exists():
+            break
+        missing.append(str(folder))
+    return missing
+
+
+def main() -> None:
+    # Whatever goes wrong here must not stop the agent's work; /undo will say what it has not got.
+    try:
+        told = json.loads(sys.stdin.buffer.read())
+        arguments = told.get("tool_input") or {}
+        path = arguments.get("file_path") or arguments.get("path")
+        if isinstance(path, str) and path:
+            keep(Path(told.get("cwd") or ".", path), Path(sys.argv[1]))
+    except (OSError, ValueError, AttributeError, IndexError):
+        return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,148 @@
+"""What people and programs see of a run: a view takes events as they come, and the result."""
+
+from __future__ import annotations
+
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from geminorum import Error, Event, Text, TextDelta, ToolResult, ToolUse
+from geminorum.apps.command.show import Showing, print_line
+from geminorum.events import encode
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from geminorum import Result
+    from geminorum.apps.command.undo import Copies
+
+
+class View(Protocol):
+    """Shows one turn. What was on its way when the block is left is shown before."""
+
+    @property
+    def counts(self) -> bool:
+        """Does it show, while the turn goes on, what was spent?"""
+        ...
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+    def show(self, event: Event) -> None: ...
+    def spent(self, tokens: int, usd: Decimal | None) -> None: ...
+    def finish(self, result: Result) -> None: ...
+
+
+def view_for(door: str, how: Showing, copies: Copies | None = None, *, brief: bool = False) -> View:
+    """The view that fits what was asked for and where the output goes."""
+    if how.json:
+        return JsonView()
+    if how.quiet:
+        return QuietView()
+    if not how.redraws:
+        return PlainView(brief=brief or how.offline)
+    from geminorum.apps.command.live_terminal import TerminalView
+
+    return TerminalView(door, offline=how.offline, copies=copies, brief=brief)
+
+
+class JsonView:
+    """Our events as lines of JSON, for programs."""
+
+    counts = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.stdout.flush()
+
+    def show(self, event: Event) -> None:
+        print_line(encode(event))
+
+    def spent(self, tokens: int, usd: Decimal | None) -> None:
+        """Nothing: the `done` tells it."""
+
+    def finish(self, result: Result) -> None:
+        """Nothing: the `done` was the last line."""
+
+
+class QuietView(JsonView):
+    """The text and nothing else, as it is written."""
+
+    def __init__(self) -> None:
+        self._streamed = False
+        self._open_line = False
+
+    def __exit__(self, *_: object) -> None:
+        if self._open_line:
+            self._write("\n")
+        sys.stdout.flush()
+
+    def show(self, event: Event) -> None:
+        if isinstance(event, TextDelta):
+            self._streamed = True
+            self._write(event.text)
+        elif isinstance(event, Text):
+            # A door that tells no pieces tells the whole.
+            self._write(("" if self._streamed else event.text) + "\n" * self._needs_end(event.text))
+            self._streamed = False
+
+    def _needs_end(self, text: str) -> bool:
+        return not text.endswith("\n")
+
+    def _write(self, text: str) -> None:
+        if not text:
+            return
+        if sys.stdout.isatty():
+            from geminorum.apps.command.show_events import printable
+
+            text = printable(text)
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        self._open_line = not text.endswith("\n")
+
+
+class PlainView(QuietView):
+    """For a pipe: the text on stdout, what happens beside it on stderr, without colour."""
+
+    def __init__(self, brief: bool = False) -> None:
+        super().__init__()
+        self._brief = brief
+        self._calls: dict[str | None, ToolUse] = {}
+
+    def show(self, event: Event) -> None:
+        super().show(event)
+        match event:
+            case ToolUse():
+                self._calls[event.id] = event
+            case ToolResult():
+                self._ended(event)
+            case Error(recoverable=True):
+                _aside(f"! {event.message}")
+            case _:
+                pass
+
+    def finish(self, result: Result) -> None:
+        from geminorum.apps.command.show_events import facts_of, written
+
+        for path in written(result.files):
+            _aside(f"wrote {path}")
+        _aside(" · ".join([result.status, *facts_of(result)]))
+        if result.session_id and not self._brief:
+            _aside(f"session {result.session_id}")
+
+    def _ended(self, result: ToolResult) -> None:
+        from geminorum.apps.command.show_events import gist
+
+        use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
+        _aside(f"[{use.name} {gist(use.input)[:100]}] {result.status}")
+
+
+def _aside(text: str) -> None:
+    sys.stderr.write(text + "\n")
+    sys.stderr.flush()

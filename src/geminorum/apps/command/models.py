@@ -1,0 +1,85 @@
+"""`geminorum models`: what can be named with --model, and what it costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from geminorum.apps.command.app import new_app
+from geminorum.apps.command.tables import Column, Sheet, put
+
+if TYPE_CHECKING:
+    from geminorum.models import Model
+
+app = new_app()
+
+
+@app.command()
+def models(
+    retired: Annotated[
+        bool, typer.Option("--all", "-a", help="Also those that Google has switched off.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON, one model a line.")] = False,
+) -> None:
+    """Models, list prices in dollars per million tokens, windows, and what short names mean."""
+    from geminorum.models import known
+
+    found = [model for model in known() if retired or not model.retired]
+    if json:
+        from geminorum.apps.command.show import print_json_line
+
+        for model in found:
+            print_json_line({**_fields(model), "aliases": _aliases(model)})
+        return
+    put(sheet(found))
+
+
+def sheet(found: list[Model]) -> Sheet:
+    columns = [
+        Column("model", style="cyan"),
+        Column("input", right=True),
+        Column("cached", right=True, spare=3),
+        Column("output", right=True),
+        Column("window", right=True, spare=2),
+        Column("short name", spare=1),
+    ]
+    return Sheet(columns, [_row(model) for model in found], notes=_notes(found))
+
+
+def _row(model: Model) -> list[str]:
+    prices = [
+        f"${getattr(model.price, name):f}" if model.price else "?"
+        for name in ("input", "cached", "output")
+    ]
+    window = f"{model.window:,}" if model.window else "?"
+    return [model.id, *prices, window, ", ".join(_aliases(model))]
+
+
+def _aliases(model: Model) -> list[str]:
+    """With the door in brackets where the doors differ."""
+    from geminorum.models import API_ALIASES, CLI_ALIASES
+
+    by_door = {"cli": CLI_ALIASES, "api": API_ALIASES}
+    return [
+        f"{name} ({door})"
+        for door, aliases in by_door.items()
+        for name, meaning in aliases.items()
+        if meaning == model.id
+    ]
+
+
+def _notes(found: list[Model]) -> list[str]:
+    stepped = [
+        f"{model.id}: ${step.price.input:f} in, ${step.price.output:f} out"
+        f" above {step.above:,} tokens"
+        for model in found
+        for step in model.steps
+    ]
+    return [*stepped, "dollars per million tokens; the CLI and the API take other names too"]
+
+
+def _fields(model: Model) -> dict[str, object]:
+    import msgspec
+
+    return msgspec.structs.asdict(model)

@@ -1,0 +1,103 @@
+"""A simulated model, so that everything can be tried without an account or a network."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from geminorum.apps.command.flags import Via
+from geminorum.apps.command.show import Showing
+
+if TYPE_CHECKING:
+    from geminorum import Options
+    from geminorum.testing import FakeGemini, Request, Say
+
+NOTICE = "offline: a simulated model answers; nothing is sent, nothing is billed"
+_WRITE = re.compile(r"\b(write|create|make|save|edit)\b", re.IGNORECASE)
+_LOOK = re.compile(r"\b(list|look|folder|files?|directory)\b", re.IGNORECASE)
+_FILE = re.compile(r"[\w./-]+\.\w+")
+
+
+def tell_so(how: Showing) -> None:
+    """Nobody should take the simulated model's words for Gemini's."""
+    if not how.quiet:
+        sys.stderr.write(f"{NOTICE}\n")
+
+
+@contextmanager
+def simulated(options: Options, via: Via) -> Iterator[Options]:
+    """The options with which a run talks to the simulated model and to nothing else."""
+    from geminorum.testing import FakeGemini
+
+    with FakeGemini() as fake:
+        teach(fake)
+        env = {**options.env, **fake.env}
+        if via is Via.API:
+            yield options.changed(env=env)
+        else:
+            yield options.changed(env=env, home=options.home or fake.home)
+
+
+def teach(fake: FakeGemini) -> None:
+    """What the simulated model knows: to write a file, to look around, to say so."""
+    fake.whenever(_writes).reply(_call_write).reply(_report)
+    fake.whenever(_looks).reply(_call_list).reply(_report)
+    fake.whenever().reply(_answer)
+
+
+def _writes(request: Request) -> bool:
+    return "write_file" in request.tools and _WRITE.search(request.prompt) is not None
+
+
+def _looks(request: Request) -> bool:
+    return "list_directory" in request.tools and _LOOK.search(request.prompt) is not None
+
+
+def _call_write(request: Request) -> Say:
+    from geminorum.testing import Call, Say
+
+    named = _FILE.search(request.prompt)
+    path = named[0] if named else "hello.txt"
+    # A name and never a path: a prompt in play should not write outside its folder.
+    arguments = {"file_path": path.rsplit("/", 1)[-1], "content": _POEM}
+    thoughts = ("A file is wanted. I know a poem that fits.",)
+    return Say(thoughts=thoughts, calls=(Call("write_file", arguments),))
+
+
+def _call_list(request: Request) -> Say:
+    from geminorum.testing import Call, Say
+
+    thoughts = ("First I look around.",)
+    return Say(thoughts=thoughts, calls=(Call("list_directory", {"dir_path": "."}),))
+
+
+def _report(request: Request) -> Say:
+    from geminorum.testing import Say
+
+    failed = [result for result in request.tool_results if "error" in result.response]
+    if failed:
+        return Say((f"That did not work: {failed[0].response['error']}",))
+    return Say(("That is done. ", "(I am a **simulated model**: I always do the same.)"), drip=0.05)
+
+
+def _answer(request: Request) -> Say:
+    from geminorum.testing import Say
+
+    quoted = " ".join(request.prompt.split())[:200]
+    words = (
+        f"You said: *{quoted}*\n\n",
+        "I am a **simulated model**. I can pretend to work; try\n\n",
+        "- `list the files`\n",
+        "- `write a poem to poem.txt`, with `--approval auto_edit` so that I may\n\n",
+        "With a key or a login, the same command talks to Gemini.",
+    )
+    return Say(words, thoughts=("A question. I shall answer it plainly.",), drip=0.05)
+
+
+_POEM = """A pipe holds so much,
+and no more; what comes after
+waits, or is not heard.
+"""

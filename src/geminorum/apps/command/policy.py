@@ -1,0 +1,175 @@
+"""`geminorum policy`: what a policy says, in the CLI's language and to a past session."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from geminorum.apps.command.app import new_app
+from geminorum.apps.command.flags import Approval, data_in, policy_from
+from geminorum.apps.command.tables import Column, Sheet, put
+from geminorum.errors import InvalidOptions
+
+if TYPE_CHECKING:
+    from geminorum import Options
+    from geminorum.events import Event
+    from geminorum.policies import Rules, Verdict
+
+app = new_app("What a policy compiles to, and what it would have said to a saved session.")
+
+Wanted = Annotated[
+    str | None,
+    typer.Option(
+        "--policy",
+        "-p",
+        metavar="FILE|RULES",
+        help="A JSON or TOML file, one of the CLI, or file_write=allow,shell_execute=deny.",
+    ),
+]
+Mode = Annotated[
+    Approval | None, typer.Option("--approval", "-a", help="The approval mode of the run.")
+]
+Only = Annotated[list[str] | None, typer.Option("--allow-tool", help="Only these tools.")]
+Never = Annotated[list[str] | None, typer.Option("--deny-tool", help="Never these tools.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON, one call a line.")]
+
+
+class Judged(NamedTuple):
+    """A call of the past, what became of it, and what would become of it."""
+
+    tool: str
+    input: dict[str, object]
+    then: str
+    """"success", "error" or "denied"; empty where the session does not tell."""
+    verdict: Verdict
+
+
+@app.command()
+def show(
+    policy: Wanted = None, approval: Mode = None, allow: Only = None, deny: Never = None
+) -> None:
+    """The policy file in TOML that a run would give to the Gemini CLI."""
+    from geminorum.policies import toml_of
+
+    if policy is not None and _is_file_of_the_cli(policy):
+        _rules(policy, approval, allow, deny)  # Says what is wrong with it.
+        sys.stdout.write(Path(policy).read_text(encoding="utf-8"))
+        return
+    sys.stdout.write(toml_of(_options(policy, approval, allow, deny)))
+
+
+@app.command("test")
+def replay(
+    session: Annotated[str, typer.Argument(help="An id, how one begins, a file, or `latest`.")],
+    policy: Wanted = None,
+    approval: Mode = None,
+    allow: Only = None,
+    deny: Never = None,
+    json: Json = False,
+) -> None:
+    """What the policy would have said to each tool call of a saved session. Nothing is run."""
+    from geminorum import sessions
+    from geminorum.apps.command.sessions import place_of
+
+    rules = _rules(policy, approval, allow, deny)
+    calls = judged(sessions.load(place_of(session)).events(), rules)
+    if json:
+        from geminorum.apps.command.show import print_json_line
+
+        for call in calls:
+            print_json_line(call._asdict())
+        return
+    put(sheet(calls))
+
+
+def judged(events: Iterable[Event], rules: Rules) -> list[Judged]:
+    """Every call in the events, in order."""
+    from geminorum.events import ToolResult, ToolUse
+
+    told = list(events)
+    became = {event.id: event.status for event in told if isinstance(event, ToolResult)}
+    return [
+        Judged(
+            event.name,
+            event.input,
+            str(became.get(event.id, "")),
+            rules.verdict(event.name, event.input),
+        )
+        for event in told
+        if isinstance(event, ToolUse)
+    ]
+
+
+def sheet(calls: list[Judged]) -> Sheet:
+    from geminorum.apps.command.session_views import brief
+    from geminorum.apps.command.show_events import gist
+
+    columns = [
+        Column("would be", colours={"allowed": "green", "asked": "yellow", "denied": "red"}),
+        Column("was", spare=1, style="dim"),
+        Column("tool", style="cyan"),
+        Column("input", elastic=True),
+        Column("because", spare=2, elastic=True, style="dim"),
+    ]
+    rows = [
+        [
+            _WORDS[call.verdict.decision],
+            call.then,
+            call.tool,
+            gist(call.input) or brief(call.input),
+            call.verdict.because,
+        ]
+        for call in calls
+    ]
+    return Sheet(columns, rows, notes=[_summary(calls)])
+
+
+_WORDS = {"allow": "allowed", "ask": "asked", "deny": "denied"}
+
+
+def _summary(calls: list[Judged]) -> str:
+    if not calls:
+        return "no tool was called in this session"
+    counts = (
+        f"{sum(call.verdict.decision == level for call in calls)} {word}"
+        for level, word in _WORDS.items()
+    )
+    return f"{', '.join(counts)}; asked means refused where there is nobody to ask"
+
+
+def _rules(
+    policy: str | None, approval: Approval | None, allow: list[str] | None, deny: list[str] | None
+) -> Rules:
+    from geminorum.policies import Rules
+
+    if policy is None or not _is_file_of_the_cli(policy):
+        return Rules.of(_options(policy, approval, allow, deny))
+    if allow or deny:
+        text = "--allow-tool and --deny-tool do not go with a policy file of the CLI"
+        raise InvalidOptions(text, hint="write them into the file, as rules")
+    return Rules.read(policy, _options(None, approval, None, None).approval)
+
+
+def _options(
+    policy: str | None, approval: Approval | None, allow: list[str] | None, deny: list[str] | None
+) -> Options:
+    from geminorum import Options
+
+    return Options(
+        policy=policy_from(policy) if policy else None,
+        approval=None if approval is None else approval.value,
+        allowed_tools=tuple(allow) if allow else None,
+        disallowed_tools=tuple(deny or ()),
+    )
+
+
+def _is_file_of_the_cli(text: str) -> bool:
+    """Is it in the CLI's language, a list of rules, and not in ours?"""
+    path = Path(text)
+    if path.suffix != ".toml" or not path.is_file():
+        return False
+    return isinstance(data_in(path, "--policy").get("rule"), list)

@@ -1,0 +1,145 @@
+"""Saved sessions to what people read: a listing, the words around a find, a line for an event."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from geminorum.apps.command.moments import size_of, when
+from geminorum.apps.command.show_style import styled
+from geminorum.apps.command.tables import Column, Sheet
+from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, UserMessage
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.text import Text as Styled
+
+    from geminorum.sessions import SessionInfo
+
+SHORT_ID = 8
+_AROUND = 40
+_MOST_FINDS = 3
+
+
+def listing(found: Sequence[SessionInfo], *, more: int, everywhere: bool) -> Sheet:
+    """A table; whole ids in a pipe, where somebody may want to type them."""
+    is_screen = sys.stdout.isatty()
+    folder = [Column("folder", style="dim", spare=2, elastic=True)] if everywhere else []
+    columns = [
+        Column("id", style="cyan"),
+        Column("when"),
+        *folder,
+        Column("size", right=True, style="dim", spare=3),
+        Column("title", elastic=True),
+    ]
+    rows = [_row(info, is_screen, bool(folder)) for info in found]
+    notes = [f"{more} more; geminorum sessions list --limit {len(found) + more}"] if more else []
+    return Sheet(columns, rows, notes=notes)
+
+
+def _row(info: SessionInfo, is_screen: bool, with_folder: bool) -> list[str]:
+    name = info.id or info.path.name
+    folder = [info.cwd.name if info.cwd and is_screen else str(info.cwd or "")]
+    title = f"({info.problem})" if info.problem else info.title or "(nobody has said anything)"
+    shown = name[:SHORT_ID] if is_screen and info.id else name
+    return [shown, when(info.updated), *(folder if with_folder else []), size_of(info.size), title]
+
+
+def heading(info: SessionInfo) -> Styled:
+    from rich.text import Text as Styled
+
+    line = Styled(info.id or str(info.path), style="cyan")
+    return line.append(f"  {when(info.updated)}  ", "dim").append(_flat(info.title), "bold")
+
+
+def snippets(events: Iterable[Event], text: str) -> Iterator[Styled]:
+    """The first finds, each with the words around it."""
+    from rich.text import Text as Styled
+
+    finds = (
+        (event, at)
+        for event in events
+        if isinstance(event, Text | UserMessage)
+        and (at := event.text.casefold().find(text.casefold())) >= 0
+    )
+    for _, (event, at) in zip(range(_MOST_FINDS), finds, strict=False):
+        who = "you" if isinstance(event, UserMessage) else "gemini"
+        before = event.text[max(0, at - _AROUND) : at]
+        after = event.text[at + len(text) : at + len(text) + _AROUND]
+        line = Styled(f"  {who}: ", style="dim")
+        line.append(_flat(before)).append(_flat(event.text[at : at + len(text)]), "bold yellow")
+        yield line.append(_flat(after))
+
+
+def page(events: Iterable[Event]) -> Iterator[RenderableType]:
+    """A whole conversation for a terminal; a call is shown where its result comes."""
+    from rich.text import Text as Styled
+
+    from geminorum.apps.command import show_events as show
+
+    uses: dict[str | None, ToolUse] = {}
+    for event in events:
+        match event:
+            case UserMessage():
+                yield Styled(f"\n> {show.printable(event.text)}", "bold cyan")
+            case Text():
+                yield show.said(event.text)
+            case Thinking():
+                yield show.thought(event.text)
+            case ToolUse():
+                uses[event.id] = event
+            case ToolResult():
+                yield from _call(uses.pop(event.id, ToolUse(event.name or "tool")), event)
+            case Error():
+                yield show.warning(event)
+    yield from (show.call_running(use) for use in uses.values())
+
+
+def _call(use: ToolUse, result: ToolResult) -> Iterator[RenderableType]:
+    from geminorum.apps.command import show_events as show
+
+    yield show.call_ended(use, result)
+    if (output := show.output_of(result)) is not None:
+        yield output
+
+
+def event_line(event: Event) -> str:
+    """One event for somebody who watches; empty for what says nothing new."""
+    match event:
+        case UserMessage():
+            return f"{styled('you', 'cyan')}     {_safe(event.text)}"
+        case Text():
+            return f"{styled('gemini', 'green')}  {_safe(event.text)}"
+        case Thinking():
+            return styled(f"thought {_flat(event.text)}", "dim")
+        case ToolUse():
+            return f"{styled('tool', 'yellow')}    {event.name} {brief(event.input)}"
+        case ToolResult():
+            return styled(f"  {event.status}  {_cut(_flat(str(event.output or '')), 100)}", "dim")
+        case Error():
+            return f"{styled('error', 'red')}   {_safe(event.message)}"
+        case _:
+            return ""
+
+
+def brief(input: dict[str, Any]) -> str:
+    """A call's arguments in one short line."""
+    words = (f"{key}={_cut(_flat(str(value)), 60)}" for key, value in input.items())
+    return _cut(" ".join(words), 140)
+
+
+def _flat(text: str) -> str:
+    # The ends stay: a find may begin or end at a space.
+    return _safe(text.replace("\r", " ").replace("\n", " "))
+
+
+def _safe(text: str) -> str:
+    """Without what would make a terminal do things: models and files may say anything."""
+    from geminorum.apps.command.show_events import printable
+
+    return printable(text)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1] + "…"

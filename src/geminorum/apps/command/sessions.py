@@ -1,0 +1,271 @@
+"""`geminorum sessions`: what the Gemini CLI has saved, to be found, read, kept or removed."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from geminorum.apps.command.app import new_app
+from geminorum.errors import InvalidOptions
+
+if TYPE_CHECKING:
+    from geminorum.events import Event
+    from geminorum.sessions import Session, SessionInfo
+
+app = new_app("Saved sessions: list, read, follow, search, export, fork, delete them.")
+
+Name = Annotated[str, typer.Argument(help="An id, how one begins, a file, or `latest`.")]
+Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+Since = Annotated[str | None, typer.Option(help="From a date on, or from 24h, 7d, 2w ago.")]
+Everywhere = Annotated[bool, typer.Option("--all", "-a", help="Of all folders, not only of this.")]
+Folder = Annotated[Path | None, typer.Option(help="Of this folder instead of the current one.")]
+Format = Literal["markdown", "html", "jsonl", "claude", "sharegpt"]
+
+
+@app.command("list")
+def list_(
+    everywhere: Everywhere = False,
+    cwd: Folder = None,
+    since: Since = None,
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many.")
+    ] = 50,
+    json: Json = False,
+) -> None:
+    """The sessions of this folder, the newest first."""
+    from geminorum import sessions
+    from geminorum.apps.command.moments import moment_of
+
+    place = None if everywhere else (cwd or Path.cwd())
+    found = sessions.list(place, since=moment_of(since))
+    _put_list(found[:limit], json=json, more=len(found) - limit, everywhere=everywhere)
+
+
+@app.command()
+def search(
+    text: Annotated[str, typer.Argument(help="What was said, by you or by the model.")],
+    everywhere: Everywhere = False,
+    cwd: Folder = None,
+    since: Since = None,
+    json: Json = False,
+) -> None:
+    """The sessions in which something was said, with the words around it."""
+    from geminorum import sessions
+    from geminorum.apps.command.moments import moment_of
+
+    if not text.strip():
+        raise InvalidOptions("there is nothing to search for", hint='for example "pipe"')
+    place = None if everywhere else (cwd or Path.cwd())
+    found = sessions.list(place, since=moment_of(since), text=text)
+    if json:
+        return _put_list(found, json=True)
+    for info in found:
+        _put_found(info, text)
+    if not found:
+        _tell(f"nobody said {text!r} here; add --all to look in every folder")
+    return None
+
+
+@app.command()
+def show(session: Name, json: Json = False) -> None:
+    """A session as a page to read; with --json its events."""
+    from geminorum import sessions
+
+    loaded = sessions.load(place_of(session))
+    if json:
+        return _put_events(loaded.events())
+    if not sys.stdout.isatty():
+        sys.stdout.write(sessions.export(loaded, "markdown"))
+        return None
+    return _put_page(loaded)
+
+
+@app.command()
+def tail(session: Name, json: Json = False) -> None:
+    """Follow a session while somebody works in it; Ctrl-C ends it."""
+    try:
+        asyncio.run(_tail(session, json=json))
+    except KeyboardInterrupt:
+        return  # The only way out, and so a good one.
+
+
+@app.command()
+def export(
+    session: Name,
+    format: Annotated[Format, typer.Option("--format", "-f", help="What to make of it.")] = (
+        "markdown"
+    ),
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="A file; without it, stdout.")
+    ] = None,
+    force: Annotated[bool, typer.Option(help="Write over a file that is there.")] = False,
+    title: Annotated[str | None, typer.Option(help="Another title for the page.")] = None,
+) -> None:
+    """A session as Markdown, HTML, our events, Claude's messages, or ShareGPT."""
+    from geminorum import sessions
+
+    text = sessions.export(sessions.load(place_of(session)), format, title=title)
+    if output is None:
+        sys.stdout.write(text)
+        return
+    if output.exists() and not force:
+        raise InvalidOptions(f"{output} is there already", hint="add --force to write over it")
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        why = f"{output} cannot be written: {error.strerror}"
+        raise InvalidOptions(why, hint="choose another --output") from error
+    _tell(f"{output}: {len(text.encode()):,} bytes")
+
+
+@app.command()
+def fork(
+    session: Name,
+    new_id: Annotated[str | None, typer.Option("--id", help="The id of the copy.")] = None,
+    json: Json = False,
+) -> None:
+    """Copy a session under a new id, so that both can go on."""
+    from geminorum import sessions
+
+    copy = sessions.fork(place_of(session), new_id=new_id)
+    if json:
+        return _put_list([copy], json=True)
+    sys.stdout.write(f"{copy.id}\n")
+    return _tell(f'go on with it: geminorum run --resume {copy.id} "…"')
+
+
+@app.command()
+def delete(
+    session: Annotated[list[str], typer.Argument(help="Ids, how they begin, or files.")],
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> None:
+    """Remove sessions for good, with what their tools left behind."""
+    from geminorum import sessions
+
+    found = [_there(place_of(name)) for name in session]  # All, before the first is gone.
+    for one in found:
+        label = one if isinstance(one, Path) else f"{one.id or one.path}  {one.title}"
+        if yes or _sure(f"Delete {label}?"):
+            for path in sessions.delete(one):
+                sys.stdout.write(f"removed {path}\n")
+
+
+# ---- which session is meant
+
+
+def place_of(name: str) -> SessionInfo | Path:
+    """The session that is meant: a file as it is named, `latest`, or the one id that begins so."""
+    if "/" in name or "\\" in name or name.endswith((".json", ".jsonl")):
+        return Path(name)
+    return _latest() if name == "latest" else _by_id(name)
+
+
+def _latest() -> SessionInfo:
+    from geminorum import sessions
+
+    return _found(sessions.find(Path.cwd()), f"there is no session of {Path.cwd()} yet")
+
+
+def _by_id(name: str) -> SessionInfo:
+    from geminorum import sessions
+
+    return _found(sessions.find(session_id=name), f"there is no session {name!r}")
+
+
+def _there(place: SessionInfo | Path) -> SessionInfo | Path:
+    if isinstance(place, Path) and not place.exists():
+        return _found(None, f"there is no file {place}")
+    return place
+
+
+def _found(info: SessionInfo | None, problem: str) -> SessionInfo:
+    from geminorum.errors import SessionLost
+
+    if info is None:
+        hint = "geminorum sessions list --all shows the sessions that there are"
+        raise SessionLost(problem, hint=hint)
+    return info
+
+
+# ---- what is shown
+
+
+def _put_list(
+    found: list[SessionInfo], *, json: bool, more: int = 0, everywhere: bool = True
+) -> None:
+    if json:
+        return _put_json(found)
+    if not found:
+        where = "no sessions at all" if everywhere else "no sessions of this folder"
+        advice = 'geminorum run "Hello" makes one' if everywhere else "add --all for every folder"
+        return _tell(f"{where}; {advice}")
+    from geminorum.apps.command.session_views import listing
+    from geminorum.apps.command.tables import put
+
+    return put(listing(found, more=max(0, more), everywhere=everywhere))
+
+
+def _put_json(found: list[SessionInfo]) -> None:
+    from geminorum.apps.command.show import print_json_line
+
+    for info in found:
+        print_json_line(info)
+
+
+def _put_found(info: SessionInfo, text: str) -> None:
+    from geminorum import sessions
+    from geminorum.apps.command.session_views import heading, snippets
+    from geminorum.apps.command.show import console
+
+    screen = console()
+    screen.print(heading(info), soft_wrap=not screen.is_terminal)
+    for line in snippets(sessions.load(info).events(), text):
+        screen.print(line, soft_wrap=not screen.is_terminal)
+
+
+async def _tail(name: str, *, json: bool) -> None:
+    from geminorum import events, sessions
+    from geminorum.apps.command.session_views import event_line
+    from geminorum.apps.command.show import print_line
+
+    async for event in sessions.tail(place_of(name)):
+        if json:
+            print_line(events.encode(event))
+        elif line := event_line(event):
+            sys.stdout.write(f"{line}\n")
+            sys.stdout.flush()
+
+
+def _put_page(session: Session) -> None:
+    from geminorum.apps.command.cost import parts_of, total
+    from geminorum.apps.command.session_views import page
+    from geminorum.apps.command.show import console
+
+    screen = console()
+    for part in page(session.events()):
+        screen.print(part)
+    screen.print(f"\n{session.id} · {total(parts_of(session))}", style="dim")
+
+
+def _put_events(told: Iterable[Event]) -> None:
+    from geminorum import events
+    from geminorum.apps.command.show import print_line
+
+    for event in told:
+        print_line(events.encode(event))
+
+
+def _sure(question: str) -> bool:
+    if not (sys.stdin and sys.stdin.isatty()):
+        raise InvalidOptions("there is nobody to ask", hint="add --yes to delete all the same")
+    return typer.confirm(question)
+
+
+def _tell(line: str) -> None:
+    """Beside the data, so that a pipe gets only that."""
+    sys.stderr.write(f"{line}\n")

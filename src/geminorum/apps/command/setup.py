@@ -1,0 +1,54 @@
+"""`geminorum setup`: the Gemini CLI from npm into a folder of our own."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from geminorum.apps.command.app import new_app
+
+app = new_app()
+
+
+@app.command()
+def setup(
+    version: Annotated[
+        str | None, typer.Option(help="Default: the one that geminorum is tested with.")
+    ] = None,
+    into: Annotated[Path | None, typer.Option(help="Default: geminorum's own folder.")] = None,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Install the Gemini CLI, pinned and private; runs find it there by themselves."""
+    from geminorum.install import PINNED_CLI, install_cli, private_folder
+
+    folder, wanted = into or private_folder(), version or PINNED_CLI
+    with _bar(f"Gemini CLI {wanted}"):
+        program = install_cli(folder, wanted)
+    if json:
+        from geminorum.apps.command.show import print_json_line
+
+        return print_json_line({"path": program.path, "version": wanted})
+    sys.stdout.write(f"{program.path}\n")
+    if into is not None:
+        sys.stderr.write(f"tell runs where it is: export GEMINI_CLI_PATH={program.path}\n")
+    return None
+
+
+def _bar(what: str) -> AbstractContextManager[Any]:
+    """A bar that moves while npm works, which does not say how far it is; a line in a pipe."""
+    from geminorum.apps.command.show import console
+
+    screen = console(stderr=True)
+    if not screen.is_terminal or screen.is_dumb_terminal:
+        sys.stderr.write(f"installing {what} from npm\n")
+        return nullcontext()
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    progress = Progress(*columns, console=screen, transient=True)
+    progress.add_task(what, total=None)
+    return progress

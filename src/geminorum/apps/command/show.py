@@ -1,0 +1,60 @@
+"""Where output goes: a console for people, lines of JSON for programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_PIPE_WIDTH = 160
+"""A pipe has no width; tables should not be squeezed for it."""
+
+
+class Showing(NamedTuple):
+    """How a run is to be shown."""
+
+    json: bool = False
+    quiet: bool = False
+    offline: bool = False
+
+    @property
+    def redraws(self) -> bool:
+        """Is it for a person at a terminal?"""
+        return is_terminal() and not (self.json or self.quiet)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """The console of this process: coloured on a terminal, plain in a pipe, with NO_COLOR and on
+    a dumb terminal."""
+    from rich.console import Console
+
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
+    return Console(file=stream, highlight=False, emoji=False, markup=False, width=width)
+
+
+def is_interactive() -> bool:
+    """Is there a person at both ends, and a terminal that can redraw?"""
+    return sys.stdin.isatty() and is_terminal()
+
+
+def is_terminal() -> bool:
+    """Is the output a terminal that can redraw?"""
+    return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def print_json_line(data: Any) -> None:
+    """One value, or one event, as a line of JSON: UTF-8 whatever the code page."""
+    import msgspec
+
+    print_line(msgspec.json.encode(data, enc_hook=str))
+
+
+def print_line(line: bytes) -> None:
+    """A line of bytes, at once: whoever reads it may wait for it."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(line + b"\n")
+    sys.stdout.buffer.flush()

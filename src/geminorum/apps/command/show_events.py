@@ -1,0 +1,195 @@
+"""Events to what a person reads on a terminal: pure, no output of their own."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group, RenderableType
+from rich.markdown import Markdown
+from rich.text import Text as Line
+
+from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse
+
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from geminorum import FileChange
+
+LONGEST_MARKDOWN = 200_000
+"""Letters; a longer answer is printed as it is, for it would take seconds to lay out."""
+_LINES = 12
+"""Of a diff or of a tool's output; the rest is counted."""
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TELLING = ("command", "file_path", "path", "dir_path", "query", "pattern", "url", "prompt")
+
+
+def said(text: str) -> RenderableType:
+    """What the agent said."""
+    safe = printable(text)
+    return Group("", Line(safe) if len(safe) > LONGEST_MARKDOWN else Markdown(safe.strip()))
+
+
+def thought(text: str) -> RenderableType:
+    """What the model thought, quietly."""
+    return Line(printable(text.strip()), style="dim italic")
+
+
+def heading(init: Init, door: str, offline: bool) -> Line:
+    """Who works where."""
+    model = "simulated model" if offline else (init.model or "the default model")
+    line = Line.assemble(("● ", "cyan"), (model, "bold"), (f" · {door}", "dim"))
+    elsewhere = init.cwd and Path(init.cwd) != Path.cwd()
+    return line.append(f" · {printable(init.cwd or '')}", "dim") if elsewhere else line
+
+
+def gist(arguments: dict[str, Any]) -> str:
+    """The argument that says best what a call is about, on one line."""
+    named = [arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)]
+    texts = [*named, *(value for value in arguments.values() if isinstance(value, str))]
+    return " ".join(printable(texts[0]).split()) if texts else ""
+
+
+def call_running(use: ToolUse) -> Line:
+    """A call that nobody has answered yet."""
+    line = Line.assemble((use.name, "bold"), (f" {gist(use.input)}", "dim"))
+    line.truncate(200, overflow="ellipsis")
+    return line
+
+
+_MARKS = {"success": ("✓", "green"), "error": ("✗", "red"), "denied": ("⊘", "yellow")}
+
+
+def call_ended(use: ToolUse, result: ToolResult) -> Line:
+    """A call and how it ended, on one line."""
+    mark, colour = _MARKS[result.status]
+    line = Line.assemble((f"{mark} ", colour), (use.name, "bold"), (f" {gist(use.input)}", "dim"))
+    if result.status == "denied":
+        line.append(" refused", "yellow")
+    line.no_wrap, line.overflow = True, "ellipsis"
+    return line
+
+
+def output_of(result: ToolResult) -> RenderableType | None:
+    """The first lines of what a tool gave back."""
+    text = result.output if isinstance(result.output, str) else ""
+    if not text.strip():
+        return None
+    style = "red" if result.status == "error" else "dim"
+    return _indented(Line(line, style) for line in _first(printable(text).rstrip().split("\n")))
+
+
+def diff(before: str, after: str, lines: int | None = _LINES) -> RenderableType | None:
+    """What changed between two texts; None where nothing did."""
+    changed = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[
+        2:
+    ]
+    if not changed:
+        return None
+    plain = [printable(line) for line in changed]
+    return _indented(Line(line, _diff_style(line)) for line in _first(plain, lines))
+
+
+def asked_change(arguments: dict[str, Any]) -> tuple[str, str] | None:
+    """The change that a call asks for, where its arguments tell: before and after."""
+    match arguments:
+        case {"old_string": str(old), "new_string": str(new)}:
+            return old, new
+        case {"old_content": str(old), "new_content": str(new)}:
+            return old, new
+        case {"content": str(content)}:
+            return "", content
+        case _:
+            return None
+
+
+def warning(error: Error) -> Line:
+    """Something that did not end the run."""
+    return Line.assemble(("! ", "yellow"), printable(error.message))
+
+
+def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None) -> Line:
+    """How it stands: time, tools, tokens, money, as far as they are known."""
+    parts = [f"{seconds:.0f} s"]
+    if calls:
+        parts.append(f"{calls} tool{'s' * (calls > 1)}")
+    if tokens:
+        parts.append(f"{tokens:,} tokens")
+    if usd:
+        parts.append(f"${usd:.4f}")
+    text = " · ".join([*parts, "Ctrl-C stops"])
+    return Line(text, "dim", no_wrap=True, overflow="ellipsis")
+
+
+def money(cost: Cost) -> str:
+    """Dollars, marked where they are an estimate or where nobody is billed."""
+    about = "" if cost.exact else "about "
+    note = "" if cost.billed_usd else ", not billed"
+    return f"{about}${cost.usd:.4f}{note}" if cost.usd < 1 else f"{about}${cost.usd:.2f}{note}"
+
+
+_ENDINGS = {
+    "success": ("✓ done", "green"),
+    "error": ("✗ failed", "red"),
+    "interrupted": ("■ stopped", "yellow"),
+    "max_turns": ("■ reached --max-turns", "yellow"),
+    "max_budget": ("■ reached --max-budget-usd", "yellow"),
+    "running": ("■ unfinished", "yellow"),
+}
+
+
+def summary(result: Result, brief: bool = False) -> RenderableType:
+    """How the run ended, in two or three lines; `brief` without the session."""
+    word, colour = _ENDINGS[result.status]
+    facts = " · ".join(facts_of(result))
+    rows = [Line.assemble((word, f"bold {colour}"), (f" · {facts}" if facts else "", "dim"))]
+    rows += [Line.assemble(("  wrote ", "dim"), name) for name in written(result.files)]
+    if result.session_id and not brief:
+        rows.append(Line(f"  session {result.session_id}", "dim"))
+    return Group("", *rows)
+
+
+def facts_of(result: Result) -> list[str]:
+    """Model, time, tokens and cost, those that are known."""
+    usage = result.usage
+    facts = [result.model or "", f"{result.duration:.1f} s"]
+    if usage:
+        cached = f", {usage.cached:,} cached" if usage.cached else ""
+        facts.append(f"{usage.input:,} in{cached} / {usage.output + usage.thoughts:,} out")
+    facts.append(money(result.cost) if result.cost else result.cost_note or "")
+    return [fact for fact in facts if fact]
+
+
+def written(files: Iterable[FileChange]) -> list[str]:
+    """The paths, each once, in the order of writing."""
+    return [short(path) for path in dict.fromkeys(change.path for change in files)]
+
+
+def short(path: str | Path) -> str:
+    """As one would type it: from the current folder on, where it lies below that."""
+    here = Path.cwd()
+    below = Path(path).is_relative_to(here)
+    return printable(str(Path(path).relative_to(here) if below else path))
+
+
+def _indented(lines: Iterable[Line]) -> RenderableType:
+    # Not rich's Padding, which fills lines with spaces that get copied along.
+    return Group(*(Line("  ").append_text(line) for line in lines))
+
+
+def _first(lines: list[str], count: int | None = _LINES) -> Iterator[str]:
+    yield from lines[:count]
+    if count is not None and len(lines) > count:
+        yield f"… {len(lines) - count} more lines"
+
+
+def _diff_style(line: str) -> str:
+    return {"+": "green", "-": "red"}.get(line[:1], "dim")
+
+
+def printable(text: str) -> str:
+    """Without the letters by which a file or a model could take over the terminal."""
+    return _CONTROL.sub("�", text.replace("\r\n", "\n")).expandtabs(4)

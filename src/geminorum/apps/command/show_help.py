@@ -1,0 +1,94 @@
+"""The pages that `--help` shows: our own and not rich's, whose boxes cut names off at 80 columns,
+and which would import every command to ask for its first line."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+from geminorum.apps.command.show_style import styled
+
+_OPTIONS = {
+    "--help": "also after a command: geminorum run --help",
+    "--version": "of geminorum, of the Gemini CLI and of Python",
+    "--install-completion": "let the Tab key complete commands and options",
+    "--show-completion": "the same, to copy it yourself",
+}
+_KINDS = {"str": "TEXT", "int": "N", "float": "N", "path": "PATH", "file": "FILE", "Path": "PATH"}
+
+
+class Described(Protocol):
+    @property
+    def help(self) -> str: ...
+    @property
+    def section(self) -> str: ...
+
+
+def page_width() -> int:
+    """Of the terminal, within what can be read."""
+    # The library's own formatter never goes below 50, and a narrow window would wrap it once more.
+    return max(30, min(shutil.get_terminal_size().columns, 96))
+
+
+def front_page(commands: Mapping[str, Described], width: int) -> str:
+    """The page of `geminorum --help`, for a terminal of that width."""
+    lines = [f"{styled('geminorum', 'bold')} drives Gemini as an agent.", ""]
+    lines += [f"{styled('Usage', 'bold')}  geminorum COMMAND …", ""]
+    for section in dict.fromkeys(row.section for row in commands.values()):
+        rows = {name: row.help for name, row in commands.items() if row.section == section}
+        lines += [styled(section, "bold"), *_table(rows, width), ""]
+    lines += [styled("Options", "bold"), *_table(_OPTIONS, width), ""]
+    lines += [styled("Try it without an account", "bold")]
+    lines += ["  " + styled('geminorum run --offline "Hello"', "cyan")]
+    return "\n".join(lines) + "\n"
+
+
+def command_page(command: Any, ctx: Any, width: int) -> str:
+    """The page of one command, or of a group of them."""
+    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+    first, *rest = textwrap.wrap(usage, width - 7)
+    lines = [f"{styled('Usage', 'bold')}  {first}", *(" " * 7 + line for line in rest), ""]
+    for paragraph in (command.help or "").split("\n\n"):
+        lines += [*textwrap.wrap(paragraph, width), ""]
+    for title, rows in _sections(command, ctx).items():
+        lines += [styled(title, "bold"), *_table(rows, width), ""]
+    return "\n".join(lines)
+
+
+def _sections(command: Any, ctx: Any) -> dict[str, dict[str, str]]:
+    """Title to rows: the commands of a group, arguments, options by their panels."""
+    found: dict[str, dict[str, str]] = {}
+    for name in command.list_commands(ctx) if hasattr(command, "list_commands") else ():
+        found.setdefault("Commands", {})[name] = command.get_command(ctx, name).get_short_help_str(
+            200
+        )
+    for param in command.get_params(ctx):
+        if record := param.get_help_record(ctx):
+            plain = "Arguments" if param.param_type_name == "argument" else "Options"
+            title = getattr(param, "rich_help_panel", None) or plain
+            found.setdefault(title, {})[_label(record[0])] = record[1]
+    return found
+
+
+def _label(names: str) -> str:
+    """The names of an option, with what it takes in plain words."""
+    named = re.sub(r"<(?:list\[)?(\w+)\]?>", lambda found: _KINDS.get(found[1], found[0]), names)
+    return named.removesuffix(" <bool>")
+
+
+def _table(rows: Mapping[str, str], width: int) -> Iterator[str]:
+    fitting = [len(name) for name in rows if len(name) <= width // 3]
+    column = max(fitting, default=2) + 4
+    for name, help in rows.items():
+        label = "  " + styled(name, "cyan")
+        beside = len(name) + 4 <= column and width - column >= 24
+        indent = column if width - column >= 24 else 6
+        first, *rest = textwrap.wrap(help, max(width - indent, 16)) or [""]
+        if beside:
+            yield (label + " " * (indent - 2 - len(name)) + first).rstrip()
+        else:
+            yield from (label, " " * indent + first)
+        yield from (" " * indent + line for line in rest)

@@ -1,0 +1,32 @@
+"""A little colour without a library: for the pages and messages that must come at once."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TextIO
+
+_CODES = {"bold": "1", "dim": "2", "red": "1;31", "cyan": "36", "green": "32", "yellow": "33"}
+
+
+def has_colour(stream: TextIO) -> bool:
+    """May colours be written there? NO_COLOR and a dumb terminal say no, as does a pipe."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return False
+    return stream.isatty()
+
+
+def styled(text: str, style: str, stream: TextIO | None = None) -> str:
+    """The text, in colour where the stream shows any."""
+    if not has_colour(stream or sys.stdout):
+        return text
+    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+
+
+def arrow(stream: TextIO) -> str:
+    """What points at the next step; in plain letters where the code page has no arrow."""
+    try:
+        "→…".encode(stream.encoding or "ascii")
+    except (LookupError, UnicodeEncodeError):
+        return "->"
+    return "→"

@@ -1,0 +1,76 @@
+"""`geminorum skills`: the Agent Skills that the CLI would find, and what is wrong with one."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from geminorum.apps.command.app import new_app
+from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.tables import Column, Sheet, put
+
+if TYPE_CHECKING:
+    from geminorum.skills import Skill
+
+app = new_app("Agent Skills: list those that there are, check one.")
+
+Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+
+
+@app.command("list")
+def list_(
+    cwd: Annotated[Path | None, typer.Option("--cwd", "-C", help="Seen from this folder.")] = None,
+    json: Json = False,
+) -> None:
+    """The skills of this folder, of yours, of extensions; the strongest last."""
+    from geminorum import skills
+    from geminorum.apps.command.show import print_json_line
+
+    found = skills.discover(cwd)
+    if json:
+        for skill in found:
+            print_json_line(skill)
+    elif found:
+        put(sheet(found))
+    else:
+        sys.stderr.write("no skills; put one into .gemini/skills/NAME/SKILL.md\n")
+
+
+@app.command()
+def validate(
+    path: Annotated[list[Path], typer.Argument(help="Folders of skills, or SKILL.md files.")],
+    json: Json = False,
+) -> Exit:
+    """Say what is wrong with a skill; exit code 2 where anything is."""
+    from geminorum import skills
+    from geminorum.apps.command.show import print_json_line
+
+    problems = {one: skills.validate(one) for one in path}
+    for one, wrong in problems.items():
+        if json:
+            print_json_line({"path": one, "problems": wrong})
+        else:
+            sys.stdout.writelines(f"{line}\n" for line in _told(one, wrong))
+    return Exit.USAGE if any(problems.values()) else Exit.OK
+
+
+def sheet(found: list[Skill]) -> Sheet:
+    columns = [
+        Column("name", style="cyan"),
+        Column("tier", spare=1),
+        Column("description", elastic=True),
+        Column("file", spare=2, elastic=True, style="dim"),
+    ]
+    rows = [[skill.name, _tier(skill), skill.description, str(skill.path)] for skill in found]
+    return Sheet(columns, rows)
+
+
+def _tier(skill: Skill) -> str:
+    return f"{skill.tier}, shadowed" if skill.shadowed_by else skill.tier
+
+
+def _told(path: Path, problems: list[str]) -> list[str]:
+    return [f"{path}: {problem}" for problem in problems] or [f"{path}: all is well"]

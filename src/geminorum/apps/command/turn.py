@@ -1,0 +1,125 @@
+"""One turn, watched: events to a view, Ctrl-C to the agent, the result to an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from geminorum import Event, Options, Run, run
+from geminorum.apps.command.exits import Exit, exit_for
+from geminorum.apps.command.guard import command_hint, command_words, tell
+
+if TYPE_CHECKING:
+    from geminorum.apps.command.live import View
+
+
+async def watched(prompt: str, options: Options, door: Any, view: View) -> Exit:
+    """Run the prompt and show it; how it ended."""
+    live = run(prompt, options, via=door)
+    await follow(live, view, options, fresh=options.resume is None)
+    return concluded(live, view)
+
+
+async def follow(
+    live: Run, view: View, options: Options, *, fresh: bool, also: list[Event] | None = None
+) -> None:
+    """Show a turn's events until its end. Ctrl-C cancels it; once more, it is killed.
+
+    `fresh`: nothing was said in the session before. `also` collects the events.
+    """
+    with ctrl_c(live):
+        async with live:
+            with view:
+                async with _spending(live, view, options, fresh):
+                    async for event in live:
+                        view.show(event)
+                        if also is not None:
+                            also.append(event)
+
+
+def concluded(live: Run, view: View) -> Exit:
+    """The summary, the error if there is one, and the exit code."""
+    result = live.result
+    view.finish(result)
+    error = result.exception()
+    if error is not None and result.status != "interrupted":
+        tell(command_words(error.message), command_hint(error.hint))
+    return exit_for(error)
+
+
+@contextmanager
+def ctrl_c(live: Run) -> Iterator[None]:
+    """The first Ctrl-C asks the agent to end, the second does not wait."""
+    loop = asyncio.get_running_loop()
+    presses: list[asyncio.Task[None]] = []
+
+    def pressed() -> None:
+        if not presses:
+            presses.append(loop.create_task(live.cancel()))
+            return
+        presses.append(presses[0])
+        # All of them: the one that gives the agent its grace kills it when it is cancelled.
+        for task in asyncio.all_tasks(loop):
+            task.cancel()
+
+    # Not loop.add_signal_handler, which Windows has not got.
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(pressed))
+    try:
+        yield
+    except asyncio.CancelledError:
+        if len(presses) < 2:
+            raise  # Not our doing: a signal ends the process.
+        raise KeyboardInterrupt from None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@asynccontextmanager
+async def _spending(live: Run, view: View, options: Options, fresh: bool) -> AsyncIterator[None]:
+    """Tells the view now and then what the turn has consumed so far."""
+    if not view.counts:
+        yield
+        return
+    task = asyncio.create_task(_watch_spending(live, view, options, fresh))
+    try:
+        yield
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+async def _watch_spending(live: Run, view: View, options: Options, fresh: bool) -> None:
+    home = options.home or options.env.get("GEMINI_CLI_HOME")
+    # What a session consumed before is not this turn's.
+    before: tuple[int, Decimal | None] | None = (0, Decimal(0)) if fresh else None
+    while True:
+        began = time.monotonic()
+        now = await asyncio.to_thread(_consumed, live.session_id, home)
+        if now is not None:
+            before = before or now
+            known = now[1] is not None and before[1] is not None
+            view.spent(now[0] - before[0], now[1] - before[1] if known else None)  # type: ignore[operator]
+        # A long session takes a while to read: never more than a tenth of the time.
+        await asyncio.sleep(max(1.0, 9 * (time.monotonic() - began)))
+
+
+def _consumed(session_id: str | None, home: Any) -> tuple[int, Decimal | None] | None:
+    """Tokens and dollars of a session so far; None where nothing is saved."""
+    from geminorum import GeminorumError, sessions
+    from geminorum.cost import cost_of
+
+    if session_id is None:
+        return None
+    try:
+        info = sessions.find(session_id=session_id, home=home)
+        usage = sessions.load(info).usage if info is not None else None
+    except (GeminorumError, OSError):
+        return None  # Not saved yet, or on a door that saves nothing.
+    cost = cost_of(usage)
+    return (usage.total, cost.usd if cost else None) if usage else None

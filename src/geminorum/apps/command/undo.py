@@ -1,0 +1,159 @@
+"""Puts back what the writes of a turn changed, byte for byte.
+
+Copies are taken before each write: on the `Cli` door by a hook of the CLI, on doors that ask by the
+question. Not undone: what shell commands and MCP servers changed, and files that somebody else has
+changed since the turn ended.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from geminorum.apps.command import keep
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """One file, as it was before a turn."""
+
+    path: Path
+    existed: bool
+    copy: Path
+    mode: int | None = None
+    made: tuple[str, ...] = ()
+    """Folders that were made for it."""
+    problem: str | None = None
+    after: str | None = None
+    """What the turn left, as a digest; None where it left nothing."""
+
+    @property
+    def bytes(self) -> bytes | None:
+        """What it held; None where it was not there."""
+        return self.copy.read_bytes() if self.existed and not self.problem else None
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one file."""
+
+    path: Path
+    done: bool
+    text: str
+
+
+class Copies:
+    """The files of a conversation, turn by turn. Removed when the block ends."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="geminorum-undo-"))
+        self._turns: list[list[Kept]] = []
+
+    def __enter__(self) -> Copies:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @property
+    def _pending(self) -> Path:
+        return self._folder / "pending"
+
+    def settings(self) -> dict[str, Any]:
+        """Settings with which the CLI copies each file before it writes it."""
+        parts = [sys.executable, "-IS", keep.__file__, str(self._pending)]
+        command = subprocess.list2cmdline(parts) if sys.platform == "win32" else shlex.join(parts)
+        hook = {"type": "command", "name": "geminorum-undo", "command": command, "timeout": 30_000}
+        return {"hooks": {"BeforeTool": [{"matcher": "write_file|replace|edit", "hooks": [hook]}]}}
+
+    def keep(self, path: Path) -> None:
+        """Copy a file that is about to be written."""
+        keep.keep(path, self._pending)
+
+    def before(self, path: Path) -> Kept | None:
+        """The file as it was before the turn that is running."""
+        real = path.resolve()
+        return next((kept for kept in _read(self._pending) if kept.path == real), None)
+
+    def end_turn(self) -> list[Kept]:
+        """The files that the turn may have changed; the next turn has copies of its own."""
+        if not self._pending.is_dir():
+            kept: list[Kept] = []
+        else:
+            own = self._pending.rename(self._folder / f"turn-{len(self._turns)}")
+            kept = [
+                msgspec.structs.replace(one, after=digest(one.path))
+                for one in _read(own)
+                if digest(one.path) != digest(one.copy) or one.existed is not one.path.exists()
+            ]
+        self._turns.append(kept)
+        return kept
+
+    def undo(self) -> list[Outcome]:
+        """Put back what the last turn changed; again, what the turn before it changed."""
+        while self._turns:
+            if kept := self._turns.pop():
+                outcomes = [_put_back(one) for one in kept]
+                _remove_empty({Path(folder) for one in kept for folder in one.made})
+                return outcomes
+        return []
+
+
+def digest(path: Path) -> str | None:
+    """A digest of the file's bytes; None where there are none to read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _read(folder: Path) -> Iterable[Kept]:
+    for record in sorted(folder.glob(f"*/{keep.RECORD}")):
+        # A record without its end: the copy is still being taken.
+        with suppress(msgspec.DecodeError):
+            told = msgspec.json.decode(record.read_bytes(), type=dict[str, Any])
+            yield msgspec.convert({**told, "copy": record.parent / keep.BYTES}, Kept, dec_hook=_as)
+
+
+def _as(kind: type, value: Any) -> Any:
+    return kind(value)
+
+
+def _put_back(kept: Kept) -> Outcome:
+    if kept.problem:
+        return Outcome(kept.path, False, f"there is no copy: {kept.problem}")
+    if digest(kept.path) != kept.after:
+        return Outcome(kept.path, False, "changed since by somebody else; left as it is")
+    try:
+        return _restored(kept) if kept.existed else _removed(kept)
+    except OSError as error:
+        return Outcome(kept.path, False, str(error))
+
+
+def _restored(kept: Kept) -> Outcome:
+    kept.path.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(kept.copy, kept.path)
+    if kept.mode is not None:
+        kept.path.chmod(kept.mode)
+    return Outcome(kept.path, True, "as it was")
+
+
+def _removed(kept: Kept) -> Outcome:
+    kept.path.unlink()
+    return Outcome(kept.path, True, "removed: it was not there before")
+
+
+def _remove_empty(made: Iterable[Path]) -> None:
+    """Folders that the turn made, the innermost first; one that holds something stays."""
+    for folder in sorted(made, key=lambda one: len(one.parts), reverse=True):
+        with suppress(OSError):
+            folder.rmdir()

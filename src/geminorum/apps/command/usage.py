@@ -1,0 +1,104 @@
+"""`geminorum usage`: tokens and cost of all saved sessions, in a table and in bars."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from geminorum.apps.command.app import new_app
+from geminorum.apps.command.tables import Bar, Column, Sheet, bars, can_draw_blocks, put
+
+if TYPE_CHECKING:
+    from geminorum.usage import Report, Row
+
+app = new_app()
+
+By = Literal["day", "model", "project", "session"]
+_MOST_BARS = 30
+
+
+@app.command()
+def usage(
+    by: Annotated[By, typer.Option(help="What a row stands for.")] = "day",
+    since: Annotated[
+        str | None, typer.Option(help="From a date on, or from 24h, 7d, 2w ago.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(help="Before a date, which is not counted.")] = None,
+    cwd: Annotated[Path | None, typer.Option(help="Only the sessions of this folder.")] = None,
+    tz: Annotated[
+        str | None, typer.Option(help="Where a day begins: Europe/Berlin. Default: here.")
+    ] = None,
+    chart: Annotated[bool, typer.Option(help="Draw bars below the table.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Tokens and cost of every session that the Gemini CLI has saved."""
+    from geminorum import usage as bills
+    from geminorum.apps.command.moments import moment_of
+
+    report = bills.report(by=by, since=moment_of(since), until=moment_of(until), cwd=cwd, tz=tz)
+    if json:
+        from geminorum.apps.command.show import print_line
+
+        return print_line(report.to_json().encode())
+    put(sheet(report))
+    return _draw(report) if chart else None
+
+
+def sheet(report: Report) -> Sheet:
+    """The report as a table; on a narrow screen only what was used and what it cost."""
+    counts = {"requests": 3, "input": 1, "cached": 4, "output": 2, "thoughts": 5}
+    columns = [
+        Column(report.by, style="cyan", elastic=report.by == "project"),
+        *(Column(name, right=True, spare=spare) for name, spare in counts.items()),
+        Column("tokens", right=True),
+        Column("cost", right=True, style="green"),
+    ]
+    rows = [_cells(row, short=report.by == "session") for row in report.rows]
+    return Sheet(columns, rows, _cells(report.total), _missing(report))
+
+
+def chart(report: Report, width: int, *, blocks: bool) -> list[str]:
+    """Bars of the cost; of the tokens where nothing has a price."""
+    rows = report.rows[-_MOST_BARS:]
+    if any(row.cost for row in rows):
+        made = [Bar(row.key, float(row.cost or 0), _money(row)) for row in rows]
+    else:
+        made = [Bar(row.key, row.tokens.total, f"{row.tokens.total:,}") for row in rows]
+    return bars(made, width, blocks=blocks)
+
+
+def _draw(report: Report) -> None:
+    from geminorum.apps.command.show import console
+
+    screen = console()
+    # Bars are for eyes; a program that reads the table would stumble over them.
+    if screen.is_terminal and len(report.rows) > 1:
+        for line in chart(report, min(screen.width, 100), blocks=can_draw_blocks()):
+            screen.print(line, style="cyan", no_wrap=True)
+
+
+def _cells(row: Row, *, short: bool = False) -> list[str]:
+    used = row.tokens
+    counts = (row.requests, used.input, used.cached, used.output, used.thoughts, used.total)
+    return [row.key[:8] if short else row.key, *(f"{count:,}" for count in counts), _money(row)]
+
+
+def _money(row: Row) -> str:
+    if row.cost is None:
+        return "unknown"
+    return f"${row.cost:,.4f}" if row.exact else f"${row.cost:,.4f} + ?"
+
+
+def _missing(report: Report) -> list[str]:
+    prices = [
+        f"no price for {model}: {tokens.total:,} tokens"
+        for model, tokens in report.total.unpriced.items()
+    ]
+    nothing = ["nothing was used in that time"] if not report.rows else []
+    return [
+        *nothing,
+        *prices,
+        *(f"not counted: {one.path}: {one.reason}" for one in report.problems),
+    ]

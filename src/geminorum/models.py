@@ -1,0 +1,100 @@
+"""The models that can be named, as far as is known here: names, prices, windows, short names.
+
+The API and the CLI take other names too; this is a list to choose from, not a border.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from geminorum.cost import Price
+from geminorum.wire.genai_request import ALIASES
+
+_CONVERSES = re.compile(r"gemini-\d")
+_OTHER_TRADES = re.compile(r"image|tts|live|embedding|vision|audio")
+
+CLI_ALIASES: Mapping[str, str] = {
+    "auto": "gemini-3.8-flash",
+    "pro": "gemini-3.1-pro-preview",
+    "flash": "gemini-3.8-flash",
+    "flash-lite": "gemini-3.5-flash-lite",
+}
+"""What CLI 0.61.0 takes them for, with an API key. `auto` is chosen for each prompt: this is what
+simple ones get. Another CLI may mean others; the result tells which model answered."""
+
+
+API_ALIASES: Mapping[str, str] = ALIASES
+"""What the Api door takes the same names for."""
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A dearer price, for requests longer than `above` tokens."""
+
+    above: int
+    price: Price
+
+
+class Model(msgspec.Struct, frozen=True):
+    id: str
+    price: Price | None
+    """Today's list price; None: not known."""
+    steps: tuple[Step, ...] = ()
+    window: int | None = None
+    """Tokens that it can read at once; None: not known."""
+    retired: bool = False
+    """Google has switched it off, or said when it will."""
+
+
+def known() -> list[Model]:
+    """Gemini models that answer in words, the newest first."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    google = next(one for one in get_snapshot().providers if one.id == "google")
+    named = [model for model in google.models if _is_chat(model.id)]
+    return sorted(map(_model, named), key=lambda model: _age(model.id))
+
+
+def meaning_of(name: str, door: str = "cli") -> str:
+    """The model behind a short name; any other name is its own meaning."""
+    return (API_ALIASES if door == "api" else CLI_ALIASES).get(name, name)
+
+
+def _is_chat(name: str) -> bool:
+    return bool(_CONVERSES.match(name)) and not _OTHER_TRADES.search(name)
+
+
+def _model(row: Any) -> Model:
+    prices = row.get_prices(datetime.now(UTC))
+    base = _price(prices, lambda price: getattr(price, "base", price))
+    starts = {step.start for step in getattr(prices.input_mtok, "tiers", ())}
+    steps = [Step(start, price) for start in sorted(starts) if (price := _above(prices, start))]
+    return Model(row.id, base, tuple(steps), row.context_window, bool(row.deprecated))
+
+
+def _above(prices: Any, start: int) -> Price | None:
+    def dearer(price: Any) -> Decimal | None:
+        found = [step.price for step in getattr(price, "tiers", ()) if step.start <= start]
+        usd: Decimal | None = found[-1] if found else getattr(price, "base", price)
+        return usd
+
+    return _price(prices, dearer)
+
+
+def _price(prices: Any, part: Any) -> Price | None:
+    paid, written, cached = (
+        part(getattr(prices, name)) for name in ("input_mtok", "output_mtok", "cache_read_mtok")
+    )
+    if paid is None or written is None:
+        return None
+    return Price(input=paid, output=written, cached=paid if cached is None else cached)
+
+
+def _age(name: str) -> tuple[float, str]:
+    found = re.search(r"\d+(?:\.\d+)?", name)
+    return -float(found[0]) if found else 0.0, name

@@ -1,0 +1,83 @@
+"""A policy file of the CLI to its rules, and to what would make the CLI drop it."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+_NESTED_QUANTIFIERS = re.compile(r"\([^)]*[*+?{].*\)[*+?{]")
+_LONGEST_PATTERN = 2048
+
+
+class FileRule(msgspec.Struct, rename="camel"):
+    """What the CLI wants of a rule; keys that it does not know it leaves alone."""
+
+    tool_name: str | list[str]
+    decision: Literal["allow", "deny", "ask_user"]
+    # JavaScript has one kind of number: 1.0 is whole enough.
+    priority: Annotated[float, msgspec.Meta(ge=0, le=999, multiple_of=1)]
+    subagent: str | None = None
+    mcp_name: str | None = None
+    args_pattern: str | None = None
+    command_prefix: str | list[str] | None = None
+    command_regex: str | None = None
+    modes: list[Literal["default", "autoEdit", "yolo", "plan"]] | None = None
+    interactive: bool | None = None
+    tool_annotations: dict[str, Any] | None = None
+    allow_redirection: bool | None = None
+    deny_message: str | None = None
+
+
+class _Checker(msgspec.Struct, rename="camel"):
+    tool_name: str | list[str]
+    checker: dict[str, Any]
+    priority: Annotated[float, msgspec.Meta(multiple_of=1)] = 0
+
+
+class PolicyFile(msgspec.Struct):
+    rule: list[FileRule] = []
+    safety_checker: list[_Checker] = []
+
+
+def read_policy(text: str) -> PolicyFile:
+    """The rules; ValueError for broken TOML and wrong types."""
+    return msgspec.convert(tomllib.loads(text), PolicyFile)
+
+
+def policy_problems(text: str) -> list[str]:
+    """Why the CLI would drop the file as a whole; an empty list where it would not."""
+    try:
+        rules = enumerate(read_policy(text).rule, start=1)
+    except ValueError as error:
+        return [str(error)]
+    return [f"rule {number}: {why}" for number, rule in rules for why in _rule_problems(rule)]
+
+
+def in_python(pattern: str) -> str:
+    """JavaScript's dialect, which names its groups otherwise."""
+    return re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern)
+
+
+def _rule_problems(rule: FileRule) -> Iterator[str]:
+    by_command = [part for part in (rule.command_prefix, rule.command_regex) if part is not None]
+    if by_command and rule.tool_name != "run_shell_command":
+        yield 'commandPrefix and commandRegex need toolName = "run_shell_command"'
+    if len(by_command) + (rule.args_pattern is not None) > 1:
+        yield "commandPrefix, commandRegex and argsPattern exclude each other"
+    if "" in ([rule.tool_name] if isinstance(rule.tool_name, str) else rule.tool_name):
+        yield 'toolName is empty; "*" stands for every tool'
+    for pattern in (rule.args_pattern, rule.command_regex):
+        yield from _pattern_problems(pattern or "")
+
+
+def _pattern_problems(pattern: str) -> Iterator[str]:
+    if len(pattern) > _LONGEST_PATTERN or _NESTED_QUANTIFIERS.search(pattern):
+        yield f"the pattern {pattern[:80]!r} has nested quantifiers, or is too long"
+    try:
+        re.compile(in_python(pattern))
+    except re.error as error:
+        yield f"the pattern {pattern[:80]!r} is broken: {error}"

@@ -1,0 +1,278 @@
+"""The command as a whole: help, version, completion, wrong usage, exit codes, odd terminals."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from command_line import COMMAND, Terminal, environment
+from command_line import geminorum_command as command
+from geminorum import Options, errors
+from geminorum.apps.command.app import COMMANDS
+from geminorum.apps.command.exits import Exit, exit_for
+from geminorum.apps.command.flags import options_from
+from geminorum.apps.command.guard import command_hint
+
+
+def test_help_lists_every_command_and_loads_none():
+    done = command("--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    for name in COMMANDS:
+        assert f"  {name}" in done.stdout
+    code = (
+        "import sys; from geminorum.apps.command import main; main(['--help'])\n"
+        "print(*[name for name in sys.modules if 'apps.command' in name], file=sys.stderr)\n"
+        "print(*{'rich', 'asyncio', 'msgspec', 'pydantic'} & set(sys.modules), file=sys.stderr)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    ).stderr.split()
+    assert not {f"geminorum.apps.command.{name}" for name in COMMANDS} & set(loaded)
+    assert not {"rich", "asyncio", "msgspec", "pydantic"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize("columns", ["80", "40"])
+def test_every_command_has_a_page_that_fits(name, columns):
+    done = command(name, "--help", env={"COLUMNS": columns})
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage  geminorum {name}")
+    # A name that is wider than the page stands alone on its line, and is never cut off.
+    wide = [line for line in done.stdout.split("\n") if len(line) > int(columns)]
+    assert all(" " not in line.strip().replace(" / ", "").replace(", ", "")[20:] for line in wide)
+    assert "…" not in done.stdout.replace("[OPTIONS]", "")
+
+
+def test_no_arguments_show_the_help():
+    done = command()
+    assert done.returncode == Exit.USAGE
+    assert "geminorum COMMAND" in done.stdout
+
+
+def test_the_version_names_the_cli(real_cli_door):
+    done = command("--version", env={"GEMINI_CLI_PATH": str(real_cli_door.executable)})
+    assert done.returncode == 0
+    first, second, third = done.stdout.splitlines()
+    assert first.startswith("geminorum ")
+    assert second.startswith("Gemini CLI 0.")
+    assert third.startswith("Python 3.")
+
+
+def test_the_version_says_when_there_is_no_cli(tmp_path):
+    done = command("--version", env={"GEMINI_CLI_PATH": str(tmp_path / "nothing")})
+    assert done.returncode == 0
+    assert "Gemini CLI not found" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["rnu"], ["no command 'rnu'", "geminorum run", "geminorum --help"]),
+        (["xyzzy"], ["no command 'xyzzy'", "geminorum --help"]),
+        (["run", "--modle", "x", "hi"], ["--modle", "--model", "geminorum run --help"]),
+        (["--vresion"], ["--vresion", "--version"]),
+        (["run", "hi", "--approval", "sometimes"], ["--approval", "auto_edit"]),
+        (["run", "hi", "--timeout", "soon"], ["--timeout"]),
+        (["run", "hi", "--timeout", "-1"], ["timeout", "greater than 0"]),
+        (["run", "hi", "--json", "--quiet"], ["--json --quiet", "leave one"]),
+        (["run", "hi", "--env", "NAME"], ["--env", "NAME=VALUE"]),
+        (["run", "hi", "--policy", "file_write=often"], ["file_write", "allow"]),
+        (["run", "--file", "."], ["--file", "is a folder"]),
+        (["run", "--file", "nothing.md"], ["no file nothing.md"]),
+        (["run", "hi", "--file", "a.md"], ["--file", "leave one out"]),
+        (["run", ""], ["it is empty", "geminorum run"]),
+        (["run", "hi", "--yolo", "--approval", "plan"], ["exclude each other"]),
+        (["run", "hi", "--model", ""], ["model is empty; leave it out", "geminorum run --help"]),
+        (["run", "hi", "--session-id", "123"], ["session_id='123'", "geminorum run --help"]),
+        (["run", "hi", "--cwd", "no/such"], ["is not a folder", "mkdir -p"]),
+    ],
+)
+def test_wrong_usage_is_a_message_and_code_2(arguments, words, real_cli_door):
+    done = command(*arguments, env={"GEMINI_CLI_PATH": str(real_cli_door.executable)})
+    assert (done.returncode, done.stdout) == (Exit.USAGE, "")
+    assert done.stderr.startswith("error  ")
+    assert "Traceback" not in done.stderr
+    assert "\n  → " in done.stderr
+    for word in words:
+        assert word in done.stderr
+
+
+def test_a_warning_is_one_plain_line(real_cli_door):
+    env = {"GEMINI_CLI_PATH": str(real_cli_door.executable)}
+    done = command("run", "-q", "--offline", "hi", "--deny-tool", "wirte_file", env=env)
+    assert done.returncode == 0
+    assert done.stderr == (
+        "warning  the CLI has no tool 'wirte_file' of its own; did you mean 'write_file'?\n"
+    )
+
+
+def test_a_prompt_file_that_is_not_text(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"\xff\xfe\x00")
+    done = command("run", "--file", tmp_path / "a.bin")
+    assert done.returncode == Exit.USAGE
+    assert "cannot read" in done.stderr
+
+
+def test_without_a_cli_it_says_what_to_install(tmp_path):
+    done = command("run", "hi", env={"GEMINI_CLI_PATH": str(tmp_path / "nothing")})
+    assert (done.returncode, done.stdout) == (Exit.SETUP, "")
+    assert "→ " in done.stderr
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "cp437"])
+def test_a_code_page_without_our_letters(encoding):
+    """A Windows code page lacks arrows and quotes: they are replaced, and nothing breaks."""
+    env = {"PYTHONIOENCODING": encoding, "PYTHONUTF8": "0"}
+    assert command("--help", env=env).returncode == 0
+    done = command("run", "--file", ".", env=env)
+    assert done.returncode == Exit.USAGE
+    assert "  -> geminorum run --help" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
+def test_a_reader_that_goes_away_is_no_error(arguments):
+    """`geminorum --help | head -1` with the pipe closed before the first write."""
+    ours, theirs = os.pipe()
+    os.close(ours)
+    done = subprocess.run(
+        [*COMMAND, *arguments],
+        stdout=theirs,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        check=False,
+    )
+    os.close(theirs)
+    assert (done.returncode, done.stderr) == (Exit.CLOSED_PIPE, b"")
+
+
+@pytest.mark.parametrize(
+    ("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
+)
+def test_colour_only_where_it_is_wanted(env, coloured):
+    with Terminal("--help", env=env) as terminal:
+        assert terminal.ends_with() == 0
+    assert ("\x1b[" in terminal.raw) is coloured
+    with Terminal("rnu", env=env) as terminal:
+        assert terminal.ends_with() == Exit.USAGE
+    assert ("\x1b[" in terminal.raw) is coloured
+
+
+def test_completion_in_the_shell():
+    shown = command(
+        "--show-completion", "bash", env={"_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert "_GEMINORUM_COMPLETE=complete_bash" in shown.stdout
+    asked = {
+        "_GEMINORUM_COMPLETE": "complete_bash",
+        "COMP_WORDS": "geminorum se",
+        "COMP_CWORD": "1",
+    }
+    assert command(env=asked).stdout.split() == ["sessions", "setup"]
+    flags = {**asked, "COMP_WORDS": "geminorum run --max", "COMP_CWORD": "2"}
+    assert command(env=flags).stdout.split() == ["--max-turns", "--max-budget-usd"]
+
+
+def test_a_mistake_of_ours_is_told_as_one():
+    code = (
+        "from geminorum.apps.command import guard\n"
+        "import sys\n"
+        "def broken(): raise RuntimeError('boom')\n"
+        "sys.exit(guard.guarded(broken))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert done.returncode == Exit.BUG
+    assert "boom" in done.stderr
+    assert "GEMINORUM_DEBUG=1" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (None, 0),
+        (errors.RunFailed("x"), 1),
+        (errors.ApiError("x"), 1),
+        (errors.InvalidOptions("x"), 2),
+        (errors.InvalidPrompt("x"), 2),
+        (errors.Unsupported("x"), 2),
+        (errors.CliNotFound("x"), 3),
+        (errors.AuthError("x"), 3),
+        (errors.ConfigError("x"), 3),
+        (errors.TurnLimit("x"), 4),
+        (errors.BudgetExceeded("x"), 4),
+        (errors.RunTimeout("x"), 4),
+        (errors.Stalled("x"), 5),
+        (errors.MissingResult("x"), 5),
+        (errors.ProtocolError("x"), 5),
+        (errors.SessionLost("x"), 6),
+        (errors.SessionUnreadable("x"), 6),
+        (errors.QuotaError("x"), 75),
+        (errors.NetworkError("x"), 75),
+        (errors.SessionBusy("x"), 75),
+        (errors.Interrupted("x"), 130),
+    ],
+)
+def test_exit_codes_are_stable(error, code):
+    assert exit_for(error) == code
+
+
+def test_the_page_on_the_command_has_the_table_of_exit_codes():
+    page = (Path(__file__).parents[1] / "docs" / "command.md").read_text()
+    for code in Exit:
+        assert f"| {code.value} |" in page
+
+
+def test_every_option_has_a_flag():
+    """The command can say what `Options` can."""
+    from geminorum.apps.command.flags import _FLAGS
+
+    assert set(_FLAGS) == set(Options.__struct_fields__)
+
+
+def test_flags_mean_what_options_mean(tmp_path):
+    policy, schema = tmp_path / "p.toml", tmp_path / "s.json"
+    policy.write_text('file_write = "allow"\n[[rules]]\ntool = "read_file"\ndecision = "deny"\n')
+    schema.write_text('{"type": "object"}')
+    nothing = dict.fromkeys(Options.__struct_fields__)
+    assert options_from(nothing) == Options()
+    given = {
+        **nothing,
+        "policy": str(policy),
+        "env": ["A=1=2"],
+        "output_schema": schema,
+        "allowed_tools": ["read_file"],
+        "literal": False,
+        "max_turns": 3,
+    }
+    options = options_from(given)
+    assert (options.policy.file_write, options.policy.rules[0].tool) == ("allow", "read_file")
+    assert (options.env, options.output_schema) == ({"A": "1=2"}, {"type": "object"})
+    assert (options.allowed_tools, options.literal, options.max_turns) == (("read_file",), False, 3)
+
+
+def _classes(kind: type[errors.GeminorumError]) -> list[type[errors.GeminorumError]]:
+    return [kind, *(each for child in kind.__subclasses__() for each in _classes(child))]
+
+
+@pytest.mark.parametrize("kind", _classes(errors.GeminorumError))
+def test_hints_speak_the_language_of_the_command(kind):
+    """A person can type each of them: no Python, and no flag that is not there."""
+    hint = command_hint(kind.default_hint)
+    assert (hint is None) is (kind.default_hint is None), kind.default_hint
+    page = command("run", "--help", env={"COLUMNS": "120"}).stdout if "--" in (hint or "") else ""
+    for flag in re.findall(r"--[a-z-]+", hint or ""):
+        assert f"{flag} " in page
+
+
+def test_a_hint_that_only_python_can_follow_is_replaced():
+    assert command_hint("pass Api(history=…)") is None
+    done = command("run", "Hi", "--via", "api", "--resume", "abc")
+    assert "has no resume" in done.stderr
+    assert "another door may: --via cli" in done.stderr

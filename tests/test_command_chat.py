@@ -1,0 +1,405 @@
+"""`geminorum chat`: from a pipe, and on a terminal with somebody typing."""
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from command_line import Terminal
+from command_line import geminorum_command as command
+from geminorum import events
+from geminorum.apps.command import keep
+from geminorum.apps.command.chat import is_command
+from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.undo import Copies
+
+on_both_doors = pytest.mark.parametrize("via", ["acp", "cli"])
+ODD = b"caf\xe9\r\nno newline at the end \xff\x00"
+
+
+@pytest.fixture
+def work(tmp_path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def env(fake_gemini, real_cli_door) -> dict[str, str]:
+    return {"GEMINI_CLI_PATH": str(real_cli_door.executable), **fake_gemini.env}
+
+
+EDITS = ("chat", "--via", "cli", "--approval", "auto_edit")
+
+
+def test_each_line_of_a_pipe_is_a_prompt(fake_gemini, env, work):
+    fake_gemini.say("Noted.").say("Seven.")
+    done = command("chat", "--via", "cli", stdin="Remember seven\n\nWhich?\n", env=env, cwd=work)
+    assert (done.returncode, done.stdout) == (0, "Noted.\nSeven.\n")
+    assert "Remember seven" in str(fake_gemini.requests[1].contents)
+    assert "\x1b" not in done.stdout + done.stderr
+
+
+def test_the_api_door_remembers_too(fake_gemini, env, work):
+    fake_gemini.say("Noted.").say("Seven.")
+    done = command("chat", "--via", "api", stdin="Remember seven\nWhich?\n", env=env, cwd=work)
+    assert (done.returncode, done.stdout) == (0, "Noted.\nSeven.\n")
+    assert "Remember seven" in str(fake_gemini.requests[1].contents)
+
+
+def test_the_last_turns_failure_is_the_exit_code_of_a_pipe(fake_gemini, env, work):
+    fake_gemini.say("Fine.").fail(400, "no such thing").always()
+    done = command("chat", "--via", "cli", stdin="One\nTwo\n", env=env, cwd=work)
+    assert (done.returncode, done.stdout) == (Exit.FAILED, "Fine.\n")
+    assert "no such thing" in done.stderr
+
+
+def test_offline_says_so(real_cli_door, work):
+    env = {"GEMINI_CLI_PATH": str(real_cli_door.executable)}
+    done = command("chat", "--offline", stdin="Hello\n", env=env, cwd=work)
+    assert done.stderr.startswith("offline: a simulated model")
+    assert "You said: *Hello*" in done.stdout
+
+
+def test_words_with_a_slash(fake_gemini, env, work):
+    fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Written.").say("Sent.")
+    typed = "/cost\n/files\nWrite\n/files\n/cost\n/cots\n/xyzzy\n//etc is what?\n/help\n"
+    typed += "/quit\nNo more\n"
+    done = command(*EDITS, stdin=typed, env=env, cwd=work)
+    assert done.returncode == 0, done.stderr
+    told = done.stdout
+    assert "nothing yet" in told
+    assert "no file was written" in told
+    assert "  turn 1  a.txt\n" in told
+    assert "  turn 1: gemini-" in told
+    assert "  total: $0.0" in told
+    assert "did you mean /cost?" in told
+    assert "there is no /xyzzy; /help lists them" in told
+    assert "  /undo    put back" in told
+    assert [request.prompt for request in fake_gemini.requests][-1].strip() == "/etc is what?"
+    assert len(fake_gemini.requests) == 3
+
+
+@pytest.mark.parametrize(
+    ("line", "is_word"),
+    [("/cost", True), ("/save a.md", True), ("/etc/hosts is what?", False), ("hi /x", False)],
+)
+def test_a_path_is_no_word(line, is_word):
+    assert is_command(line) is is_word
+
+
+def test_a_conversation_is_saved_in_the_format_of_the_name(fake_gemini, env, work):
+    fake_gemini.say("Hello **you**.")
+    names = ["a.md", "a.html", "a.jsonl", "a.json"]
+    typed = "Hi\n" + "".join(f"/save {name}\n" for name in [*names, "a.md", "a.doc", "no/a.md"])
+    done = command("chat", "--via", "cli", stdin=typed, env=env, cwd=work)
+    assert "Hello **you**." in (work / "a.md").read_text()
+    assert "<strong>you</strong>" in (work / "a.html").read_text()
+    lines = (work / "a.jsonl").read_text().splitlines()
+    assert [events.decode(line).type for line in (lines[0], lines[-1])] == ["init", "done"]
+    assert '"assistant"' in (work / "a.json").read_text()
+    assert "a.md is there already" in done.stdout
+    assert "with one of .md, .html" in done.stdout
+    assert "cannot write no/a.md" in done.stdout
+
+
+def test_undo_puts_files_back_byte_for_byte(fake_gemini, env, work):
+    """Two turns; each /undo takes one back, and the agent is told."""
+    odd, other, made = work / "odd.txt", work / "other.txt", work / "new" / "deep" / "b.txt"
+    odd.write_bytes(ODD)
+    odd.chmod(0o750)
+    other.write_bytes(b"alpha\r\nbeta\r\n")
+    fake_gemini.calls(
+        ("write_file", {"file_path": "odd.txt", "content": "first"}),
+        ("write_file", {"file_path": "new/deep/b.txt", "content": "made"}),
+        ("write_file", {"file_path": "new/deep/c.txt", "content": "made"}),
+    )
+    fake_gemini.call("write_file", file_path="odd.txt", content="second").say("One.")
+    fake_gemini.call(
+        "replace", file_path="other.txt", old_string="beta", new_string="gamma", instruction="x"
+    ).say("Two.")
+    fake_gemini.say("I see.")
+    with Terminal(*EDITS, env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("Change\r")
+        chat.wait_for("✓ done")
+        assert (odd.read_text(), made.read_text()) == ("second", "made")
+        chat.send("Change more\r")
+        chat.wait_for("✓ done")
+        assert b"gamma" in other.read_bytes()
+        chat.send("/undo\r")
+        chat.wait_for("✓ other.txt: as it was")
+        assert other.read_bytes() == b"alpha\r\nbeta\r\n"
+        assert odd.read_text() == "second"
+        chat.send("/undo\r")
+        chat.wait_for("✓ odd.txt: as it was")
+        chat.wait_for("not undone: what shell")
+        assert odd.read_bytes() == ODD
+        assert stat.S_IMODE(odd.stat().st_mode) == 0o750
+        assert not (work / "new").exists()
+        chat.send("/undo\r")
+        chat.wait_for("nothing to undo")
+        chat.send("And?\r")
+        chat.wait_for("✓ done")
+        chat.send("\x04")
+        assert chat.ends_with() == 0
+    told = fake_gemini.requests[-1].prompt
+    assert told.startswith("(I have undone your last changes to: other.txt, ")
+    assert told.endswith("\n\nAnd?")
+
+
+def test_undo_leaves_alone_what_somebody_else_changed(fake_gemini, env, work):
+    (work / "a.txt").write_text("before")
+    fake_gemini.call("write_file", file_path="a.txt", content="agent").say("Done.")
+    with Terminal(*EDITS, env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("Change\r")
+        chat.wait_for("✓ done")
+        (work / "a.txt").write_text("mine")
+        chat.send("/undo\r")
+        chat.wait_for("✗ a.txt: changed since by somebody else")
+        chat.send("/quit\r")
+        assert chat.ends_with() == 0
+    assert (work / "a.txt").read_text() == "mine"
+
+
+def test_a_link_is_followed_and_stays_a_link(tmp_path):
+    """A write through a link changes its target; so does taking it back."""
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(ODD)
+    link.symlink_to(target)
+    with Copies() as copies:
+        copies.keep(link)
+        link.write_text("new")
+        copies.keep(link)  # The second write of the turn: too late to be what it was.
+        (kept,) = copies.end_turn()
+        assert (kept.path, kept.bytes) == (target, ODD)
+        assert [one.done for one in copies.undo()] == [True]
+    assert link.is_symlink()
+    assert target.read_bytes() == ODD
+
+
+def test_a_file_that_was_replaced_gets_its_permissions_back(tmp_path):
+    """A tool may write a new file in the place of the old."""
+    path = tmp_path / "run.sh"
+    path.write_bytes(ODD)
+    path.chmod(0o750)
+    with Copies() as copies:
+        copies.keep(path)
+        path.unlink()
+        path.write_text("new")
+        copies.end_turn()
+        copies.undo()
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (ODD, 0o750)
+
+
+def test_what_was_kept_and_not_written_is_not_undone(tmp_path):
+    """A write that was refused leaves a copy, and nothing to take back."""
+    (tmp_path / "a").write_text("same")
+    with Copies() as copies:
+        copies.keep(tmp_path / "a")
+        copies.keep(tmp_path / "b")
+        assert copies.end_turn() == []
+        assert copies.undo() == []
+
+
+def test_a_write_that_cannot_be_leaves_nothing_to_undo(tmp_path):
+    with Copies() as copies:
+        copies.keep(tmp_path)
+        copies.keep(tmp_path / "a-file" / "below")
+        assert copies.end_turn() == []
+
+
+def test_copies_are_private_and_go_with_the_chat(tmp_path):
+    (tmp_path / "a").write_text("secret")
+    with Copies() as copies:
+        copies.keep(tmp_path / "a")
+        command_line = copies.settings()["hooks"]["BeforeTool"][0]["hooks"][0]["command"]
+        folder = Path(command_line.rsplit(" ", 1)[1]).parent
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert keep.__file__ in command_line
+    assert not folder.exists()
+
+
+def test_line_editing_history_and_completion(fake_gemini, env, work, private_home):
+    fake_gemini.say("One.").say("Two.")
+    with Terminal("chat", "--via", "cli", env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("Hallo\x1b[D\x1b[D\x1b[D\x7fe\r")  # Three to the left, take the a out, an e in.
+        chat.wait_for("✓ done")
+        chat.send("\x1b[A\r")  # The line before.
+        chat.wait_for("✓ done")
+        chat.send("/fil\t")
+        chat.wait_for("/files")
+        chat.send("\r")
+        chat.wait_for("no file was written")
+        chat.send("\x03")
+        chat.wait_for("/quit or Ctrl-D to leave")
+        chat.send("\x04")
+        assert chat.ends_with() == 0
+    assert [request.prompt for request in fake_gemini.requests] == ["Hello", "Hello"]
+    (history,) = private_home.rglob("chat-history")
+    assert "+Hello\n" in history.read_text()
+    assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_ctrl_c_stops_the_turn_and_not_the_chat(fake_gemini, env, work):
+    fake_gemini.hang("Half of it").say("Whole.")
+    with Terminal("chat", "--via", "cli", env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("Hi\r")
+        chat.wait_for("Half of it")
+        chat.send("\x03")
+        chat.wait_for("■ stopped")
+        chat.send("Again\r")
+        chat.wait_for("Whole.")
+        chat.wait_for("✓ done")
+        chat.send("/quit\r")
+        assert chat.ends_with() == 0
+    assert "Traceback" not in chat.text
+
+
+def test_a_past_session_is_picked_from_a_list(fake_gemini, env, work):
+    fake_gemini.say("Noted.").say("Seven.").say("Fresh.")
+    command("run", "Remember the number seven", env=env, cwd=work)
+    with Terminal("chat", "--via", "cli", "--pick", env=env, cwd=work) as chat:
+        chat.wait_for("  1  20")
+        chat.wait_for("Remember the number seven")
+        chat.wait_for("number (Enter: a new session):")
+        chat.send("9\r")
+        chat.wait_for("a number from 1 to 1")
+        chat.send("1\r")
+        chat.wait_for("going on with ")
+        chat.send("Which?\r")
+        chat.wait_for("Seven.")
+        chat.wait_for("✓ done")
+        chat.send("/save all.md\r")
+        chat.wait_for("saved to")
+        chat.send("/resume\r")
+        chat.wait_for("number (Enter: a new session):")
+        chat.send("\r")
+        chat.wait_for("> ")
+        chat.send("Who?\r")
+        chat.wait_for("Fresh.")
+        chat.wait_for("✓ done")
+        chat.send("/quit\r")
+        assert chat.ends_with() == 0
+    assert "Remember the number seven" in str(fake_gemini.requests[1].contents)
+    assert "Remember the number seven" in (work / "all.md").read_text()
+    assert "Remember the number seven" not in str(fake_gemini.requests[2].contents)
+
+
+def test_no_session_to_pick(fake_gemini, env, work):
+    fake_gemini.say("Hello.")
+    done = command("chat", "--via", "cli", "--pick", stdin="Hi\n", env=env, cwd=work)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Hello.")
+    assert "there are no saved sessions" in done.stdout
+
+
+def test_a_dumb_terminal_has_plain_lines(fake_gemini, env, work):
+    fake_gemini.say("Hello.")
+    with Terminal("chat", "--via", "cli", env={**env, "TERM": "dumb"}, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("Hi\n")
+        chat.wait_for("Hello.")
+        chat.wait_for("> ")
+        chat.send("\x04")
+        assert chat.ends_with() == 0
+    assert "\x1b" not in chat.raw
+
+
+@on_both_doors
+def test_a_question_shows_the_change_and_waits(via, fake_gemini, env, work):
+    """y: it is written, and can be undone. a: and nobody is asked again."""
+    (work / "a.txt").write_bytes(ODD)
+    for content in ("first", "second", "third"):
+        fake_gemini.call("write_file", file_path="a.txt", content=content).say("Done.")
+    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("One\r")
+        chat.wait_for("? write_file")
+        chat.wait_for("+first")
+        chat.wait_for("what to do instead:")
+        assert (work / "a.txt").read_bytes() == ODD
+        chat.send("y\r")
+        chat.wait_for("✓ done")
+        assert (work / "a.txt").read_text() == "first"
+        chat.send("Two\r")
+        chat.wait_for("what to do instead:")
+        chat.send("a\r")
+        chat.wait_for("✓ done")
+        chat.send("Three\r")
+        chat.wait_for("✓ done")
+        assert (work / "a.txt").read_text() == "third"
+        for text in ("second", "first"):
+            chat.send("/undo\r")
+            chat.wait_for("as it was")
+            chat.wait_for("> ")
+            assert (work / "a.txt").read_text() == text
+        chat.send("/undo\r")
+        chat.wait_for("as it was")
+        chat.wait_for("> ")
+        assert (work / "a.txt").read_bytes() == ODD
+        chat.send("/quit\r")
+        assert chat.ends_with() == 0
+
+
+@on_both_doors
+def test_a_no_and_what_to_do_instead(via, fake_gemini, env, work):
+    """The agent hears what to do instead: in the same turn, or as the next prompt."""
+    fake_gemini.call("run_shell_command", command="echo hi > a.txt").say("Then not.")
+    fake_gemini.call("run_shell_command", command="echo ho > b.txt").say("Better.").say("Better.")
+    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("One\r")
+        chat.wait_for("? run_shell_command")
+        chat.wait_for("$ echo hi > a.txt")
+        chat.wait_for("what to do instead:")
+        chat.send("n\r")
+        chat.wait_for("Then not.")
+        chat.wait_for("✓ done")
+        chat.send("Two\r")
+        chat.wait_for("$ echo ho > b.txt")
+        chat.wait_for("what to do instead:")
+        chat.send("use a file\r")
+        for _ in range(2 if via == "acp" else 1):
+            chat.wait_for("Better.")
+            chat.wait_for("✓ done")
+        chat.send("/quit\r")
+        assert chat.ends_with() == 0
+    last = fake_gemini.requests[-1]
+    assert "use a file" in (last.prompt if via == "acp" else str(last.tool_results))
+    assert not list(work.iterdir())
+
+
+@on_both_doors
+def test_ctrl_c_at_a_question_stops_the_turn(via, fake_gemini, env, work):
+    fake_gemini.call("write_file", file_path="a.txt", content="x").say("Never said.").say("Fine.")
+    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("One\r")
+        chat.wait_for("what to do instead:")
+        chat.send("\x03")
+        chat.wait_for("■ stopped")
+        chat.send("/quit\r")
+        assert chat.ends_with() == 0
+    assert not (work / "a.txt").exists()
+
+
+@on_both_doors
+@pytest.mark.parametrize("approval", ["auto_edit", "yolo"])
+def test_what_needs_no_question_can_be_undone_all_the_same(via, approval, fake_gemini, env, work):
+    (work / "a.txt").write_bytes(ODD)
+    fake_gemini.call("write_file", file_path="a.txt", content="x").say("Done.")
+    typed = "One\n/undo\n"
+    done = command("chat", "--via", via, "--approval", approval, stdin=typed, env=env, cwd=work)
+    assert "✓ a.txt: as it was" in done.stdout
+    assert (work / "a.txt").read_bytes() == ODD
+
+
+def test_nobody_to_ask_in_a_pipe(fake_gemini, env, work):
+    fake_gemini.call("write_file", file_path="a.txt", content="x").say("Then not.")
+    done = command("chat", stdin="One\n", env=env, cwd=work)
+    assert "[write_file" in done.stderr
+    assert "denied" in done.stderr
+    assert not list(work.iterdir())

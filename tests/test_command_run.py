@@ -1,0 +1,339 @@
+"""`geminorum run`: the real command, the real CLI, a simulated model."""
+
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from command_line import COMMAND, Terminal, environment
+from command_line import geminorum_command as command
+from geminorum import Done, Init, Text, ToolResult, ToolUse, events
+from geminorum.apps.command.exits import Exit
+from geminorum.testing import Tokens, prose
+
+
+@pytest.fixture
+def work(tmp_path) -> Path:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    return folder
+
+
+@pytest.fixture
+def cli(real_cli_door) -> dict[str, str]:
+    """The environment in which the command finds the real CLI."""
+    return {"GEMINI_CLI_PATH": str(real_cli_door.executable)}
+
+
+@pytest.fixture
+def env(fake_gemini, cli) -> dict[str, str]:
+    """… and talks to FakeGemini."""
+    return {**cli, **fake_gemini.env}
+
+
+def test_in_a_pipe_the_text_is_all_that_stdout_has(fake_gemini, env, work):
+    fake_gemini.call("list_directory", dir_path=".").say("**Four** ", "files.\n")
+    done = command("run", "How many?", env=env, cwd=work)
+    assert (done.returncode, done.stdout) == (0, "**Four** files.\n")
+    assert "[list_directory .] success" in done.stderr
+    assert "session " in done.stderr
+    assert "\x1b" not in done.stdout + done.stderr
+    assert fake_gemini.requests[0].prompt == "How many?"
+
+
+def test_quiet_is_the_text_only(fake_gemini, env, work):
+    fake_gemini.say("Four", " files.")
+    done = command("run", "--quiet", "How many?", env=env, cwd=work)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Four files.\n", "")
+
+
+@pytest.mark.parametrize("how", ["stdin", "dash", "file"])
+def test_where_a_prompt_may_come_from(how, fake_gemini, env, work):
+    fake_gemini.say("Yes.")
+    prompt = "Is it so?\nReally: “so”?"
+    (work / "task.md").write_text(prompt, encoding="utf-8")
+    arguments = {"stdin": (), "dash": ("-",), "file": ("--file", "task.md")}[how]
+    stdin = "" if how == "file" else prompt
+    assert command("run", *arguments, "-q", stdin=stdin, env=env, cwd=work).stdout == "Yes.\n"
+    assert fake_gemini.requests[0].prompt == prompt
+
+
+def test_json_lines_are_our_events(fake_gemini, env, work):
+    """What a program reads with `geminorum.events.decode`, and nothing between the lines."""
+    fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Dóne ✓")
+    done = command("run", "--json", "Write", "--approval", "auto_edit", env=env, cwd=work)
+    assert (done.returncode, done.stderr) == (0, "")
+    told = [events.decode(line) for line in done.stdout.splitlines()]
+    kinds = [type(event) for event in told]
+    assert kinds[0] is Init
+    assert kinds[-1] is Done
+    assert {ToolUse, ToolResult, Text} <= set(kinds)
+    assert [event.text for event in told if isinstance(event, Text)] == ["Dóne ✓"]
+    assert (work / "a.txt").read_text() == "hi"
+
+
+def test_json_is_utf8_on_any_code_page(fake_gemini, env, work):
+    fake_gemini.say("Grüße ✓")
+    wide = {**env, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    done = command("run", "--json", "Hi", env=wide, cwd=work)
+    assert any(
+        isinstance(event, Text) and event.text == "Grüße ✓"
+        for event in map(events.decode, done.stdout.splitlines())
+    )
+
+
+def test_plain_text_survives_a_narrow_code_page(fake_gemini, env, work):
+    fake_gemini.say("Grüße ✓")
+    narrow = {**env, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = command("run", "Hi", env=narrow, cwd=work)
+    assert (done.returncode, done.stdout) == (0, "Gr??e ?\n")
+
+
+def test_offline_needs_nothing_and_says_so(cli, work):
+    """`geminorum run --offline --json "…" | python -c "…decode with geminorum.events…"`."""
+    reader = (
+        "import sys; from geminorum import events\n"
+        "for line in sys.stdin.buffer: assert events.encode(events.decode(line)) == line.rstrip()\n"
+        "print('read')"
+    )
+    pipe = (
+        f'"{sys.executable}" -m geminorum run --offline --json "Hello" | "{sys.executable}" -c "$R"'
+    )
+    done = subprocess.run(
+        ["bash", "-c", pipe],
+        env=environment({**cli, "R": reader}),
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "read\n"
+    assert done.stderr == "offline: a simulated model answers; nothing is sent, nothing is billed\n"
+
+
+def test_offline_works_without_the_cli_on_the_api_door(work, tmp_path):
+    env = {"GEMINI_CLI_PATH": str(tmp_path / "nothing")}
+    done = command("run", "--offline", "--via", "api", "Hello", env=env, cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert "You said: *Hello*" in done.stdout
+
+
+def test_offline_can_write_when_it_may(cli, work):
+    arguments = ("run", "--offline", "write a poem to p.txt")
+    assert "p.txt" not in command(*arguments, env=cli, cwd=work).stderr
+    assert not (work / "p.txt").exists()
+    done = command(*arguments, "--approval", "auto_edit", env=cli, cwd=work)
+    assert "wrote p.txt\n" in done.stderr
+    assert "A pipe holds so much" in (work / "p.txt").read_text()
+
+
+def test_the_api_door(fake_gemini, env, work):
+    fake_gemini.say("Straight ", "from the API.")
+    done = command(
+        "run", "--via", "api", "-q", "Hi", "--model", "gemini-2.5-pro", env=env, cwd=work
+    )
+    assert (done.returncode, done.stdout) == (0, "Straight from the API.\n")
+    assert fake_gemini.requests[0].model == "gemini-2.5-pro"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (400, Exit.FAILED, "→ the message is the API's own"),
+        (404, Exit.FAILED, "--model"),
+    ],
+)
+def test_a_failed_run_prints_what_it_has_and_why(status, code, words, fake_gemini, env, work):
+    fake_gemini.calls(("list_directory", {"dir_path": "."}), text="First I look.")
+    fake_gemini.fail(status, "no such thing").always()
+    done = command("run", "Hi", "--model", "gemini-2.5-flash", env=env, cwd=work)
+    assert done.returncode == code, done.stderr
+    assert done.stdout == "First I look.\n"
+    assert "no such thing" in done.stderr
+    assert words in done.stderr
+
+
+def test_a_limit_has_its_own_code(fake_gemini, env, work):
+    fake_gemini.hang()
+    done = command("run", "Hi", "--timeout", "3", env=env, cwd=work)
+    assert done.returncode == Exit.LIMIT
+    assert "timed out" in done.stderr
+    assert "raise --timeout" in done.stderr
+
+
+def test_a_quota_says_try_later(fake_gemini, env, work):
+    """A minute's quota; what the API asks to wait is more than the command would."""
+    fake_gemini.fail(429, retry_delay=90).always()
+    done = command("run", "Hi", "--via", "api", env=env, cwd=work)
+    assert done.returncode == Exit.TRY_LATER, done.stderr
+
+
+def test_what_a_door_cannot_do_is_wrong_usage(env, work):
+    done = command("run", "Hi", "--via", "api", "--resume", "abc", env=env, cwd=work)
+    assert done.returncode == Exit.USAGE
+    assert "has no resume" in done.stderr
+
+
+def test_a_session_that_is_not_there(env, work):
+    done = command("run", "Hi", "--resume", "abc", env=env, cwd=work)
+    assert done.returncode == Exit.NOT_FOUND
+    assert "--resume" in done.stderr
+
+
+def test_a_session_goes_on(fake_gemini, env, work):
+    fake_gemini.say("Noted.").say("Seven.")
+    first = command("run", "Remember seven", env=env, cwd=work)
+    session = first.stderr.split("session ")[1].strip()
+    done = command("run", "Which?", "--resume", session, "-q", env=env, cwd=work)
+    assert done.stdout == "Seven.\n"
+    assert "Remember seven" in str(fake_gemini.requests[1].contents)
+
+
+def test_a_reader_that_leaves_early_ends_the_run(fake_gemini, env, work):
+    """`geminorum run --json … | head -3`: quietly, and the agent ends too."""
+    fake_gemini.say(*[f"Line {n}.\n" for n in range(50)], drip=0.1)
+    pipe = f'"{sys.executable}" -m geminorum run --json Hi | head -3; echo ${{PIPESTATUS[0]}}'
+    done = subprocess.run(
+        ["bash", "-c", pipe],
+        env=environment(env),
+        cwd=work,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    first, _, _, code = done.stdout.splitlines()
+    assert isinstance(events.decode(first), Init)
+    assert (int(code), done.stderr) == (Exit.CLOSED_PIPE, "")
+    assert fake_gemini.abandoned
+
+
+def test_ctrl_c_stops_the_agent_and_prints_what_there_is(fake_gemini, env, work):
+    fake_gemini.hang("Half of ")
+    child = subprocess.Popen(
+        [*COMMAND, "run", "Hi"],
+        env=environment(env),
+        cwd=work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdout.read(8) == b"Half of "
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=60)
+    assert (child.returncode, out) == (Exit.CANCELLED, b"\n")
+    assert b"interrupted" in err
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_ends_the_agent_too(number, code, fake_gemini, env, work):
+    """Nothing is left running: the fixture that watches every test would find it."""
+    fake_gemini.hang("Half of ")
+    child = subprocess.Popen(
+        [*COMMAND, "run", "Hi"],
+        env=environment(env),
+        cwd=work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert child.stdout.read(8) == b"Half of "
+    child.send_signal(number)
+    _, err = child.communicate(timeout=60)
+    assert child.returncode == code
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_a_second_ctrl_c_does_not_wait(presses, stand_in, work):
+    """A CLI that ignores the request to end has its grace, and is told of; or is killed at once."""
+    door = stand_in(
+        {"type": "init", "session_id": "s1", "model": "m", "timestamp": "2026-01-01T00:00:00Z"},
+        hang=True,
+        ignore_term=True,
+    )
+    child = subprocess.Popen(
+        [*COMMAND, "run", "Hi", "--json", "--cli", str(door.executable)],
+        env=environment(),
+        cwd=work,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert child.stdout is not None
+    assert b"init" in child.stdout.readline()
+    for _ in range(presses):
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+    out, err = child.communicate(timeout=60)
+    assert child.returncode == Exit.CANCELLED
+    assert (b'"type":"done"' in out) is (presses == 1)
+    assert b"Traceback" not in err
+
+
+def test_a_terminal_shows_markdown_tools_diffs_and_the_cost(fake_gemini, env, work):
+    (work / "a.txt").write_text("one\ntwo\n")
+    fake_gemini.calls(
+        ("write_file", {"file_path": "a.txt", "content": "one\nthree\n"}), thoughts=["I plan."]
+    )
+    fake_gemini.say("# Done\n\nIt is **bold**.", tokens=Tokens(prompt=1000, output=10))
+    arguments = ("run", "Go", "--approval", "auto_edit", "--model", "gemini-2.5-flash")
+    with Terminal(*arguments, env=env, cwd=work) as terminal:
+        assert terminal.ends_with() == 0
+    text = terminal.text
+    # The diff is against the file as it was, not against nothing.
+    assert "✓ write_file a.txt\n  @@ -1,2 +1,2 @@\n   one\n  -two\n  +three\n" in text
+    assert "It is bold." in text
+    assert "I plan." in text
+    assert "✓ done · gemini-2.5-flash · " in text
+    assert " out · $0.00" in text
+    assert "  wrote a.txt\n" in text
+    assert "Ctrl-C stops" in text
+
+
+def test_a_narrow_terminal_is_never_overrun(fake_gemini, env, work):
+    fake_gemini.call("list_directory", dir_path=".").say(prose(300))
+    with Terminal("run", "Go", env=env, cwd=work, columns=40) as terminal:
+        assert terminal.ends_with() == 0
+    # Carriage returns redraw a line; what stands on each is what counts.
+    lines = [part for line in terminal.text.split("\n") for part in line.split("\r")]
+    assert "\n".join(lines).count("\n") > 8
+    assert max(map(len, lines)) <= 40
+
+
+@pytest.mark.parametrize("extra", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
+def test_terminals_without_colour(extra, fake_gemini, env, work):
+    fake_gemini.say("**Plain** words.")
+    with Terminal("run", "Go", env={**env, **extra}, cwd=work) as terminal:
+        assert terminal.ends_with() == 0
+    assert "words." in terminal.text
+    assert not re.search(r"\x1b\[[0-9;]*[349][0-9][m;]", terminal.raw)
+
+
+def test_an_agent_cannot_move_the_cursor(fake_gemini, env, work):
+    fake_gemini.say("safe \x1b[2J\x1b]0;owned\x07 words")
+    with Terminal("run", "Go", "--via", "api", env=env, cwd=work) as terminal:
+        assert terminal.ends_with() == 0
+    assert "\x1b[2J" not in terminal.raw
+    assert "\x1b]0;owned" not in terminal.raw
+    assert "safe �[2J�]0;owned� words" in terminal.text
+
+
+def test_ctrl_c_on_a_terminal(fake_gemini, env, work):
+    fake_gemini.hang("Half of an answer")
+    with Terminal("run", "Hi", env=env, cwd=work) as terminal:
+        terminal.wait_for("Half of an answer")
+        terminal.send("\x03")
+        assert terminal.ends_with() == Exit.CANCELLED
+    assert "■ stopped" in terminal.text
+    assert terminal.text.rindex("Half of an answer") < terminal.text.rindex("■ stopped")
+    assert "Traceback" not in terminal.text
+
+
+def test_no_prompt_at_a_terminal_is_wrong_usage(env, work):
+    with Terminal("run", env=env, cwd=work) as terminal:
+        assert terminal.ends_with() == Exit.USAGE
+    assert "there is none" in terminal.text
