@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import fcntl
+import functools
 import os
 import pty
 import re
@@ -14,10 +17,12 @@ import termios
 import threading
 import time
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import geminorum
+from command_server import Server
 
 SOURCE = Path(geminorum.__file__).parents[1]
 COMMAND = [sys.executable, "-m", "geminorum"]
@@ -40,17 +45,69 @@ def geminorum_command(
     cwd: Path | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """The command with pipes around it, run to its end."""
+    given = stdin.encode() if isinstance(stdin, str) else stdin
+    words = [*map(str, arguments)]
+    run = _run_afresh if _is_about_starting(env) else _run_forked
+    code, out, err = run(words, given, environment(env), cwd)
+    texts = (said.decode(errors="replace") for said in (out, err))
+    return subprocess.CompletedProcess(words, code, *texts)
+
+
+def _is_about_starting(env: Mapping[str, str] | None) -> bool:
+    """Does Python itself read any of this when it starts?"""
+    return any(name.startswith(("PYTHON", "LANG", "LC_")) for name in env or ())
+
+
+def _run_afresh(
+    words: list[str], stdin: bytes, env: Mapping[str, str], cwd: Path | None
+) -> tuple[int, bytes, bytes]:
     done = subprocess.run(
-        [*COMMAND, *map(str, arguments)],
-        input=stdin.encode() if isinstance(stdin, str) else stdin,
+        [*COMMAND, *words],
+        input=stdin,
         capture_output=True,
-        env=environment(env),
+        env=env,
         cwd=cwd,
         timeout=_PATIENCE,
         check=False,
     )
-    out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")
-    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
+    return done.returncode, done.stdout, done.stderr
+
+
+def _run_forked(
+    words: list[str], stdin: bytes, env: Mapping[str, str], cwd: Path | None
+) -> tuple[int, bytes, bytes]:
+    pipes = [os.pipe() for _ in range(3)]
+    (theirs_in, ours_in), (ours_out, theirs_out), (ours_err, theirs_err) = pipes
+    child = server().start(words, (theirs_in, theirs_out, theirs_err), env, cwd)
+    for theirs in (theirs_in, theirs_out, theirs_err):
+        os.close(theirs)
+    with ThreadPoolExecutor(3) as threads:
+        threads.submit(_write_all, ours_in, stdin)
+        said = [threads.submit(_read_all, ours) for ours in (ours_out, ours_err)]
+        try:
+            code = child.wait(_PATIENCE)
+        except subprocess.TimeoutExpired:
+            os.kill(child.pid, signal.SIGKILL)
+            raise
+    return code, said[0].result(), said[1].result()
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    with open(descriptor, "wb") as pipe, contextlib.suppress(BrokenPipeError):
+        pipe.write(data)
+
+
+def _read_all(descriptor: int) -> bytes:
+    with open(descriptor, "rb") as pipe:
+        return pipe.read()
+
+
+@functools.cache
+def server() -> Server:
+    """One for all the tests of a worker."""
+    server = Server(SOURCE)
+    atexit.register(server.close)
+    return server
 
 
 class Terminal:
@@ -65,16 +122,9 @@ class Terminal:
     ) -> None:
         self._ours, theirs = pty.openpty()
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        self._child = subprocess.Popen(
-            [*COMMAND, *map(str, arguments)],
-            stdin=theirs,
-            stdout=theirs,
-            stderr=theirs,
-            env=environment({"PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})}),
-            cwd=cwd,
-            start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
-        )
+        words, files = [*map(str, arguments)], (theirs, theirs, theirs)
+        variables = environment({"PROMPT_TOOLKIT_NO_CPR": "1", **(env or {})})
+        self._child = server().start(words, files, variables, cwd, terminal=True)
         os.close(theirs)
         self.raw = ""
         self._read_to = 0
