@@ -16,6 +16,10 @@ from geminorum.apps.command.exits import Exit
 from geminorum.testing import Tokens, prose
 
 
+API = ("--via", "api")
+"""Where the door does not matter: this one needs no other program to start."""
+
+
 @pytest.fixture
 def work(tmp_path) -> Path:
     folder = tmp_path / "work"
@@ -47,7 +51,7 @@ def test_in_a_pipe_the_text_is_all_that_stdout_has(fake_gemini, env, work):
 
 def test_quiet_is_the_text_only(fake_gemini, env, work):
     fake_gemini.say("Four", " files.")
-    done = command("run", "--quiet", "How many?", env=env, cwd=work)
+    done = command("run", *API, "--quiet", "How many?", env=env, cwd=work)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Four files.\n", "")
 
 
@@ -58,7 +62,7 @@ def test_where_a_prompt_may_come_from(how, fake_gemini, env, work):
     (work / "task.md").write_text(prompt, encoding="utf-8")
     arguments = {"stdin": (), "dash": ("-",), "file": ("--file", "task.md")}[how]
     stdin = "" if how == "file" else prompt
-    assert command("run", *arguments, "-q", stdin=stdin, env=env, cwd=work).stdout == "Yes.\n"
+    assert command("run", *API, *arguments, "-q", stdin=stdin, env=env, cwd=work).stdout == "Yes.\n"
     assert fake_gemini.requests[0].prompt == prompt
 
 
@@ -79,7 +83,7 @@ def test_json_lines_are_our_events(fake_gemini, env, work):
 def test_json_is_utf8_on_any_code_page(fake_gemini, env, work):
     fake_gemini.say("Grüße ✓")
     wide = {**env, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
-    done = command("run", "--json", "Hi", env=wide, cwd=work)
+    done = command("run", *API, "--json", "Hi", env=wide, cwd=work)
     assert any(
         isinstance(event, Text) and event.text == "Grüße ✓"
         for event in map(events.decode, done.stdout.splitlines())
@@ -89,7 +93,7 @@ def test_json_is_utf8_on_any_code_page(fake_gemini, env, work):
 def test_plain_text_survives_a_narrow_code_page(fake_gemini, env, work):
     fake_gemini.say("Grüße ✓")
     narrow = {**env, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = command("run", "Hi", env=narrow, cwd=work)
+    done = command("run", *API, "Hi", env=narrow, cwd=work)
     assert (done.returncode, done.stdout) == (0, "Gr??e ?\n")
 
 
@@ -295,8 +299,8 @@ def test_a_terminal_shows_markdown_tools_diffs_and_the_cost(fake_gemini, env, wo
 
 
 def test_a_narrow_terminal_is_never_overrun(fake_gemini, env, work):
-    fake_gemini.call("list_directory", dir_path=".").say(prose(300))
-    with Terminal("run", "Go", env=env, cwd=work, columns=40) as terminal:
+    fake_gemini.say(prose(300))
+    with Terminal("run", "Go", *API, env=env, cwd=work, columns=40) as terminal:
         assert terminal.ends_with() == 0
     # Carriage returns redraw a line; what stands on each is what counts.
     lines = [part for line in terminal.text.split("\n") for part in line.split("\r")]
@@ -307,7 +311,7 @@ def test_a_narrow_terminal_is_never_overrun(fake_gemini, env, work):
 @pytest.mark.parametrize("extra", [{"TERM": "dumb"}, {"NO_COLOR": "1"}])
 def test_terminals_without_colour(extra, fake_gemini, env, work):
     fake_gemini.say("**Plain** words.")
-    with Terminal("run", "Go", env={**env, **extra}, cwd=work) as terminal:
+    with Terminal("run", "Go", *API, env={**env, **extra}, cwd=work) as terminal:
         assert terminal.ends_with() == 0
     assert "words." in terminal.text
     assert not re.search(r"\x1b\[[0-9;]*[349][0-9][m;]", terminal.raw)
