@@ -15,7 +15,6 @@ from geminorum import Done, Init, Text, ToolResult, ToolUse, events
 from geminorum.apps.command.exits import Exit
 from geminorum.testing import Tokens, prose
 
-
 API = ("--via", "api")
 """Where the door does not matter: this one needs no other program to start."""
 
