@@ -50,7 +50,8 @@ def answer(chat: sync.Chat, prompt: str) -> None:
 
 
 def may_i(request: PermissionRequest) -> Allow | AllowAlways | Deny:
-    details = "".join(f"\n    {name}: {value}" for name, value in request.input.items())
+    # As Python writes them: no control character of a model's hides what is asked for.
+    details = "".join(f"\n    {name}: {value!r}" for name, value in request.input.items())
     match typed(f"[?] {request.name}{details}\n    y / n / a: "):
         case "y":
             return Allow()

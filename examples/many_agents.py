@@ -65,7 +65,8 @@ def row(result: Result | str, options: Options) -> str:
         return f"not begun: {result}"
     files = ",".join(Path(change.path).name for change in result.files) or "-"
     cost = f"${result.cost.usd:.4f}" if result.cost else "unknown"
-    end = result.errors[-1].message if result.errors else result.text
+    failure = result.exception()
+    end = failure.message if failure else result.text
     return f"{result.status:10} {files:12} {cost:>8} {options.max_budget_usd or '-':>6}  {end}"
 
 

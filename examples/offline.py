@@ -32,12 +32,14 @@ def main() -> None:
 
 
 def ci_review(fake: FakeGemini) -> None:
-    def finds(request: Request) -> Say:
+    def finds_and_mends(request: Request) -> Say:
         file = re.findall(r"^\+\+\+ b/(.*)", request.prompt, re.MULTILINE)[0]
         finding = {"file": file, "line": 1, "level": "error", "message": "nobody tests this"}
-        return calling(request, "final_answer", answer=[finding])
+        calls = calling(request, "final_answer", answer=[finding]).calls
+        return Say(calls=(Call("write_file", {"file_path": file, "content": ""}), *calls))
 
-    fake.whenever().reply(finds).say("That is all.")
+    # It tries to mend what it has found, and is not allowed to.
+    fake.whenever().reply(finds_and_mends).say("That is all.")
 
 
 def label_batch(fake: FakeGemini) -> None:
@@ -46,7 +48,7 @@ def label_batch(fake: FakeGemini) -> None:
         known = re.findall(r'"enum": \[([^]]+)', json.dumps(config))[0]
         words = re.findall(r'"([^"]+)"', known)
         named = [word for word in words if word in request.prompt]
-        return json.dumps({"label": (named or words)[0], "confidence": 0.9 if named else 0.3})
+        return json.dumps({"label": [*named, words[-1]][0], "confidence": 0.9 if named else 0.3})
 
     fake.whenever().reply(labels)
 
@@ -71,6 +73,14 @@ def many_agents(fake: FakeGemini) -> None:
     fake.whenever().call("write_file", file_path="note.md", content="Hello.\n").say("I tried.")
 
 
+def resume_and_fork(fake: FakeGemini) -> None:
+    def recalls(request: Request) -> str:
+        said = [content for content in request.contents if content["role"] == "user"]
+        return "I have heard: " + " / ".join(one["parts"][-1]["text"] for one in said)
+
+    fake.whenever().reply(recalls)
+
+
 def says_hello(fake: FakeGemini) -> None:
     fake.whenever().say("Hello from ", "a simulated model.")
 
@@ -88,7 +98,7 @@ SCRIPTS: dict[str, Callable[[FakeGemini], None]] = {
     "label_batch.py": label_batch,
     "many_agents.py": many_agents,
     "python_tools.py": python_tools,
-    "resume_and_fork.py": says_hello,
+    "resume_and_fork.py": resume_and_fork,
     "two_doors.py": says_hello,
 }
 
