@@ -250,19 +250,20 @@ def test_a_web_service_streams_events_and_stops_the_run_of_a_client_that_hangs_u
 def served(cwd: Path, env: Mapping[str, str]) -> Iterator[httpx.Client]:
     """The service on a port of its own, ended as a service is: by SIGTERM."""
     command = [sys.executable, EXAMPLES / "fastapi_events.py", "0"]
+    said = cwd / "server.log"
     with (
-        (cwd / "server.log").open("w+") as log,
+        said.open("w") as log,
         subprocess.Popen(command, cwd=cwd, env=environment(env), stdout=log, stderr=log) as server,
     ):
         try:
-            where = lambda: re.search(r"http://[\d.:]+", (cwd / "server.log").read_text())  # noqa: E731
-            until(where)
-            with httpx.Client(base_url=where()[0], timeout=PATIENCE, trust_env=False) as client:
+            until(lambda: "running on" in said.read_text() or server.poll() is not None)
+            [address] = re.findall(r"http://[\d.:]+", said.read_text())
+            with httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False) as client:
                 yield client
         finally:
             server.terminate()
             server.wait(PATIENCE)
-    assert "Application shutdown complete" in (cwd / "server.log").read_text()
+    assert "Application shutdown complete" in said.read_text()
 
 
 def until(condition) -> None:
