@@ -71,7 +71,8 @@ def python_tools(fake: FakeGemini) -> None:
 
 def many_agents(fake: FakeGemini) -> None:
     note = {"file_path": "note.md", "content": "Once upon a time\n"}
-    fake.whenever("story").call("write_file", **note).hang("And then")
+    look = {"dir_path": "."}
+    fake.whenever("story").call("write_file", **note).call("list_directory", **look).hang("Then")
     fake.whenever().call("write_file", **note).say("I may not write.")
 
 
