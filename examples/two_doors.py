@@ -1,7 +1,7 @@
 """One program, two doors: the same events come from the Gemini CLI and from the Gemini API.
 
-`python examples/two_doors.py "Say hello"` asks Google's models, with GEMINI_API_KEY set. Without a
-key, or in a test, `tell` takes any door and any options.
+`python examples/two_doors.py "Say hello"` asks Google's models, with GEMINI_API_KEY set; without a
+key there is `python examples/offline.py two_doors.py`. `tell` takes any door and any options.
 """
 
 from __future__ import annotations
