@@ -117,8 +117,7 @@ class Reader:
             case "hidden":
                 exec(compile(step.code, str(self._page), "exec", dont_inherit=True), self._hidden)
             case "console":
-                for command in commands(step.code):
-                    self._compare(self._typed(command.line), command.shown, command.line)
+                self._type(commands(step.code))
             case _:
                 self._compare(self._run(step), step.shown, f"line {step.line}")
 
@@ -133,12 +132,16 @@ class Reader:
                 self._loop.run(waits)
         return out.getvalue()
 
-    def _typed(self, line: str) -> str:
-        """What a command writes, in the order in which a person would see it."""
-        words = shlex.split(line, comments=True)
-        code, out = _by_shell(line) if _SHELL.search(line) else _by_call(words[1:])
-        assert code == 0, f"`{line}` left with {code}:\n{out}"
-        return out
+    def _type(self, typed: list[Command]) -> None:
+        left = 0
+        for command, following in zip(typed, [*typed[1:], None], strict=True):
+            if command.line == "echo $?":
+                out = f"{left}\n"
+            else:
+                left, out = _written(command.line)
+                expected = following is not None and following.line == "echo $?"
+                assert left == 0 or expected, f"`{command.line}` left with {left}:\n{out}"
+            self._compare(out, command.shown, command.line)
 
     def _compare(self, real: str, shown: str | None, where: str) -> None:
         real = real.replace(str(self._folder), "/home/ada/poems")
@@ -147,11 +150,21 @@ class Reader:
         assert matches(shown, real), f"{where} printed\n{real}\nand not\n{shown}"
 
 
-def _by_call(arguments: list[str]) -> tuple[int, str]:
+def _written(line: str) -> tuple[int, str]:
+    """How a command leaves, and what it writes, in the order in which a person would see it."""
+    before, pipe, last = line.rpartition(" | ")
+    if _SHELL.search(last):
+        return _by_shell(line)
+    stdin = _by_shell(before)[1] if pipe else ""
+    return _by_call(shlex.split(last, comments=True)[1:], stdin)
+
+
+def _by_call(arguments: list[str], stdin: str) -> tuple[int, str]:
     """The command in this process: what it would import is there already."""
-    kept = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)}
-    written = io.BytesIO()
+    signals = {name: signal.getsignal(name) for name in (signal.SIGTERM, signal.SIGHUP)}
+    given, written = io.BytesIO(stdin.encode()), io.BytesIO()
     out = io.TextIOWrapper(written, encoding="utf-8", write_through=True)
+    terminal, sys.stdin = sys.stdin, io.TextIOWrapper(given, encoding="utf-8")
     try:
         with (
             contextlib.redirect_stdout(out),
@@ -160,7 +173,8 @@ def _by_call(arguments: list[str]) -> tuple[int, str]:
         ):
             return main(arguments), written.getvalue().decode()
     finally:
-        for name, handler in kept.items():
+        sys.stdin = terminal
+        for name, handler in signals.items():
             signal.signal(name, handler)
 
 
