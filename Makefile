@@ -17,7 +17,7 @@ GEMINI := $(CLI)/node_modules/.installed
 # Older ones, each in a folder of its own, for what is promised on them as well.
 OLDER := $(foreach version,0.29.0 0.40.1 0.51.0,$(CLI)-$(version)/node_modules/.installed)
 
-.PHONY: help demo test test-versions test-compat lint types bench clean
+.PHONY: help demo test test-versions test-compat lint types docs bench clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,11 +42,16 @@ lint: $(PACKAGE)  ## ruff: rules and format
 types: $(PACKAGE)  ## mypy, strict
 	$(BIN)/mypy
 
+docs: $(PACKAGE)  ## the pages, into site/; any warning fails
+	@# The theme would tell of its successor in every build.
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	@echo 'Read them with: $(BIN)/python -m http.server --directory site'
+
 bench: $(PACKAGE) $(GEMINI)  ## the measurements
 	$(BIN)/python -m benchmarks
 
 clean:  ## forget everything that was fetched or built
-	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -1088,14 +1088,3 @@ async def test_the_real_cli_behind_the_shape(real_cli_door, fake_gemini, tmp_pat
     assert (done["status"], done["result"]) == ("success", "It is pomegranate.")
     assert (done["usage"]["toolUses"], done["usage"]["inputTokens"] > 0) == (1, True)
     assert done["resumeToken"] == events[0].session_id == events[-1].session_id
-
-
-@pytest.mark.gemini_cli
-def test_the_page_shows_its_real_output(real_cli_door, tmp_path, monkeypatch, capsys):
-    page = (Path(__file__).parent.parent / "docs" / "agent-adapter.md").read_text()
-    code = page.split("```python no-run\n")[1].split("```")[0]
-    shown = page.split("```text\n")[1].split("```")[0]
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("GEMINI_CLI_PATH", str(real_cli_door.executable))
-    exec(compile(code, "agent-adapter.md", "exec"), {"__name__": "page"})
-    assert [line.rstrip() for line in capsys.readouterr().out.splitlines()] == shown.splitlines()

@@ -1,9 +1,5 @@
 """The agent-cli contract on the real CLI (S3-50, S3-52: end to end, in a file of its own)."""
 
-import os
-import re
-from pathlib import Path
-
 import pytest
 
 from geminorum import Options
@@ -55,15 +51,3 @@ def test_what_each_permission_mode_permits(
     assert errors == [not written, not ran]
     assert (tmp_path / "note.txt").exists() is written
     assert (tmp_path / "shell.txt").exists() is ran
-
-
-def test_the_page_shows_what_happens(real_cli_door, tmp_path, monkeypatch, capsys):
-    """S3-52: the page's code, that which needs a CLI too, prints what the page says."""
-    monkeypatch.setenv("GEMINI_CLI_PATH", os.fspath(real_cli_door.executable))
-    monkeypatch.chdir(tmp_path)
-    page = (Path(__file__).parent.parent / "docs/agent-cli.md").read_text()
-    namespace: dict[str, object] = {}
-    for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", page, re.M | re.S):
-        exec(compile(code, "agent-cli.md", "exec"), namespace)
-    shown = "".join(re.findall(r"^```text\n(.*?)^```$", page, re.M | re.S))
-    assert capsys.readouterr().out == shown

@@ -942,18 +942,6 @@ class TestTheHealthOfACliThatIsNotThere:
         assert parameter.default == 20.0
 
 
-@pytest.mark.gemini_cli
-def test_the_page_shows_what_happens(real_cli_door, monkeypatch, tmp_path, capsys):
-    """S1-4: the block that needs the CLI, which test_docs passes over."""
-    page = (ROOT / "docs/contracts/local-adapter.md").read_text()
-    code = re.search(r"^```python no-run offline\n(.*?)^```$", page, re.M | re.S)[1]
-    shown = re.search(r"^```text\n(.*?)^```$", page, re.M | re.S)[1]
-    monkeypatch.setenv("GEMINI_CLI_PATH", str(real_cli_door.executable))
-    monkeypatch.chdir(tmp_path)
-    exec(compile(code, "local-adapter.md", "exec"), {})
-    assert capsys.readouterr().out == shown
-
-
 def test_union_and_field_kinds_are_complete():
     """S1-68, S1-70: each kind of entry has a tag of its own."""
     tags = [kind.__struct_config__.tag for kind in get_args(local.TranscriptEntry)]

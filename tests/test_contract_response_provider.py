@@ -3,9 +3,7 @@
 import asyncio
 import json
 import logging
-import os
 import pickle
-import re
 import sys
 import tomllib
 import warnings
@@ -772,14 +770,3 @@ class TestTheRealCli:
         with ThreadPoolExecutor(3) as pool:
             answers = list(pool.map(shared.generate, prompts))
         assert [answer.response for answer in answers] == ["ONE", "TWO", "THREE"]
-
-    def test_the_page_shows_what_happens(self, real_cli_door, tmp_path, monkeypatch, capsys):
-        """The page's code that needs a CLI, which test_docs.py leaves out."""
-        monkeypatch.setenv("GEMINI_CLI_PATH", os.fspath(real_cli_door.executable))
-        monkeypatch.chdir(tmp_path)
-        page = (Path(__file__).parent.parent / "docs/response-provider.md").read_text()
-        namespace: dict[str, object] = {}
-        for code in re.findall(r"^```python[^\n]*\n(.*?)^```$", page, re.M | re.S):
-            exec(compile(code, "response-provider.md", "exec"), namespace)
-        (shown,) = re.findall(r"^```text\n(.*?)^```$", page, re.M | re.S)
-        assert capsys.readouterr().out.replace(str(tmp_path), "/home/ada/repo") == shown

@@ -1,5 +1,6 @@
 """The exception tree. Each error says what happened, what to type next, and keeps what had arrived.
 
+```text
 GeminorumError          .code .hint .status .result .exit_code .stderr .session_id
 │                       .retryable .retry_after
 ├── SetupError          fix the machine, then try again; the message says what to type
@@ -37,6 +38,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
     ├── MissingResult   the program ended without its closing `result`
     ├── EndedEarly      the API's answer stopped without saying why
     └── ProtocolError   the program printed something that is not the event stream
+```
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """What a policy says to a tool call before it runs: options or a policy file in, verdicts out.
 
+```python
 rules = Rules.of(Options(policy=Policy(shell_execute="deny")))   # or Rules.read("safe.toml")
 rules.verdict("run_shell_command", {"command": "ls"}).decision   # "deny"
+```
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Saved sessions in, a bill out: tokens and cost, each request to a model counted once.
 
+```python
 report(by="day", since=date(2026, 11, 1), tz="Europe/Berlin").table()
+```
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
 """Gemini behind the local-adapter shape: a stored config and a context in, a result out.
 
+```python
 config = GeminiLocalConfig(cwd="/srv/agents/writer", model="flash", yolo=True)
 result = await execute(config, AdapterExecutionContext(agent_id="writer", prompt="…"))
+```
 """
 
 from __future__ import annotations
