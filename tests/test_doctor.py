@@ -770,24 +770,34 @@ POLICIES = {
 }
 
 
-@pytest.mark.gemini_cli
 @pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_file_is_judged_as_the_cli_judges_it(
-    machine: Machine, fake_gemini: FakeGemini, name: str
-) -> None:
+def test_a_policy_file_is_judged(machine: Machine, name: str) -> None:
     text, level = POLICIES[name]
-    fake_gemini.say("In.")
-    machine.env |= fake_gemini.env | {"GEMINI_CLI_HOME": str(machine.home)}
+    machine.env["GEMINI_CLI_HOME"] = str(machine.home)
     file = put(machine.home / ".gemini/policies/mine.toml", text)
     found = doctor.policies_check(machine.options, machine.env)
     assert (found.level, str(file) in found.detail) == (level, True)
-    if level == "ok":
-        assert machine.ask() == "In."
-        return
-    with pytest.raises(GeminorumError):
+    if level == "fail":
+        typed(found.fix)
+        assert doctor.policies_check(machine.options, machine.env).level == "ok"
+
+
+@pytest.mark.gemini_cli
+def test_the_cli_judges_policy_files_alike(machine: Machine, fake_gemini: FakeGemini) -> None:
+    """All at once: it complains of those, and only those, that the doctor finds broken."""
+    fake_gemini.say("In.")
+    machine.env |= fake_gemini.env | {"GEMINI_CLI_HOME": str(machine.home)}
+    files = {
+        put(machine.home / f".gemini/policies/{number}.toml", text): level
+        for number, (text, level) in enumerate(POLICIES.values())
+    }
+    with pytest.raises(GeminorumError) as caught:
         machine.ask()
-    typed(found.fix)
-    assert doctor.policies_check(machine.options, machine.env).level == "ok"
+    told = {file for file in files if f"error in {file.name}:" in caught.value.stderr}
+    assert told == {file for file, level in files.items() if level == "fail"}
+    for file in told:
+        file.unlink()
+    assert machine.ask() == "In."
 
 
 # ---- the live probe
