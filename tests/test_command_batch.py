@@ -325,6 +325,8 @@ def test_a_set_up_that_cannot_work_ends_it_at_once(tmp_path):
     done = command("batch", file, *API, env=env)
     assert done.returncode == Exit.SETUP
     assert "no API key" in done.stderr
+    assert "→ export GEMINI_API_KEY=…" in done.stderr
+    assert "geminorum run --offline" in done.stderr
     assert "5 left" in done.stderr
     assert results(tmp_path) == []
 

@@ -29,6 +29,7 @@ from geminorum.apps.command.guard import (
     forgive_narrow_encodings,
     guarded,
     leave_properly_on_signals,
+    replace_closed_streams,
     show_warnings_plainly,
 )
 from geminorum.apps.command.show_help import command_page, front_page, page_width
@@ -143,6 +144,7 @@ def geminorum(
 
 def called(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    replace_closed_streams()
     forgive_narrow_encodings()
     leave_properly_on_signals()
     show_warnings_plainly()

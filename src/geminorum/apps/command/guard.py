@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
+import shlex
 import signal
 import sys
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,11 +27,24 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 def guarded(work: Callable[[], Any]) -> int:
     """The exit code of some work, with its errors shown: nobody should see a traceback."""
+    try:
+        code = _told(work)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _closed_pipe()
+    except OSError as error:
+        return _unwritable(error)
+    except Exception as error:
+        return _bug(error)
+
+
+def _told(work: Callable[[], Any]) -> int:
+    """… and what it was that went wrong; what cannot even be told is raised."""
     from geminorum import GeminorumError
 
     try:
         code = work()
-        sys.stdout.flush()
         return int(code) if isinstance(code, int) else Exit.OK
     except GeminorumError as error:
         tell(command_words(error.message), command_hint(error.hint) or _next_step(error))
@@ -38,14 +54,10 @@ def guarded(work: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         tell("stopped")
         return Exit.CANCELLED
-    except BrokenPipeError:
-        return _closed_pipe()
     except SystemExit as error:
         # Typer leaves with 1 when the reader has gone, which would look like a failed run.
         gone = isinstance(error.__context__, BrokenPipeError)
         return _closed_pipe() if gone else int(error.code or 0)
-    except Exception as error:
-        return _bug(error)
 
 
 def tell(problem: str, hint: str | None = None) -> None:
@@ -59,6 +71,18 @@ def tell(problem: str, hint: str | None = None) -> None:
 # The library's hints speak Python; a person at a prompt types options.
 _PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
     (r"Options\(trust_workspace=None\)", "--trust-workspace out"),
+    (r"set GEMINI_API_KEY \(", "export GEMINI_API_KEY=… ("),
+    (
+        r"pass Api\(api_key=…\), or choose Vertex AI: Api\(vertex=True, project=…\)",
+        "or try it without one: geminorum run --offline",
+    ),
+    (r", or raise Pool\(size=…\), Pool\(at_once=…\) or Pool\(wait=…\)", ""),
+    (r"\bOptions\(cwd='([^']*)'\)", lambda found: f"--cwd {shlex.quote(found[1])}"),
+    (r"pass Acp\(decide=…\), or allow it", "allow it"),
+    (
+        r"Options\(policy=Policy\(…\)\), allowed_tools or approval",
+        "--policy, --allow-tool or --approval",
+    ),
     (r"\b(?:Cli|Acp)\(executable=[^)]*\)", "--cli PATH"),
     (r"\b(?:Cli|Acp)\((start_timeout|stall_timeout)=[^)]*\)", lambda found: _flag(found[1])),
     (r"\bOptions\((\w+)=[^)]*\)", lambda found: _flag(found[1])),
@@ -101,8 +125,21 @@ def show_warnings_plainly() -> None:
 def leave_properly_on_signals() -> None:
     """Python drops everything on SIGTERM and when a terminal closes; an agent would run on."""
     for name in ("SIGTERM", "SIGHUP"):
-        if number := getattr(signal, name, None):
+        number = getattr(signal, name, None)
+        # Whoever typed `nohup` wants it to stay.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
+
+
+def replace_closed_streams() -> None:
+    """`>&-` asks for no output. Python then has no stream at all, and the next file that is opened
+    would take its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
 
 
 def forgive_narrow_encodings() -> None:
@@ -135,9 +172,32 @@ def _usage(error: Any) -> Exit:
 
 
 def _closed_pipe() -> Exit:
-    # Python flushes stdout once more at its end; into nothing, so that it cannot complain.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _write_no_more()
     return Exit.CLOSED_PIPE
+
+
+def _unwritable(error: OSError) -> Exit:
+    """A disk that is full, a file that may not be read: the machine's fault and not ours."""
+    if error.filename is None and error.errno not in _OUTPUT_FAILS:
+        return _bug(error)
+    _write_no_more()
+    problem = f"{error.filename or 'the output cannot be written'}: {error.strerror}"
+    hint = "make room, or send the output elsewhere" if error.errno in _OUTPUT_FAILS else None
+    # Where stderr is as full as stdout, the exit code has to say it.
+    with suppress(OSError):
+        tell(problem, hint)
+    return Exit.UNWRITABLE
+
+
+# An error of a write to an open file names no file; nothing else that we do ends like these.
+_OUTPUT_FAILS = tuple(
+    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO") if hasattr(errno, name)
+)
+
+
+def _write_no_more() -> None:
+    """Python flushes stdout once more at its end; into nothing, so that it cannot complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _bug(error: Exception) -> Exit:
