@@ -50,6 +50,7 @@ class TerminalView:
         self._count = 0
         self._tokens = 0
         self._usd: Decimal | None = None
+        self._advice = "Ctrl-C stops"
         self._began = time.monotonic()
 
     def _new_live(self) -> Live:
@@ -110,6 +111,9 @@ class TerminalView:
         """Tokens and money so far, for the status line."""
         self._tokens, self._usd = tokens, usd
 
+    def stopping(self) -> None:
+        self._advice = "stopping; Ctrl-C kills"
+
     def finish(self, result: Result) -> None:
         self._console.print(shown.summary(result, brief=self._brief or self._offline))
 
@@ -119,7 +123,7 @@ class TerminalView:
         for use in self._calls.values():
             yield self._spinning(console, shown.call_running(use))
         seconds = time.monotonic() - self._began
-        line = shown.status_line(seconds, self._count, self._tokens, self._usd)
+        line = shown.status_line(seconds, self._count, self._tokens, self._usd, self._advice)
         yield line if self._calls else self._spinning(console, line)
 
     def _spinning(self, console: Console, line: Line) -> Line:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markdown import Markdown
 from rich.text import Text as Line
 
 from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse
+from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.show_markdown import Indented, Markdown
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -23,6 +24,9 @@ LONGEST_MARKDOWN = 200_000
 """Letters; a longer answer is printed as it is, for it would take seconds to lay out."""
 _LINES = 12
 """Of a diff or of a tool's output; the rest is counted."""
+_LONGEST = 500
+"""Letters of one line of them."""
+_ONE_ROW: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TELLING = ("command", "file_path", "path", "dir_path", "query", "pattern", "url", "prompt")
 
@@ -40,7 +44,8 @@ def thought(text: str) -> RenderableType:
 
 def heading(init: Init, door: str, offline: bool) -> Line:
     """Who works where."""
-    model = "simulated model" if offline else (init.model or "the default model")
+    chosen = "model chosen by the CLI" if init.model == "auto" else init.model
+    model = "simulated model" if offline else (chosen or "the default model")
     line = Line.assemble(("● ", "cyan"), (model, "bold"), (f" · {door}", "dim"))
     elsewhere = init.cwd and Path(init.cwd) != Path.cwd()
     return line.append(f" · {printable(init.cwd or '')}", "dim") if elsewhere else line
@@ -78,8 +83,11 @@ def output_of(result: ToolResult) -> RenderableType | None:
     text = result.output if isinstance(result.output, str) else ""
     if not text.strip():
         return None
-    style = "red" if result.status == "error" else "dim"
-    return _indented(Line(line, style) for line in _first(printable(text).rstrip().split("\n")))
+    lines = list(_first(printable(text).rstrip().split("\n")))
+    if result.status == "error":
+        return Indented(Line("\n".join(line[:_LONGEST] for line in lines), "red"))
+    # One row each: what a tool says is looked at, not read.
+    return Group(*(Line(f"  {line[:_LONGEST]}", "dim", **_ONE_ROW) for line in lines))
 
 
 def diff(before: str, after: str, lines: int | None = _LINES) -> RenderableType | None:
@@ -90,7 +98,12 @@ def diff(before: str, after: str, lines: int | None = _LINES) -> RenderableType 
     if not changed:
         return None
     plain = [printable(line) for line in changed]
-    return _indented(Line(line, _diff_style(line)) for line in _first(plain, lines))
+    return Group(
+        *(
+            Indented(Line(line, _diff_style(line)), "    ", first="  ")
+            for line in _first(plain, lines)
+        )
+    )
 
 
 def asked_change(arguments: dict[str, Any]) -> tuple[str, str] | None:
@@ -108,10 +121,12 @@ def asked_change(arguments: dict[str, Any]) -> tuple[str, str] | None:
 
 def warning(error: Error) -> Line:
     """Something that did not end the run."""
-    return Line.assemble(("! ", "yellow"), printable(error.message))
+    line = Line.assemble(("! ", "yellow"), printable(error.message))
+    hint = command_hint(error.hint)
+    return line.append(f"\n  → {hint}", "dim") if hint else line
 
 
-def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None) -> Line:
+def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None, advice: str) -> Line:
     """How it stands: time, tools, tokens, money, as far as they are known."""
     parts = [f"{seconds:.0f} s"]
     if calls:
@@ -120,7 +135,7 @@ def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None) ->
         parts.append(f"{tokens:,} tokens")
     if usd:
         parts.append(f"${usd:.4f}")
-    text = " · ".join([*parts, "Ctrl-C stops"])
+    text = " · ".join([*parts, advice])
     return Line(text, "dim", no_wrap=True, overflow="ellipsis")
 
 
@@ -145,11 +160,11 @@ def summary(result: Result, brief: bool = False) -> RenderableType:
     """How the run ended, in two or three lines; `brief` without the session."""
     word, colour = _ENDINGS[result.status]
     facts = " · ".join(facts_of(result))
-    rows = [Line.assemble((word, f"bold {colour}"), (f" · {facts}" if facts else "", "dim"))]
-    rows += [Line.assemble(("  wrote ", "dim"), name) for name in written(result.files)]
+    ending = Line.assemble((word, f"bold {colour}"), (f" · {facts}" if facts else "", "dim"))
+    rows = [Line.assemble(("wrote ", "dim"), name) for name in written(result.files)]
     if result.session_id and not brief:
-        rows.append(Line(f"  session {result.session_id}", "dim"))
-    return Group("", *rows)
+        rows.append(Line(f"session {result.session_id}", "dim"))
+    return Group("", Indented(ending, first=""), *map(Indented, rows))
 
 
 def facts_of(result: Result) -> list[str]:
@@ -173,11 +188,6 @@ def short(path: str | Path) -> str:
     here = Path.cwd()
     below = Path(path).is_relative_to(here)
     return printable(str(Path(path).relative_to(here) if below else path))
-
-
-def _indented(lines: Iterable[Line]) -> RenderableType:
-    # Not rich's Padding, which fills lines with spaces that get copied along.
-    return Group(*(Line("  ").append_text(line) for line in lines))
 
 
 def _first(lines: list[str], count: int | None = _LINES) -> Iterator[str]:

@@ -37,9 +37,10 @@ def front_page(commands: Mapping[str, Described], width: int) -> str:
     """The page of `geminorum --help`, for a terminal of that width."""
     lines = [f"{styled('geminorum', 'bold')} drives Gemini as an agent.", ""]
     lines += [f"{styled('Usage', 'bold')}  geminorum COMMAND …", ""]
+    longest = max(map(len, commands))
     for section in dict.fromkeys(row.section for row in commands.values()):
         rows = {name: row.help for name, row in commands.items() if row.section == section}
-        lines += [styled(section, "bold"), *_table(rows, width), ""]
+        lines += [styled(section, "bold"), *_table(rows, width, longest), ""]
     lines += [styled("Options", "bold"), *_table(_OPTIONS, width), ""]
     lines += [styled("Try it without an account", "bold")]
     lines += ["  " + styled('geminorum run --offline "Hello"', "cyan")]
@@ -79,9 +80,9 @@ def _label(names: str) -> str:
     return named.removesuffix(" <bool>")
 
 
-def _table(rows: Mapping[str, str], width: int) -> Iterator[str]:
-    fitting = [len(name) for name in rows if len(name) <= width // 3]
-    column = max(fitting, default=2) + 4
+def _table(rows: Mapping[str, str], width: int, least: int = 0) -> Iterator[str]:
+    fitting = [least, 2, *(len(name) for name in rows if len(name) <= width // 3)]
+    column = max(fitting) + 4
     for name, help in rows.items():
         label = "  " + styled(name, "cyan")
         beside = len(name) + 4 <= column and width - column >= 24
