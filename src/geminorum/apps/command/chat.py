@@ -94,7 +94,8 @@ class Table:
         if self.lines.interactive:
             model = "a simulated model" if self.how.offline else options.model or "Gemini"
             cwd = Path(options.cwd or ".").resolve()
-            self.talk.say(f"{model} · {self.via} · {cwd} · /help lists what you can type")
+            self.talk.say(f"{model} · {self.via} · {cwd}", "● ")
+            self.talk.say("/help lists what you can type", "  ")
 
     def door(self, questions: Questions, options: Options) -> Any:
         """A door that asks us."""
@@ -136,7 +137,7 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
         options.changed(approval=None) if ours else options, via=table.door(questions, options)
     ) as talk:
         while True:
-            line = questions.taken() or await _next_line(table)
+            line = _taken(table, questions) or await _next_line(table)
             if line is None:
                 return code, None
             if line == "/resume":
@@ -147,6 +148,14 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
             fresh = turns == 0 and options.resume is None
             code = await _turn(table, talk, questions, options, line, fresh=fresh)
             turns += 1
+
+
+def _taken(table: Table, questions: Questions) -> str | None:
+    """What was typed in place of a yes: shown once more, for it begins a turn of its own."""
+    line = questions.taken()
+    if line is not None:
+        table.talk.say(line, "> ")
+    return line
 
 
 def is_command(line: str) -> bool:
@@ -185,7 +194,10 @@ async def _turn(
     questions.pause, questions.cancel = getattr(view, "paused", None), live.cancel
     try:
         await follow(live, view, options, fresh=fresh, also=table.talk.events)
-        return concluded(live, view)
+        code = concluded(live, view)
+        if table.lines.interactive:
+            table.talk.say("")
+        return code
     finally:
         questions.pause = questions.cancel = None
         table.talk.end_turn(live.result)

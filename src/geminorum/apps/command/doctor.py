@@ -77,6 +77,7 @@ def _wrapped(check: Check, width: int | None) -> list[str]:
         initial_indent=indent,
         subsequent_indent="    ",
         break_on_hyphens=False,
+        break_long_words=False,
     )
     return [lines[0].removeprefix(indent), *lines[1:]] if lines else [""]
 

@@ -6,11 +6,14 @@ import errno
 import os
 import re
 import shlex
+import shutil
 import signal
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -62,10 +65,24 @@ def _told(work: Callable[[], Any]) -> int:
 
 def tell(problem: str, hint: str | None = None) -> None:
     """An error on stderr: what happened, and what to type next."""
-    lines = [f"{styled('error', 'red', sys.stderr)}  {problem}"]
+    mark = arrow(sys.stderr)
+    lines = [f"{styled('error', 'red', sys.stderr)}  {_broken(problem, 7)}"]
     if hint:
-        lines.append(f"  {arrow(sys.stderr)} {hint}")
+        lines.append(f"  {mark} {_broken(hint, len(mark) + 3)}")
     sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _broken(text: str, margin: int) -> str:
+    """Broken between words, where a terminal would break it in the middle of one."""
+    if not sys.stderr.isatty():
+        return text
+    width = max(shutil.get_terminal_size().columns - margin, 20)
+    rows = [
+        row
+        for line in text.split("\n")
+        for row in textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False)
+    ]
+    return ("\n" + " " * margin).join(rows)
 
 
 # The library's hints speak Python; a person at a prompt types options.
@@ -107,9 +124,22 @@ def command_hint(hint: str | None) -> str | None:
 
 def command_words(text: str) -> str:
     """What the library says, for somebody who types options and not Python."""
+    text = _message_in(text)
     for pattern, word in _PYTHON_WORDS:
         text = re.sub(pattern, word, text)
     return text
+
+
+def _message_in(text: str) -> str:
+    """The sentence in an error that the warm CLI passes on as the API's JSON."""
+    if not text.startswith('{"error"'):
+        return text
+    import json
+
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return text
 
 
 def show_warnings_plainly() -> None:
@@ -167,8 +197,33 @@ def _usage(error: Any) -> Exit:
     if context and type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(context.get_help() + "\n")
         return Exit.USAGE
-    tell(error.format_message(), f"{path} --help")
+    tell(_wrong(error), f"{path} --help")
     return Exit.USAGE
+
+
+def _wrong(error: Any) -> str:
+    """What is wrong with what was typed, in our words where the library has others."""
+    if near := getattr(error, "possibilities", None):
+        name = error.option_name
+        best = get_close_matches(name, near, n=1, cutoff=0) or near
+        return f"there is no option {name}; did you mean {best[0]}?"
+    told: str = error.format_message()
+    for pattern, words in _LIBRARY_WORDS:
+        told = re.sub(pattern, words, told)
+    return told
+
+
+_LIBRARY_WORDS: tuple[tuple[str, Any], ...] = (
+    (r"^Invalid value(?: for )?", ""),
+    (r"^'([^']*)'(?: / '[^']*')?:", r"\1:"),
+    (r": Value error, ", ": "),
+    (r"^Missing argument '(\w+)'\.$", lambda found: f"{found[1].upper()} is missing"),
+    # Most often a prompt without quotes.
+    (
+        r"^Got unexpected extra argument\S* \((.*)\)$",
+        r"what is `\1` for? Put quotes around words that belong together",
+    ),
+)
 
 
 def _closed_pipe() -> Exit:

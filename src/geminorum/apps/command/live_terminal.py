@@ -17,6 +17,7 @@ from rich.text import Text as Line
 from geminorum import Error, Event, Init, Text, TextDelta, Thinking, ToolResult, ToolUse
 from geminorum.apps.command import show_events as shown
 from geminorum.apps.command.show import console
+from geminorum.apps.command.show_keys import Settings, echo_off, forget_typed, put_back
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -41,7 +42,7 @@ class TerminalView:
         self._brief = brief
         """Without heading and session: a chat has told them."""
         self._console = console()
-        self._live = self._new_live()
+        self._keyboard: Settings = None
         self._spinner = Spinner("dots", style="cyan")
         self._cwd = "."
         self._said: list[str] = []
@@ -63,15 +64,24 @@ class TerminalView:
             redirect_stderr=False,
         )
 
-    def __enter__(self) -> Self:
+    def _start(self) -> None:
+        self._live = self._new_live()
+        self._keyboard = echo_off()
         self._live.start()
+
+    def _stop(self) -> None:
+        self._live.stop()
+        put_back(self._keyboard)
+
+    def __enter__(self) -> Self:
+        self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
         # Cleared first: the last redraw would leave the unfinished text on the screen twice.
         rest = "".join(self._said)
         self._said.clear()
-        self._live.stop()
+        self._stop()
         if rest.strip():
             self._print(shown.said(rest))
 
@@ -79,12 +89,12 @@ class TerminalView:
     def paused(self, call_id: str | None) -> Iterator[Console]:
         """The terminal for a question about a call, which need not be shown in full again."""
         self._asked.add(call_id)
-        self._live.stop()
+        self._stop()
+        forget_typed()
         try:
             yield self._console
         finally:
-            self._live = self._new_live()
-            self._live.start()
+            self._start()
 
     def show(self, event: Event) -> None:
         match event:

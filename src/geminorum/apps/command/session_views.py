@@ -49,8 +49,8 @@ def _row(info: SessionInfo, is_screen: bool, with_folder: bool) -> list[str]:
 def heading(info: SessionInfo) -> Styled:
     from rich.text import Text as Styled
 
-    line = Styled(info.id or str(info.path), style="cyan")
-    return line.append(f"  {when(info.updated)}  ", "dim").append(_flat(info.title), "bold")
+    name = (info.id or str(info.path), "cyan")
+    return Styled.assemble(name, (f"  {when(info.updated)}  ", "dim"), (_flat(info.title), "bold"))
 
 
 def snippets(events: Iterable[Event], text: str) -> Iterator[Styled]:
@@ -67,9 +67,8 @@ def snippets(events: Iterable[Event], text: str) -> Iterator[Styled]:
         who = "you" if isinstance(event, UserMessage) else "gemini"
         before = event.text[max(0, at - _AROUND) : at]
         after = event.text[at + len(text) : at + len(text) + _AROUND]
-        line = Styled(f"  {who}: ", style="dim")
-        line.append(_flat(before)).append(_flat(event.text[at : at + len(text)]), "bold yellow")
-        yield line.append(_flat(after))
+        found = (_flat(event.text[at : at + len(text)]), "bold underline")
+        yield Styled.assemble((f"  {who}: ", "dim"), _flat(before), found, _flat(after))
 
 
 def page(events: Iterable[Event]) -> Iterator[RenderableType]:
@@ -77,12 +76,14 @@ def page(events: Iterable[Event]) -> Iterator[RenderableType]:
     from rich.text import Text as Styled
 
     from geminorum.apps.command import show_events as show
+    from geminorum.apps.command.show_markdown import Indented
 
     uses: dict[str | None, ToolUse] = {}
     for event in events:
         match event:
             case UserMessage():
-                yield Styled(f"\n> {show.printable(event.text)}", "bold cyan")
+                yield ""
+                yield Indented(Styled(show.printable(event.text), "bold cyan"), first="> ")
             case Text():
                 yield show.said(event.text)
             case Thinking():

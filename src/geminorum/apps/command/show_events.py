@@ -68,14 +68,15 @@ def call_running(use: ToolUse) -> Line:
 _MARKS = {"success": ("✓", "green"), "error": ("✗", "red"), "denied": ("⊘", "yellow")}
 
 
-def call_ended(use: ToolUse, result: ToolResult) -> Line:
+def call_ended(use: ToolUse, result: ToolResult) -> RenderableType:
     """A call and how it ended, on one line."""
     mark, colour = _MARKS[result.status]
-    line = Line.assemble((f"{mark} ", colour), (use.name, "bold"), (f" {gist(use.input)}", "dim"))
-    if result.status == "denied":
-        line.append(" refused", "yellow")
+    refused = " refused" if result.status == "denied" else ""
+    line = Line.assemble((f"{mark} ", colour), (use.name, "bold"), (refused, colour))
+    line.append(f" {gist(use.input)}", "dim")
     line.no_wrap, line.overflow = True, "ellipsis"
-    return line
+    # A Text alone would forget both when it is printed.
+    return Group(line)
 
 
 def output_of(result: ToolResult) -> RenderableType | None:

@@ -19,6 +19,7 @@ from pygments.token import (  # type: ignore[import-untyped]
 )
 from rich import markdown
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
 from rich.style import Style
 from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
@@ -59,6 +60,7 @@ class Indented:
         room = max(options.max_width - len(self._margin), 1)
         margin = self._first
         for line in self._text.wrap(console, room, overflow="fold"):
+            line.rstrip()
             yield Line(margin).append_text(line)
             margin = self._margin
 
@@ -72,7 +74,7 @@ class _Heading(markdown.Heading):
 
 class _CodeBlock(markdown.CodeBlock):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        syntax = Syntax("", self.lexer_name, theme=_CODE)
+        syntax = Syntax("", self.lexer_name, theme=_CODE, word_wrap=True)
         code = syntax.highlight(str(self.text).rstrip())
         code.rstrip()
         yield Indented(code)
@@ -101,3 +103,16 @@ class Markdown(markdown.Markdown):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, hyperlinks=False)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        drawn: Any = super().__rich_console__(console, options)
+        for line in Segment.split_lines(drawn):
+            yield from _trimmed(line)
+            yield Segment.line()
+
+
+def _trimmed(line: list[Segment]) -> list[Segment]:
+    """Without the spaces up to the edge: they get copied, and break when a window shrinks."""
+    while line and not line[-1].text.strip():
+        line = line[:-1]
+    return [*line[:-1], line[-1]._replace(text=line[-1].text.rstrip())] if line else []
