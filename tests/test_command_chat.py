@@ -290,10 +290,13 @@ def test_a_past_session_is_picked_from_a_list(fake_gemini, env, work):
 
 
 def test_no_session_to_pick(fake_gemini, env, work):
-    fake_gemini.say("Hello.")
-    done = command("chat", "--via", "cli", "--pick", stdin="Hi\n", env=env, cwd=work)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Hello.")
-    assert "there are no saved sessions" in done.stdout
+    """… is no reason to leave the conversation that there is."""
+    fake_gemini.say("Hello.").say("Still here.")
+    lines = "Hi\n/resume\nAnd now?\n"
+    done = command("chat", "--via", "api", "--pick", stdin=lines, env=env, cwd=work)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Still here.")
+    assert done.stdout.count("there are no saved sessions") == 2
+    assert len(fake_gemini.requests[1].contents) == 3
 
 
 def test_a_dumb_terminal_has_plain_lines(fake_gemini, env, work):

@@ -16,7 +16,7 @@ from geminorum import Error, Options, PermissionRequest, Result, ToolResult, Too
 from geminorum.apps.command import show_events as shown
 from geminorum.apps.command.chat_questions import question
 from geminorum.apps.command.cost import narrowed
-from geminorum.apps.command.guard import command_words
+from geminorum.apps.command.guard import command_words, forgive_narrow_encodings
 from geminorum.apps.command.live import JsonView
 from geminorum.apps.command.show_style import MARKDOWN
 from geminorum.apps.command.turn import watched
@@ -118,3 +118,9 @@ def test_ctrl_c_while_a_door_is_opened_ends_it():
 
     with pytest.raises(KeyboardInterrupt):
         asyncio.run(watched("Hi", Options(), Slow(), JsonView()))
+
+
+def test_a_narrow_code_page_has_plain_marks():
+    forgive_narrow_encodings()
+    assert "✓ done · ✗ ü ⠋".encode("ascii", "geminorum") == b"+ done - x ? *"
+    assert "✓ a · ü".encode("cp1252", "geminorum") == "+ a · ü".encode("cp1252")

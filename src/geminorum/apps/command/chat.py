@@ -115,7 +115,7 @@ async def _chat(table: Table, options: Options, pick: bool) -> Exit:
     """One conversation after the other, until somebody has had enough."""
     code = Exit.OK
     table.welcome(options)
-    wanted: Options | None = await _resuming(table, options) if pick else options
+    wanted: Options | None = (await _resuming(table, options) if pick else None) or options
     while wanted is not None:
         options = wanted
         code, wanted = await _conversation(table, options)
@@ -141,7 +141,9 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
             if line is None:
                 return code, None
             if line == "/resume":
-                return code, await _resuming(table, options)
+                if another := await _resuming(table, options):
+                    return code, another
+                continue
             if is_command(line):
                 table.talk.command(line)
                 continue
@@ -203,13 +205,16 @@ async def _turn(
         table.talk.end_turn(live.result)
 
 
-async def _resuming(table: Table, options: Options) -> Options:
-    """The options for a session that somebody picks; the same, without one, where nobody does."""
+async def _resuming(table: Table, options: Options) -> Options | None:
+    """The options for the session that somebody picks, or for a new one; None: all stays."""
     from geminorum import sessions
     from geminorum.apps.command.chat_picking import picked
 
     home = options.home or options.env.get("GEMINI_CLI_HOME")
-    info = await picked(table.lines, table.console, Path(options.cwd or ".").resolve(), home)
+    try:
+        info = await picked(table.lines, table.console, Path(options.cwd or ".").resolve(), home)
+    except (EOFError, KeyboardInterrupt):
+        return None
     if info is None:
         return options.changed(resume=None)
     before: list[Event] = list(sessions.load(info).events())

@@ -90,7 +90,7 @@ class Questions:
 
 def question(request: PermissionRequest, cwd: Path) -> RenderableType:
     """What the agent wants to do, in full: nobody should say yes to what is cut off."""
-    head = Line.assemble(("? ", "bold yellow"), (request.name, "bold"))
+    head = Line.assemble(("? ", "bold yellow"), (shown.printable(request.name), "bold"))
     command = request.input.get("command")
     if isinstance(command, str):
         return Group(head, Indented(Line(shown.printable(command), "bold"), "    ", first="  $ "))

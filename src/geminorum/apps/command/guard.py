@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import errno
 import os
 import re
@@ -76,6 +77,8 @@ def _broken(text: str, margin: int) -> str:
     """Broken between words, where a terminal would break it in the middle of one."""
     if not sys.stderr.isatty():
         return text
+    # An error may quote an agent, a file or a server, none of which may move the cursor.
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "�", text)
     width = max(shutil.get_terminal_size().columns - margin, 20)
     rows = [
         row
@@ -172,11 +175,30 @@ def replace_closed_streams() -> None:
     sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
 
 
+_PLAIN_LETTERS = str.maketrans("✓✗■●·•⊘→…─━▌█", "+x#*-*o>.--|#")
+
+
 def forgive_narrow_encodings() -> None:
-    """A letter that the terminal's code page lacks becomes a question mark, not a traceback."""
+    """A letter that the terminal's code page lacks becomes a plain one, not a traceback."""
+    codecs.register_error("geminorum", _plain_letters)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+            # In a pipe are the agent's words, whose marks are not ours.
+            ours = stream is sys.stderr or stream.isatty()
+            stream.reconfigure(errors="geminorum" if ours else "replace")
+
+
+def _plain_letters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end].translate(_PLAIN_LETTERS)
+    plain = (letter if letter.isascii() else _last_resort(letter) for letter in missing)
+    return "".join(plain), error.end
+
+
+def _last_resort(letter: str) -> str:
+    # Braille: the spinner.
+    return "*" if "\u2800" <= letter <= "\u28ff" else "?"
 
 
 def _next_step(error: GeminorumError) -> str:

@@ -155,5 +155,9 @@ class PlainView(QuietView):
 
 
 def _aside(text: str) -> None:
+    if sys.stderr.isatty():
+        from geminorum.apps.command.show_events import printable
+
+        text = printable(text)
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

@@ -115,7 +115,7 @@ def event_line(event: Event) -> str:
         case Thinking():
             return styled(f"thought {_flat(event.text)}", "dim")
         case ToolUse():
-            return f"{styled('tool', 'yellow')}    {event.name} {brief(event.input)}"
+            return f"{styled('tool', 'yellow')}    {_safe(event.name)} {brief(event.input)}"
         case ToolResult():
             return styled(f"  {event.status}  {_cut(_flat(str(event.output or '')), 100)}", "dim")
         case Error():

@@ -44,8 +44,8 @@ def thought(text: str) -> RenderableType:
 
 def heading(init: Init, door: str, offline: bool) -> Line:
     """Who works where."""
-    chosen = "model chosen by the CLI" if init.model == "auto" else init.model
-    model = "simulated model" if offline else (chosen or "the default model")
+    named = "model chosen by the CLI" if init.model == "auto" else printable(init.model or "")
+    model = "simulated model" if offline else (named or "the default model")
     line = Line.assemble(("● ", "cyan"), (model, "bold"), (f" · {door}", "dim"))
     elsewhere = init.cwd and Path(init.cwd) != Path.cwd()
     return line.append(f" · {printable(init.cwd or '')}", "dim") if elsewhere else line
@@ -60,7 +60,7 @@ def gist(arguments: dict[str, Any]) -> str:
 
 def call_running(use: ToolUse) -> Line:
     """A call that nobody has answered yet."""
-    line = Line.assemble((use.name, "bold"), (f" {gist(use.input)}", "dim"))
+    line = Line.assemble((printable(use.name), "bold"), (f" {gist(use.input)}", "dim"))
     line.truncate(200, overflow="ellipsis")
     return line
 
@@ -72,7 +72,7 @@ def call_ended(use: ToolUse, result: ToolResult) -> RenderableType:
     """A call and how it ended, on one line."""
     mark, colour = _MARKS[result.status]
     refused = " refused" if result.status == "denied" else ""
-    line = Line.assemble((f"{mark} ", colour), (use.name, "bold"), (refused, colour))
+    line = Line.assemble((f"{mark} ", colour), (printable(use.name), "bold"), (refused, colour))
     line.append(f" {gist(use.input)}", "dim")
     line.no_wrap, line.overflow = True, "ellipsis"
     # A Text alone would forget both when it is printed.
@@ -171,7 +171,7 @@ def summary(result: Result, brief: bool = False) -> RenderableType:
 def facts_of(result: Result) -> list[str]:
     """Model, time, tokens and cost, those that are known."""
     usage = result.usage
-    facts = [result.model or "", f"{result.duration:.1f} s"]
+    facts = [printable(result.model or ""), f"{result.duration:.1f} s"]
     if usage:
         cached = f", {usage.cached:,} cached" if usage.cached else ""
         facts.append(f"{usage.input:,} in{cached} / {usage.output + usage.thoughts:,} out")
