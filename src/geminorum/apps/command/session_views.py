@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.apps.command.moments import size_of, when
-from geminorum.apps.command.show_style import styled
 from geminorum.apps.command.tables import Column, Sheet
 from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, UserMessage
 
@@ -105,23 +104,46 @@ def _call(use: ToolUse, result: ToolResult) -> Iterator[RenderableType]:
         yield output
 
 
-def event_line(event: Event) -> str:
-    """One event for somebody who watches; empty for what says nothing new."""
+class Told(NamedTuple):
+    """One event, for somebody who watches."""
+
+    label: str
+    colour: str
+    text: str
+    style: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"{self.label:<8}{self.text}"
+
+    def drawn(self) -> RenderableType:
+        """The same on a terminal: what wraps goes on below its beginning."""
+        from rich.text import Text as Styled
+
+        from geminorum.apps.command.show_markdown import Indented
+
+        label = Styled(f"{self.label:<8}", self.colour)
+        return Indented(Styled(self.text, self.style), " " * 8, first=label)
+
+
+def told(event: Event) -> Told | None:
+    """An event in a few words; None for what says nothing new."""
     match event:
         case UserMessage():
-            return f"{styled('you', 'cyan')}     {_safe(event.text)}"
+            return Told("you", "cyan", _safe(event.text))
         case Text():
-            return f"{styled('gemini', 'green')}  {_safe(event.text)}"
+            return Told("gemini", "green", _safe(event.text))
         case Thinking():
-            return styled(f"thought {_flat(event.text)}", "dim")
+            return Told("thought", "dim", _flat(event.text), "dim")
         case ToolUse():
-            return f"{styled('tool', 'yellow')}    {_safe(event.name)} {brief(event.input)}"
+            return Told("tool", "yellow", f"{_safe(event.name)} {brief(event.input)}")
         case ToolResult():
-            return styled(f"  {event.status}  {_cut(_flat(str(event.output or '')), 100)}", "dim")
+            output = _cut(_flat(str(event.output or "")), 100)
+            return Told("", "", f"{event.status}  {output}".rstrip(), "dim")
         case Error():
-            return f"{styled('error', 'red')}   {_safe(event.message)}"
+            return Told("error", "red", _safe(event.message))
         case _:
-            return ""
+            return None
 
 
 def brief(input: dict[str, Any]) -> str:

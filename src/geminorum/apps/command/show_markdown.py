@@ -52,16 +52,16 @@ class Indented:
     Not rich's Padding, which fills lines with spaces that get copied along.
     """
 
-    def __init__(self, text: Line, margin: str = "  ", *, first: str | None = None) -> None:
+    def __init__(self, text: Line, margin: str = "  ", *, first: Line | str | None = None) -> None:
         self._text, self._margin = text, margin
         self._first = margin if first is None else first
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         room = max(options.max_width - len(self._margin), 1)
-        margin = self._first
+        margin: Line | str = self._first
         for line in self._text.wrap(console, room, overflow="fold"):
             line.rstrip()
-            yield Line(margin).append_text(line)
+            yield Line.assemble(margin, line)
             margin = self._margin
 
 
