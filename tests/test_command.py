@@ -171,6 +171,15 @@ def test_an_output_that_cannot_be_written(redirected, code, told, tmp_path):
     assert done.stderr.count(b"\n") == (2 if told else 0)
 
 
+def test_a_folder_that_is_gone(tmp_path):
+    line = f'mkdir x; cd x; rmdir ../x; "{sys.executable}" -m geminorum sessions list'
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment(), cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == Exit.UNWRITABLE
+    assert done.stderr.decode().startswith("error  the folder that you are in is gone\n  → cd ")
+
+
 @pytest.mark.parametrize(
     ("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )

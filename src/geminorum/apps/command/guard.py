@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -111,6 +112,7 @@ _PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
     (r"`python -m geminorum\.install`", "`geminorum setup`"),
     (r"geminorum\.sessions\.list\(\)", "`geminorum sessions list`"),
     (r"\bwithout `resume`", "without --resume"),
+    (r"\bnew_id\b", "--id"),
     (r"[;,] (?:what arrived is in \.result|see \.result\.text)", ""),
     (r"see \.stderr; |; see \.stderr|; \.stderr may say why", ""),
     (r"raise `max_output_tokens` in Api\(config=…\), or ", ""),
@@ -255,6 +257,9 @@ def _closed_pipe() -> Exit:
 
 def _unwritable(error: OSError) -> Exit:
     """A disk that is full, a file that may not be read: the machine's fault and not ours."""
+    if _is_nowhere():
+        tell("the folder that you are in is gone", "cd to another one, and try again")
+        return Exit.UNWRITABLE
     if error.filename is None and error.errno not in _OUTPUT_FAILS:
         return _bug(error)
     _write_no_more()
@@ -264,6 +269,14 @@ def _unwritable(error: OSError) -> Exit:
     with suppress(OSError):
         tell(problem, hint)
     return Exit.UNWRITABLE
+
+
+def _is_nowhere() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
 
 
 # An error of a write to an open file names no file; nothing else that we do ends like these.

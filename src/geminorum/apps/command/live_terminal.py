@@ -70,8 +70,10 @@ class TerminalView:
         self._live.start()
 
     def _stop(self) -> None:
-        self._live.stop()
-        put_back(self._keyboard)
+        try:
+            self._live.stop()
+        finally:
+            put_back(self._keyboard)
 
     def __enter__(self) -> Self:
         self._start()
