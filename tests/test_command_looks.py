@@ -18,7 +18,7 @@ from geminorum.apps.command.chat_questions import question
 from geminorum.apps.command.cost import narrowed
 from geminorum.apps.command.guard import command_words, forgive_narrow_encodings
 from geminorum.apps.command.live import JsonView
-from geminorum.apps.command.show_style import MARKDOWN
+from geminorum.apps.command.show_style import STYLES
 from geminorum.apps.command.turn import watched
 
 PAGE = """# Findings
@@ -39,7 +39,7 @@ COMMAND = "git status && rm -rf build/some/very/long/path && echo to the end"
 def drawn(what: RenderableType, width: int = 40) -> str:
     """With the escapes, as a terminal of that width gets it."""
     screen = Console(
-        file=StringIO(), width=width, force_terminal=True, theme=Theme(MARKDOWN), highlight=False
+        file=StringIO(), width=width, force_terminal=True, theme=Theme(STYLES), highlight=False
     )
     screen.print(what)
     return screen.file.getvalue()

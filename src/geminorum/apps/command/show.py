@@ -32,7 +32,7 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
     from rich.theme import Theme
 
-    from geminorum.apps.command.show_style import MARKDOWN
+    from geminorum.apps.command.show_style import STYLES
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
@@ -42,7 +42,7 @@ def console(*, stderr: bool = False) -> Console:
         emoji=False,
         markup=False,
         width=width,
-        theme=Theme(MARKDOWN),
+        theme=Theme(STYLES),
     )
 
 

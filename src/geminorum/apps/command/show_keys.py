@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 Settings = list[Any] | None
@@ -29,6 +31,16 @@ def put_back(before: Settings) -> None:
         import termios
 
         termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+@contextmanager
+def echo_is_off() -> Iterator[None]:
+    """… for a block: a `^C` in a bar that is as wide as the window would draw it twice."""
+    before = echo_off()
+    try:
+        yield
+    finally:
+        put_back(before)
 
 
 def forget_typed() -> None:

@@ -8,7 +8,7 @@ from typing import TextIO
 
 _CODES = {"bold": "1", "dim": "2", "red": "1;31", "cyan": "36", "green": "32", "yellow": "33"}
 
-MARKDOWN = {
+STYLES = {
     "markdown.code": "cyan",
     "markdown.code_block": "none",
     "markdown.h1": "bold underline",
@@ -21,6 +21,13 @@ MARKDOWN = {
     "markdown.table.border": "dim",
     "markdown.table.header": "bold",
     "markdown.kbd": "bold",
+    "bar.complete": "cyan",
+    "bar.finished": "green",
+    "bar.pulse": "cyan",
+    "bar.back": "grey54",
+    "progress.download": "none",
+    "progress.elapsed": "dim",
+    "progress.remaining": "dim",
 }
 """What rich is to use instead of its own: these can be read on black and on white."""
 
