@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,36 @@ def test_a_reader_that_goes_away_is_no_error(arguments):
 
 
 @pytest.mark.parametrize(
+    ("redirected", "code", "told"),
+    [
+        ("--help >/dev/full", Exit.UNWRITABLE, "error  the output cannot be written"),
+        (">/dev/full", Exit.UNWRITABLE, "error  the output cannot be written"),
+        ("run -q --offline --via api Hi >/dev/full", Exit.UNWRITABLE, "error  the output"),
+        ("run -q --offline --via api Hi <&- >&-", Exit.OK, ""),
+        ("rnu 2>&- >&-", Exit.USAGE, ""),
+    ],
+)
+def test_an_output_that_cannot_be_written(redirected, code, told, tmp_path):
+    """A full disk is told in one line; a stream that was closed on purpose is not missed."""
+    line = f'"{sys.executable}" -m geminorum {redirected}'
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment(), cwd=tmp_path, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (code, b"")
+    assert done.stderr.decode().startswith(told)
+    assert done.stderr.count(b"\n") == (2 if told else 0)
+
+
+def test_a_folder_that_is_gone(tmp_path):
+    line = f'mkdir x; cd x; rmdir ../x; "{sys.executable}" -m geminorum sessions list'
+    done = subprocess.run(
+        ["bash", "-c", line], env=environment(), cwd=tmp_path, capture_output=True, check=False
+    )
+    assert done.returncode == Exit.UNWRITABLE
+    assert done.stderr.decode().startswith("error  the folder that you are in is gone\n  → cd ")
+
+
+@pytest.mark.parametrize(
     ("env", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False), ({"TERM": "dumb"}, False)]
 )
 def test_colour_only_where_it_is_wanted(env, coloured):
@@ -266,13 +297,19 @@ def test_hints_speak_the_language_of_the_command(kind):
     """A person can type each of them: no Python, and no flag that is not there."""
     hint = command_hint(kind.default_hint)
     assert (hint is None) is (kind.default_hint is None), kind.default_hint
-    page = command("run", "--help", env={"COLUMNS": "120"}).stdout if "--" in (hint or "") else ""
     for flag in re.findall(r"--[a-z-]+", hint or ""):
-        assert f"{flag} " in page
+        assert f"{flag} " in _page_of_run()
+
+
+@cache
+def _page_of_run() -> str:
+    return command("run", "--help", env={"COLUMNS": "120"}).stdout
 
 
 def test_a_hint_that_only_python_can_follow_is_replaced():
     assert command_hint("pass Api(history=…)") is None
+    elsewhere = "resume it there, with Options(cwd='/a b')"
+    assert command_hint(elsewhere) == "resume it there, with --cwd '/a b'"
     done = command("run", "Hi", "--via", "api", "--resume", "abc")
     assert "has no resume" in done.stderr
     assert "another door may: --via cli" in done.stderr

@@ -13,9 +13,9 @@ import pytest
 
 from command_line import COMMAND, Terminal, environment
 from command_line import geminorum_command as command
-from geminorum import Options
+from geminorum import GeminorumError, Options
 from geminorum.apps.command.batch_input import Task, tasks_in
-from geminorum.apps.command.batch_journal import Journal
+from geminorum.apps.command.batch_journal import Journal, Outcome
 from geminorum.apps.command.batch_runner import Batch, Limits, Purse
 from geminorum.apps.command.exits import Exit
 from geminorum.testing import FakeGemini, Say, Tokens
@@ -325,6 +325,8 @@ def test_a_set_up_that_cannot_work_ends_it_at_once(tmp_path):
     done = command("batch", file, *API, env=env)
     assert done.returncode == Exit.SETUP
     assert "no API key" in done.stderr
+    assert "→ export GEMINI_API_KEY=…" in done.stderr
+    assert "geminorum run --offline" in done.stderr
     assert "5 left" in done.stderr
     assert results(tmp_path) == []
 
@@ -335,6 +337,23 @@ def test_an_empty_prompt_fails_alone(fake_gemini, tmp_path):
     file.write_text('"Hello"\n""\n')
     assert command("batch", file, *API, env=fake_gemini.env).returncode == Exit.FAILED
     assert {one["id"]: one["status"] for one in results(tmp_path)} == {"1": "success", "2": "error"}
+
+
+def test_a_disk_that_is_full_leaves_no_half_of_a_line(tmp_path):
+    """A little room is left: the system takes a part of the line, and says nothing."""
+    resource = pytest.importorskip("resource")
+    outcome = Outcome(id="1", digest="d", prompt="p", status="success", text="x" * 1000)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with Journal(tmp_path / "r.jsonl").opened() as journal:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
+        try:
+            with pytest.raises(GeminorumError, match=r"cannot write .*r\.jsonl"):
+                journal.finish(outcome)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        journal.finish(outcome)
+    with Journal(tmp_path / "r.jsonl").opened() as journal:
+        assert list(journal.outcomes) == ["1"]
 
 
 # ---- files

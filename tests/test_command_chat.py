@@ -294,10 +294,13 @@ def test_a_past_session_is_picked_from_a_list(fake_gemini, env, work):
 
 
 def test_no_session_to_pick(fake_gemini, env, work):
-    fake_gemini.say("Hello.")
-    done = command("chat", "--via", "acp", "--pick", stdin="Hi\n", env=env, cwd=work)
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Hello.")
-    assert "there are no saved sessions" in done.stdout
+    """… is no reason to leave the conversation that there is."""
+    fake_gemini.say("Hello.").say("Still here.")
+    lines = "Hi\n/resume\nAnd now?\n"
+    done = command("chat", "--via", "api", "--pick", stdin=lines, env=env, cwd=work)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "Still here.")
+    assert done.stdout.count("there are no saved sessions") == 2
+    assert len(fake_gemini.requests[1].contents) == 3
 
 
 def test_a_dumb_terminal_has_plain_lines(fake_gemini, env, work):
@@ -355,7 +358,8 @@ def test_a_no_and_what_to_do_instead(via, fake_gemini, env, work):
     fake_gemini.call("run_shell_command", command="echo ho > b.txt").say("Better.").say("Better.")
     with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
         chat.wait_for("> ")
-        chat.send("One\r")
+        # The yes comes too early: nobody can have meant a question that was not there.
+        chat.send("One\ry\r")
         chat.wait_for("? run_shell_command")
         chat.wait_for("$ echo hi > a.txt")
         chat.wait_for("what to do instead:")

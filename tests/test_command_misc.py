@@ -67,10 +67,10 @@ def test_models_have_prices_windows_and_short_names():
     assert done.returncode == 0
     flash = next(line for line in done.stdout.splitlines() if line.startswith("gemini-2.5-flash "))
     assert flash.split() == [
-        *("gemini-2.5-flash", "$0.3", "$0.03", "$2.5", "1,048,576"),
+        *("gemini-2.5-flash", "$0.30", "$0.03", "$2.50", "1,048,576"),
         *("auto", "(api),", "flash", "(api)"),
     ]
-    assert "gemini-2.5-pro: $2.5 in, $15 out above 200,000 tokens" in done.stdout
+    assert "gemini-2.5-pro: $2.50 in, $15.00 out above 200,000 tokens" in done.stdout
     assert "gemini-2.0-flash " not in done.stdout
     assert "gemini-2.0-flash " in command("models", "--all").stdout
 

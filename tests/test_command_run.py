@@ -48,9 +48,10 @@ def test_in_a_pipe_the_text_is_all_that_stdout_has(fake_gemini, env, work):
     assert fake_gemini.requests[0].prompt == "How many?"
 
 
-def test_quiet_is_the_text_only(fake_gemini, env, work):
+def test_quiet_is_the_text_only_on_the_warm_door_too(fake_gemini, env, work):
+    fake_gemini.calls(("list_directory", {"dir_path": "."}), thoughts=["I look."])
     fake_gemini.say("Four", " files.")
-    done = command("run", *API, "--quiet", "How many?", env=env, cwd=work)
+    done = command("run", "--via", "acp", "--quiet", "How many?", env=env, cwd=work)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Four files.\n", "")
 
 

@@ -16,7 +16,7 @@ sends prompts wears `@flags.takes_options` under `@app.command()` and gets an `O
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -29,6 +29,7 @@ from geminorum.apps.command.guard import (
     forgive_narrow_encodings,
     guarded,
     leave_properly_on_signals,
+    replace_closed_streams,
     show_warnings_plainly,
 )
 from geminorum.apps.command.show_help import command_page, front_page, page_width
@@ -69,6 +70,11 @@ class OneCommand(TyperCommand):
 class CommandGroup(TyperGroup):
     """A group with our help page."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
+            ctx.fail(_no_such_command(args[0], self.list_commands(ctx), ctx.command_path))
+        return super().resolve_command(ctx, args)
+
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(command_page(self, ctx, page_width()))
 
@@ -107,7 +113,7 @@ class LazyCommands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in COMMANDS and not args[0].startswith("-"):
-            ctx.fail(_no_such_command(args[0]))
+            ctx.fail(_no_such_command(args[0], COMMANDS, "geminorum"))
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -143,6 +149,7 @@ def geminorum(
 
 def called(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    replace_closed_streams()
     forgive_narrow_encodings()
     leave_properly_on_signals()
     show_warnings_plainly()
@@ -151,7 +158,9 @@ def called(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: command.main(arguments, "geminorum", standalone_mode=False))
 
 
-def _no_such_command(name: str) -> str:
-    near = get_close_matches(name, COMMANDS, n=1, cutoff=0.5)
-    advice = f"geminorum {near[0]}" if near else 'geminorum run "your prompt"'
+def _no_such_command(name: str, known: Iterable[str], path: str) -> str:
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    advice = f"{path} {near[0]}" if near else f"{path} --help"
+    if not near and path == "geminorum":
+        advice = 'geminorum run "your prompt"'
     return f"there is no command {name!r}; did you mean `{advice}`?"

@@ -119,7 +119,10 @@ class Journal:
             return
         self.outcomes = kept
         beside = self.results.with_name(f"{self.results.name}.new")
-        beside.write_bytes(b"".join(_line(one) for one in kept.values()))
+        with beside.open("wb") as file:
+            file.write(b"".join(_line(one) for one in kept.values()))
+            file.flush()
+            os.fsync(file.fileno())
         self._open.pop(self.results).close()
         beside.replace(self.results)
         self._open[self.results] = self.results.open("a+b", 0)
@@ -156,11 +159,16 @@ class Journal:
                 self._ended[one.id, one.attempt] = one.usd
 
     def _append(self, path: Path, value: Any) -> None:
-        file = self._open[path]
+        file, line = self._open[path], _line(value)
+        size = os.fstat(file.fileno()).st_size
         try:
-            file.write(_line(value))
+            # A disk with a little room left takes a part of the line without a word.
+            while line:
+                line = line[file.write(line) :]
             os.fsync(file.fileno())
         except OSError as error:
+            # Half a line would spoil the next one.
+            file.truncate(size)
             hint = "make room, then type the same command again"
             raise GeminorumError(f"cannot write {path}: {error.strerror}", hint=hint) from error
 

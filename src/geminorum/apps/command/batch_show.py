@@ -26,12 +26,13 @@ class Meter:
     def shown(self) -> Iterator[Meter]:
         """On stderr, so that results can go through a pipe."""
         from geminorum.apps.command.show import console
+        from geminorum.apps.command.show_keys import echo_is_off
 
         screen = console(stderr=True)
         if not screen.is_terminal or screen.is_dumb_terminal:
             yield self
             return
-        with _progress(screen) as self._progress:
+        with echo_is_off(), _progress(screen) as self._progress:
             self._bar = self._progress.add_task("", total=self.total, completed=self.done)
             yield self
 

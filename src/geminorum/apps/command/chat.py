@@ -94,7 +94,8 @@ class Table:
         if self.lines.interactive:
             model = "a simulated model" if self.how.offline else options.model or "Gemini"
             cwd = Path(options.cwd or ".").resolve()
-            self.talk.say(f"{model} · {self.via} · {cwd} · /help lists what you can type")
+            self.talk.say(f"{model} · {self.via} · {cwd}", "● ")
+            self.talk.say("/help lists what you can type", "  ")
 
     def door(self, questions: Questions, options: Options) -> Any:
         """A door that asks us."""
@@ -114,7 +115,7 @@ async def _chat(table: Table, options: Options, pick: bool) -> Exit:
     """One conversation after the other, until somebody has had enough."""
     code = Exit.OK
     table.welcome(options)
-    wanted: Options | None = await _resuming(table, options) if pick else options
+    wanted: Options | None = (await _resuming(table, options) if pick else None) or options
     while wanted is not None:
         options = wanted
         code, wanted = await _conversation(table, options)
@@ -136,17 +137,27 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
         options.changed(approval=None) if ours else options, via=table.door(questions, options)
     ) as talk:
         while True:
-            line = questions.taken() or await _next_line(table)
+            line = _taken(table, questions) or await _next_line(table)
             if line is None:
                 return code, None
             if line == "/resume":
-                return code, await _resuming(table, options)
+                if another := await _resuming(table, options):
+                    return code, another
+                continue
             if is_command(line):
                 table.talk.command(line)
                 continue
             fresh = turns == 0 and options.resume is None
             code = await _turn(table, talk, questions, options, line, fresh=fresh)
             turns += 1
+
+
+def _taken(table: Table, questions: Questions) -> str | None:
+    """What was typed in place of a yes: shown once more, for it begins a turn of its own."""
+    line = questions.taken()
+    if line is not None:
+        table.talk.say(line, "> ")
+    return line
 
 
 def is_command(line: str) -> bool:
@@ -185,19 +196,25 @@ async def _turn(
     questions.pause, questions.cancel = getattr(view, "paused", None), live.cancel
     try:
         await follow(live, view, options, fresh=fresh, also=table.talk.events)
-        return concluded(live, view)
+        code = concluded(live, view)
+        if table.lines.interactive:
+            table.talk.say("")
+        return code
     finally:
         questions.pause = questions.cancel = None
         table.talk.end_turn(live.result)
 
 
-async def _resuming(table: Table, options: Options) -> Options:
-    """The options for a session that somebody picks; the same, without one, where nobody does."""
+async def _resuming(table: Table, options: Options) -> Options | None:
+    """The options for the session that somebody picks, or for a new one; None: all stays."""
     from geminorum import sessions
     from geminorum.apps.command.chat_picking import picked
 
     home = options.home or options.env.get("GEMINI_CLI_HOME")
-    info = await picked(table.lines, table.console, Path(options.cwd or ".").resolve(), home)
+    try:
+        info = await picked(table.lines, table.console, Path(options.cwd or ".").resolve(), home)
+    except (EOFError, KeyboardInterrupt):
+        return None
     if info is None:
         return options.changed(resume=None)
     before: list[Event] = list(sessions.load(info).events())

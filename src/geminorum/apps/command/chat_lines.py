@@ -72,7 +72,11 @@ class Typed:
 
     async def answer(self, question: str) -> str:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.application import get_app_session
+        from prompt_toolkit.input.typeahead import clear_typeahead
 
+        # What was typed before the question was there is no answer to it.
+        clear_typeahead(get_app_session().input)
         asked: PromptSession[str] = PromptSession()
         return await asked.prompt_async([("bold", question)], handle_sigint=False)
 

@@ -18,13 +18,13 @@ _MOST = 20
 
 
 async def picked(lines: Lines, console: Console, cwd: Path, home: Any) -> SessionInfo | None:
-    """The session that somebody chose; None where there is none, or none was wanted."""
+    """The session that somebody chose; None for a new one. EOFError: nothing was chosen."""
     from geminorum import sessions
 
     found = [info for info in sessions.list(cwd, home=home) if info.id and not info.empty][:_MOST]
     if not found:
         console.print(f"there are no saved sessions of {cwd}", soft_wrap=True)
-        return None
+        raise EOFError
     for number, info in enumerate(found, 1):
         console.print(row(number, info), no_wrap=True, overflow="ellipsis")
     while True:

@@ -12,13 +12,14 @@ from rich.text import Text as Line
 
 from geminorum import Allow, Deny, PermissionRequest
 from geminorum.apps.command import show_events as shown
+from geminorum.apps.command.show_markdown import Indented
 
 if TYPE_CHECKING:
     from geminorum.apps.command.chat_lines import Lines
     from geminorum.apps.command.undo import Copies
 
 WRITING = ("write_file", "replace", "edit")
-_ASK = "y / n / a(lways) / what to do instead: "
+_ASK = "y / n / a(lways) / what to do instead:\n> "
 
 
 class Questions:
@@ -89,10 +90,10 @@ class Questions:
 
 def question(request: PermissionRequest, cwd: Path) -> RenderableType:
     """What the agent wants to do, in full: nobody should say yes to what is cut off."""
-    head = Line.assemble(("? ", "bold yellow"), (request.name, "bold"))
+    head = Line.assemble(("? ", "bold yellow"), (shown.printable(request.name), "bold"))
     command = request.input.get("command")
     if isinstance(command, str):
-        return Group(head, Line(shown.printable(f"  $ {command}"), "bold"))
+        return Group(head, Indented(Line(shown.printable(command), "bold"), "    ", first="  $ "))
     head.append(f" {shown.gist(request.input)}")
     change = _change(request.input, cwd) if request.name in WRITING else None
     body = shown.diff(*change, lines=None) if change else None

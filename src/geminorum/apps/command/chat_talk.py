@@ -8,8 +8,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.text import Text as Line
+
 from geminorum import Event, Result
 from geminorum.apps.command import show_events as shown
+from geminorum.apps.command.show_markdown import Indented
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +23,7 @@ WORDS = {
     "/cost": "what this chat has cost so far",
     "/files": "the files that were written, by turn",
     "/undo": "put back what the last turn's writes changed",
-    "/save": "/save [FILE]: the conversation as .md, .html, .jsonl or .json",
+    "/save": "keep the conversation; /save FILE: .md, .html, .jsonl or .json",
     "/resume": "go on with a past session of this folder",
     "/help": "this list",
     "/quit": "leave; Ctrl-D does too",
@@ -50,9 +53,14 @@ class Talk:
         names, self._undone = ", ".join(self._undone), []
         return f"(I have undone your last changes to: {names})\n\n{text}"
 
-    def say(self, text: str) -> None:
-        # A pipe has no edge to break lines at.
-        self._console.print(shown.printable(text), soft_wrap=not self._console.is_terminal)
+    def say(self, text: str, label: str = "") -> None:
+        """A line; where a terminal breaks it, it goes on below its text and not below its label."""
+        line = Line(shown.printable(text))
+        if self._console.is_terminal:
+            self._console.print(Indented(line, " " * len(label), first=label))
+        else:
+            # A pipe has no edge to break lines at.
+            self._console.print(f"{label}{line}", soft_wrap=True)
 
     def command(self, line: str) -> None:
         """Do what a word with a slash asks for."""
@@ -71,8 +79,8 @@ class Talk:
 
     def _help(self, _: str) -> None:
         for word, text in WORDS.items():
-            self.say(f"  {word:<8} {text}")
-        self.say("  Alt-Enter begins a new line. Ctrl-C stops a turn. //text sends /text.")
+            self.say(text, f"  {word:<8} ")
+        self.say("Alt-Enter begins a new line. Ctrl-C stops a turn. //text sends /text.", "  ")
 
     def _unknown(self, word: str) -> None:
         near = difflib.get_close_matches(word, WORDS, n=1)
@@ -82,19 +90,19 @@ class Talk:
     def _cost(self, _: str) -> None:
         known = [result.cost for result in self.results if result.cost]
         for number, result in enumerate(self.results, 1):
-            self.say(f"  turn {number}: {' · '.join(shown.facts_of(result))}")
+            self.say(" · ".join(shown.facts_of(result)), f"  turn {number}: ")
         if not self.results:
             return self.say("nothing yet: no turn has ended")
         if len(known) < len(self.results):
-            return self.say("  the total is not known: a turn reported no cost")
+            return self.say("not known: a turn reported no cost", "  total: ")
         total = sum(cost.usd for cost in known)
-        kind = "exact" if all(cost.exact for cost in known) else "estimate"
-        return self.say(f"  total: ${total:.6f} ({kind})")
+        about = "" if all(cost.exact for cost in known) else "about "
+        return self.say(f"{about}${total:.4f}", "  total: ")
 
     def _files(self, _: str) -> None:
         rows = list(self._file_rows())
         for row in rows:
-            self.say(f"  {row}")
+            self.say(row, "  ")
         if not rows:
             self.say("no file was written")
 
@@ -111,9 +119,9 @@ class Talk:
         if not outcomes:
             return self.say("nothing to undo: no turn has written a file that I have a copy of")
         for one in outcomes:
-            self.say(f"  {'✓' if one.done else '✗'} {shown.short(one.path)}: {one.text}")
+            self.say(f"{shown.short(one.path)}: {one.text}", f"  {'✓' if one.done else '✗'} ")
         self._undone += [shown.short(one.path) for one in outcomes if one.done]
-        return self.say("  (not undone: what shell commands and MCP servers did)")
+        return self.say("(not undone: what shell commands and MCP servers did)", "  ")
 
     def _save(self, name: str) -> None:
         from geminorum import sessions

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -45,9 +47,18 @@ def cost(
         from geminorum.apps.command.show import print_json_line
 
         return print_json_line(_data(loaded, parts))
-    lines = _explained(parts) if explain else []
-    sys.stdout.writelines(f"{line}\n" for line in [*lines, total(parts)])
+    lines = [*(_explained(parts) if explain else []), total(parts)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    sys.stdout.writelines(f"{line}\n" for line in narrowed(lines, width))
     return None
+
+
+def narrowed(lines: list[str], width: int | None) -> list[str]:
+    """For a terminal of that width: a product or a reason that would not fit has its own line."""
+    if width is None or max(map(len, lines)) <= width:
+        return lines
+    broken = (re.sub(r" (= |at list |cost unknown)", r"\n    \1", line) for line in lines)
+    return [row for line in broken for row in line.split("\n")]
 
 
 def parts_of(session: Session) -> list[Part]:

@@ -60,7 +60,7 @@ def lines_of(check: Check, width: int | None = None) -> list[str]:
     wide, narrow, colour = _MARKS[check.level]
     mark = wide if arrow(sys.stdout) == "→" else narrow
     first, *rest = _wrapped(check, width)
-    head = f"{styled(mark, colour)} {styled(check.name, 'bold')}  {first}"
+    head = f"{styled(mark, colour)} {styled(check.name, 'bold')}  {first}".rstrip()
     # What is to be typed stays in one piece, so that it can be copied.
     fix = [f"    {arrow(sys.stdout)} {command_fix(check.fix)}"] if check.fix else []
     return [head, *rest, *fix]
@@ -70,15 +70,21 @@ def _wrapped(check: Check, width: int | None) -> list[str]:
     """The detail, broken between words where a terminal would break it in the middle of one."""
     if width is None:
         return [check.detail]
-    indent = " " * (len(check.name) + 4)
+    width, taken = max(width, 30), len(check.name) + 4
+    # A word that is too long for the rest of the first line, a path for one, begins the next.
+    begins_below = taken + len(check.detail.partition(" ")[0]) > width
+    indent = "    " if begins_below else " " * taken
     lines = textwrap.wrap(
         check.detail,
-        max(width, 30),
+        width,
         initial_indent=indent,
         subsequent_indent="    ",
         break_on_hyphens=False,
+        break_long_words=False,
     )
-    return [lines[0].removeprefix(indent), *lines[1:]] if lines else [""]
+    if begins_below or not lines:
+        return ["", *lines]
+    return [lines[0].removeprefix(indent), *lines[1:]]
 
 
 def command_fix(fix: str) -> str:

@@ -10,6 +10,7 @@
 | 5 | the run was cut short; what had arrived was printed |
 | 6 | the session that you named is not there, or cannot be read |
 | 70 | a mistake of ours; the message says how to report it |
+| 74 | the output could not be written, or a file not read: a full disk, a missing permission |
 | 75 | the run failed, and the same command may succeed later: quota, network, a busy session |
 | 130 | you stopped it with Ctrl-C |
 | 141 | whoever read the output has gone (`| head`) |
@@ -36,6 +37,7 @@ class Exit(IntEnum):
     CUT_SHORT = 5
     NOT_FOUND = 6
     BUG = 70
+    UNWRITABLE = 74
     TRY_LATER = 75
     CANCELLED = 130
     CLOSED_PIPE = 141

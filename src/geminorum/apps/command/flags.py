@@ -167,6 +167,7 @@ StallTimeout = Annotated[
     float | None,
     _flag("--stall-timeout", help="Seconds of silence in mid-run that end it.", panel=_FAR),
 ]
+_WITH_THE_REST = (CliPath, StartTimeout, StallTimeout)
 _DEFAULTS: dict[str, Any] = {"literal": True, "yolo": False, "replace_system_prompt": False}
 
 
@@ -187,7 +188,11 @@ def takes_options(function: Callable[..., Any]) -> Callable[..., Any]:
         for name, kind in _FLAGS.items()
     ]
     keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
-    command.__signature__ = inspect.Signature([*keyword, *added])  # type: ignore[attr-defined]
+    # Those of our panels go with them: a help page begins with what is the command's own.
+    first = [each for each in keyword if each.annotation not in _WITH_THE_REST]
+    last = [each for each in keyword if each.annotation in _WITH_THE_REST]
+    signature = inspect.Signature([*first, *added, *last])
+    command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in [*kept, *added]}
     return command
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import codecs
+import errno
 import os
 import re
+import shlex
+import shutil
 import signal
 import sys
+import textwrap
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
+from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -24,11 +32,24 @@ UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
 def guarded(work: Callable[[], Any]) -> int:
     """The exit code of some work, with its errors shown: nobody should see a traceback."""
+    try:
+        code = _told(work)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _closed_pipe()
+    except OSError as error:
+        return _unwritable(error)
+    except Exception as error:
+        return _bug(error)
+
+
+def _told(work: Callable[[], Any]) -> int:
+    """… and what it was that went wrong; what cannot even be told is raised."""
     from geminorum import GeminorumError
 
     try:
         code = work()
-        sys.stdout.flush()
         return int(code) if isinstance(code, int) else Exit.OK
     except GeminorumError as error:
         tell(command_words(error.message), command_hint(error.hint) or _next_step(error))
@@ -38,27 +59,51 @@ def guarded(work: Callable[[], Any]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         tell("stopped")
         return Exit.CANCELLED
-    except BrokenPipeError:
-        return _closed_pipe()
     except SystemExit as error:
         # Typer leaves with 1 when the reader has gone, which would look like a failed run.
         gone = isinstance(error.__context__, BrokenPipeError)
         return _closed_pipe() if gone else int(error.code or 0)
-    except Exception as error:
-        return _bug(error)
 
 
 def tell(problem: str, hint: str | None = None) -> None:
     """An error on stderr: what happened, and what to type next."""
-    lines = [f"{styled('error', 'red', sys.stderr)}  {problem}"]
+    mark = arrow(sys.stderr)
+    lines = [f"{styled('error', 'red', sys.stderr)}  {_broken(problem, 7)}"]
     if hint:
-        lines.append(f"  {arrow(sys.stderr)} {hint}")
+        lines.append(f"  {mark} {_broken(hint, len(mark) + 3)}")
     sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _broken(text: str, margin: int) -> str:
+    """Broken between words, where a terminal would break it in the middle of one."""
+    if not sys.stderr.isatty():
+        return text
+    # An error may quote an agent, a file or a server, none of which may move the cursor.
+    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "�", text)
+    width = max(shutil.get_terminal_size().columns - margin, 20)
+    rows = [
+        row
+        for line in text.split("\n")
+        for row in textwrap.wrap(line, width, break_on_hyphens=False, break_long_words=False)
+    ]
+    return ("\n" + " " * margin).join(rows)
 
 
 # The library's hints speak Python; a person at a prompt types options.
 _PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
     (r"Options\(trust_workspace=None\)", "--trust-workspace out"),
+    (r"set GEMINI_API_KEY \(", "export GEMINI_API_KEY=… ("),
+    (
+        r"pass Api\(api_key=…\), or choose Vertex AI: Api\(vertex=True, project=…\)",
+        "or try it without one: geminorum run --offline",
+    ),
+    (r", or raise Pool\(size=…\), Pool\(at_once=…\) or Pool\(wait=…\)", ""),
+    (r"\bOptions\(cwd='([^']*)'\)", lambda found: f"--cwd {shlex.quote(found[1])}"),
+    (r"pass Acp\(decide=…\), or allow it", "allow it"),
+    (
+        r"Options\(policy=Policy\(…\)\), allowed_tools or approval",
+        "--policy, --allow-tool or --approval",
+    ),
     (r"\b(?:Cli|Acp)\(executable=[^)]*\)", "--cli PATH"),
     (r"\b(?:Cli|Acp)\((start_timeout|stall_timeout)=[^)]*\)", lambda found: _flag(found[1])),
     (r"\bOptions\((\w+)=[^)]*\)", lambda found: _flag(found[1])),
@@ -67,6 +112,7 @@ _PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
     (r"`python -m geminorum\.install`", "`geminorum setup`"),
     (r"geminorum\.sessions\.list\(\)", "`geminorum sessions list`"),
     (r"\bwithout `resume`", "without --resume"),
+    (r"\bnew_id\b", "--id"),
     (r"[;,] (?:what arrived is in \.result|see \.result\.text)", ""),
     (r"see \.stderr; |; see \.stderr|; \.stderr may say why", ""),
     (r"raise `max_output_tokens` in Api\(config=…\), or ", ""),
@@ -83,9 +129,22 @@ def command_hint(hint: str | None) -> str | None:
 
 def command_words(text: str) -> str:
     """What the library says, for somebody who types options and not Python."""
+    text = _message_in(text)
     for pattern, word in _PYTHON_WORDS:
         text = re.sub(pattern, word, text)
     return text
+
+
+def _message_in(text: str) -> str:
+    """The sentence in an error that the warm CLI passes on as the API's JSON."""
+    if not text.startswith('{"error"'):
+        return text
+    import json
+
+    try:
+        return str(json.loads(text)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return text
 
 
 def show_warnings_plainly() -> None:
@@ -101,15 +160,47 @@ def show_warnings_plainly() -> None:
 def leave_properly_on_signals() -> None:
     """Python drops everything on SIGTERM and when a terminal closes; an agent would run on."""
     for name in ("SIGTERM", "SIGHUP"):
-        if number := getattr(signal, name, None):
+        number = getattr(signal, name, None)
+        # Whoever typed `nohup` wants it to stay.
+        if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: sys.exit(128 + number))
 
 
+def replace_closed_streams() -> None:
+    """`>&-` asks for no output. Python then has no stream at all, and the next file that is opened
+    would take its number."""
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+    sys.stdin = sys.stdin or open(0)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(1, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(2, "w")  # noqa: SIM115
+
+
+_PLAIN_LETTERS = str.maketrans("✓✗■●·•⊘→…─━▌█", "+x#*-*o>.--|#")
+
+
 def forgive_narrow_encodings() -> None:
-    """A letter that the terminal's code page lacks becomes a question mark, not a traceback."""
+    """A letter that the terminal's code page lacks becomes a plain one, not a traceback."""
+    codecs.register_error("geminorum", _plain_letters)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="replace")
+            # In a pipe are the agent's words, whose marks are not ours.
+            ours = stream is sys.stderr or stream.isatty()
+            stream.reconfigure(errors="geminorum" if ours else "replace")
+
+
+def _plain_letters(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    missing = error.object[error.start : error.end].translate(_PLAIN_LETTERS)
+    plain = (letter if letter.isascii() else _last_resort(letter) for letter in missing)
+    return "".join(plain), error.end
+
+
+def _last_resort(letter: str) -> str:
+    # Braille: the spinner.
+    return "*" if "\u2800" <= letter <= "\u28ff" else "?"
 
 
 def _next_step(error: GeminorumError) -> str:
@@ -130,14 +221,73 @@ def _usage(error: Any) -> Exit:
     if context and type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(context.get_help() + "\n")
         return Exit.USAGE
-    tell(error.format_message(), f"{path} --help")
+    tell(_wrong(error), f"{path} --help")
     return Exit.USAGE
 
 
+def _wrong(error: Any) -> str:
+    """What is wrong with what was typed, in our words where the library has others."""
+    if near := getattr(error, "possibilities", None):
+        name = error.option_name
+        best = get_close_matches(name, near, n=1, cutoff=0) or near
+        return f"there is no option {name}; did you mean {best[0]}?"
+    told: str = error.format_message()
+    for pattern, words in _LIBRARY_WORDS:
+        told = re.sub(pattern, words, told)
+    return told
+
+
+_LIBRARY_WORDS: tuple[tuple[str, Any], ...] = (
+    (r"^Invalid value(?: for )?", ""),
+    (r"^'([^']*)'(?: / '[^']*')?:", r"\1:"),
+    (r": Value error, ", ": "),
+    (r"^Missing argument '(\w+)'\.$", lambda found: f"{found[1].upper()} is missing"),
+    # Most often a prompt without quotes.
+    (
+        r"^Got unexpected extra argument\S* \((.*)\)$",
+        r"what is `\1` for? Put quotes around words that belong together",
+    ),
+)
+
+
 def _closed_pipe() -> Exit:
-    # Python flushes stdout once more at its end; into nothing, so that it cannot complain.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _write_no_more()
     return Exit.CLOSED_PIPE
+
+
+def _unwritable(error: OSError) -> Exit:
+    """A disk that is full, a file that may not be read: the machine's fault and not ours."""
+    if _is_nowhere():
+        tell("the folder that you are in is gone", "cd to another one, and try again")
+        return Exit.UNWRITABLE
+    if error.filename is None and error.errno not in _OUTPUT_FAILS:
+        return _bug(error)
+    _write_no_more()
+    problem = f"{error.filename or 'the output cannot be written'}: {error.strerror}"
+    hint = "make room, or send the output elsewhere" if error.errno in _OUTPUT_FAILS else None
+    # Where stderr is as full as stdout, the exit code has to say it.
+    with suppress(OSError):
+        tell(problem, hint)
+    return Exit.UNWRITABLE
+
+
+def _is_nowhere() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+# An error of a write to an open file names no file; nothing else that we do ends like these.
+_OUTPUT_FAILS = tuple(
+    getattr(errno, name) for name in ("ENOSPC", "EDQUOT", "EFBIG", "EIO") if hasattr(errno, name)
+)
+
+
+def _write_no_more() -> None:
+    """Python flushes stdout once more at its end; into nothing, so that it cannot complain."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _bug(error: Exception) -> Exit:

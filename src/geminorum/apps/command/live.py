@@ -7,7 +7,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from geminorum import Error, Event, Text, TextDelta, ToolResult, ToolUse
+from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.show import Showing, print_line
+from geminorum.apps.command.show_style import arrow
 from geminorum.events import encode
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ class View(Protocol):
     ) -> None: ...
     def show(self, event: Event) -> None: ...
     def spent(self, tokens: int, usd: Decimal | None) -> None: ...
+    def stopping(self) -> None:
+        """Somebody has pressed Ctrl-C, and the agent tidies up."""
+        ...
+
     def finish(self, result: Result) -> None: ...
 
 
@@ -66,6 +72,9 @@ class JsonView:
 
     def spent(self, tokens: int, usd: Decimal | None) -> None:
         """Nothing: the `done` tells it."""
+
+    def stopping(self) -> None:
+        """Nothing: the `done` comes."""
 
     def finish(self, result: Result) -> None:
         """Nothing: the `done` was the last line."""
@@ -124,6 +133,8 @@ class PlainView(QuietView):
                 self._ended(event)
             case Error(recoverable=True):
                 _aside(f"! {event.message}")
+                if hint := command_hint(event.hint):
+                    _aside(f"  {arrow(sys.stderr)} {hint}")
             case _:
                 pass
 
@@ -144,5 +155,9 @@ class PlainView(QuietView):
 
 
 def _aside(text: str) -> None:
+    if sys.stderr.isatty():
+        from geminorum.apps.command.show_events import printable
+
+        text = printable(text)
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

@@ -17,6 +17,7 @@ from rich.text import Text as Line
 from geminorum import Error, Event, Init, Text, TextDelta, Thinking, ToolResult, ToolUse
 from geminorum.apps.command import show_events as shown
 from geminorum.apps.command.show import console
+from geminorum.apps.command.show_keys import Settings, echo_off, forget_typed, put_back
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -41,7 +42,7 @@ class TerminalView:
         self._brief = brief
         """Without heading and session: a chat has told them."""
         self._console = console()
-        self._live = self._new_live()
+        self._keyboard: Settings = None
         self._spinner = Spinner("dots", style="cyan")
         self._cwd = "."
         self._said: list[str] = []
@@ -50,6 +51,7 @@ class TerminalView:
         self._count = 0
         self._tokens = 0
         self._usd: Decimal | None = None
+        self._advice = "Ctrl-C stops"
         self._began = time.monotonic()
 
     def _new_live(self) -> Live:
@@ -62,15 +64,26 @@ class TerminalView:
             redirect_stderr=False,
         )
 
-    def __enter__(self) -> Self:
+    def _start(self) -> None:
+        self._live = self._new_live()
+        self._keyboard = echo_off()
         self._live.start()
+
+    def _stop(self) -> None:
+        try:
+            self._live.stop()
+        finally:
+            put_back(self._keyboard)
+
+    def __enter__(self) -> Self:
+        self._start()
         return self
 
     def __exit__(self, *_: object) -> None:
         # Cleared first: the last redraw would leave the unfinished text on the screen twice.
         rest = "".join(self._said)
         self._said.clear()
-        self._live.stop()
+        self._stop()
         if rest.strip():
             self._print(shown.said(rest))
 
@@ -78,12 +91,12 @@ class TerminalView:
     def paused(self, call_id: str | None) -> Iterator[Console]:
         """The terminal for a question about a call, which need not be shown in full again."""
         self._asked.add(call_id)
-        self._live.stop()
+        self._stop()
+        forget_typed()
         try:
             yield self._console
         finally:
-            self._live = self._new_live()
-            self._live.start()
+            self._start()
 
     def show(self, event: Event) -> None:
         match event:
@@ -110,6 +123,9 @@ class TerminalView:
         """Tokens and money so far, for the status line."""
         self._tokens, self._usd = tokens, usd
 
+    def stopping(self) -> None:
+        self._advice = "stopping; Ctrl-C kills"
+
     def finish(self, result: Result) -> None:
         self._console.print(shown.summary(result, brief=self._brief or self._offline))
 
@@ -119,7 +135,7 @@ class TerminalView:
         for use in self._calls.values():
             yield self._spinning(console, shown.call_running(use))
         seconds = time.monotonic() - self._began
-        line = shown.status_line(seconds, self._count, self._tokens, self._usd)
+        line = shown.status_line(seconds, self._count, self._tokens, self._usd, self._advice)
         yield line if self._calls else self._spinning(console, line)
 
     def _spinning(self, console: Console, line: Line) -> Line:

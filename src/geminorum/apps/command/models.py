@@ -10,6 +10,8 @@ from geminorum.apps.command.app import new_app
 from geminorum.apps.command.tables import Column, Sheet, put
 
 if TYPE_CHECKING:
+    from decimal import Decimal
+
     from geminorum.models import Model
 
 app = new_app()
@@ -49,11 +51,16 @@ def sheet(found: list[Model]) -> Sheet:
 
 def _row(model: Model) -> list[str]:
     prices = [
-        f"${getattr(model.price, name):f}" if model.price else "?"
+        _dollars(getattr(model.price, name)) if model.price else "?"
         for name in ("input", "cached", "output")
     ]
     window = f"{model.window:,}" if model.window else "?"
     return [model.id, *prices, window, ", ".join(_aliases(model))]
+
+
+def _dollars(price: Decimal) -> str:
+    """With cents, so that a column of them stands straight; more digits only where they count."""
+    return f"${price:.2f}" if price == round(price, 2) else f"${price.normalize():f}"
 
 
 def _aliases(model: Model) -> list[str]:
@@ -71,7 +78,7 @@ def _aliases(model: Model) -> list[str]:
 
 def _notes(found: list[Model]) -> list[str]:
     stepped = [
-        f"{model.id}: ${step.price.input:f} in, ${step.price.output:f} out"
+        f"{model.id}: {_dollars(step.price.input)} in, {_dollars(step.price.output)} out"
         f" above {step.above:,} tokens"
         for model in found
         for step in model.steps

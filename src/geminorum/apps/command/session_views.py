@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.apps.command.moments import size_of, when
-from geminorum.apps.command.show_style import styled
 from geminorum.apps.command.tables import Column, Sheet
 from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, UserMessage
 
@@ -49,8 +48,8 @@ def _row(info: SessionInfo, is_screen: bool, with_folder: bool) -> list[str]:
 def heading(info: SessionInfo) -> Styled:
     from rich.text import Text as Styled
 
-    line = Styled(info.id or str(info.path), style="cyan")
-    return line.append(f"  {when(info.updated)}  ", "dim").append(_flat(info.title), "bold")
+    name = (info.id or str(info.path), "cyan")
+    return Styled.assemble(name, (f"  {when(info.updated)}  ", "dim"), (_flat(info.title), "bold"))
 
 
 def snippets(events: Iterable[Event], text: str) -> Iterator[Styled]:
@@ -67,9 +66,8 @@ def snippets(events: Iterable[Event], text: str) -> Iterator[Styled]:
         who = "you" if isinstance(event, UserMessage) else "gemini"
         before = event.text[max(0, at - _AROUND) : at]
         after = event.text[at + len(text) : at + len(text) + _AROUND]
-        line = Styled(f"  {who}: ", style="dim")
-        line.append(_flat(before)).append(_flat(event.text[at : at + len(text)]), "bold yellow")
-        yield line.append(_flat(after))
+        found = (_flat(event.text[at : at + len(text)]), "bold underline")
+        yield Styled.assemble((f"  {who}: ", "dim"), _flat(before), found, _flat(after))
 
 
 def page(events: Iterable[Event]) -> Iterator[RenderableType]:
@@ -77,12 +75,14 @@ def page(events: Iterable[Event]) -> Iterator[RenderableType]:
     from rich.text import Text as Styled
 
     from geminorum.apps.command import show_events as show
+    from geminorum.apps.command.show_markdown import Indented
 
     uses: dict[str | None, ToolUse] = {}
     for event in events:
         match event:
             case UserMessage():
-                yield Styled(f"\n> {show.printable(event.text)}", "bold cyan")
+                yield ""
+                yield Indented(Styled(show.printable(event.text), "bold cyan"), first="> ")
             case Text():
                 yield show.said(event.text)
             case Thinking():
@@ -104,23 +104,46 @@ def _call(use: ToolUse, result: ToolResult) -> Iterator[RenderableType]:
         yield output
 
 
-def event_line(event: Event) -> str:
-    """One event for somebody who watches; empty for what says nothing new."""
+class Told(NamedTuple):
+    """One event, for somebody who watches."""
+
+    label: str
+    colour: str
+    text: str
+    style: str = ""
+
+    @property
+    def line(self) -> str:
+        return f"{self.label:<8}{self.text}"
+
+    def drawn(self) -> RenderableType:
+        """The same on a terminal: what wraps goes on below its beginning."""
+        from rich.text import Text as Styled
+
+        from geminorum.apps.command.show_markdown import Indented
+
+        label = Styled(f"{self.label:<8}", self.colour)
+        return Indented(Styled(self.text, self.style), " " * 8, first=label)
+
+
+def told(event: Event) -> Told | None:
+    """An event in a few words; None for what says nothing new."""
     match event:
         case UserMessage():
-            return f"{styled('you', 'cyan')}     {_safe(event.text)}"
+            return Told("you", "cyan", _safe(event.text))
         case Text():
-            return f"{styled('gemini', 'green')}  {_safe(event.text)}"
+            return Told("gemini", "green", _safe(event.text))
         case Thinking():
-            return styled(f"thought {_flat(event.text)}", "dim")
+            return Told("thought", "dim", _flat(event.text), "dim")
         case ToolUse():
-            return f"{styled('tool', 'yellow')}    {event.name} {brief(event.input)}"
+            return Told("tool", "yellow", f"{_safe(event.name)} {brief(event.input)}")
         case ToolResult():
-            return styled(f"  {event.status}  {_cut(_flat(str(event.output or '')), 100)}", "dim")
+            output = _cut(_flat(str(event.output or "")), 100)
+            return Told("", "", f"{event.status}  {output}".rstrip(), "dim")
         case Error():
-            return f"{styled('error', 'red')}   {_safe(event.message)}"
+            return Told("error", "red", _safe(event.message))
         case _:
-            return ""
+            return None
 
 
 def brief(input: dict[str, Any]) -> str:

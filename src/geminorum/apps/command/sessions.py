@@ -230,14 +230,15 @@ def _put_found(info: SessionInfo, text: str) -> None:
 
 async def _tail(name: str, *, json: bool) -> None:
     from geminorum import events, sessions
-    from geminorum.apps.command.session_views import event_line
-    from geminorum.apps.command.show import print_line
+    from geminorum.apps.command.session_views import told
+    from geminorum.apps.command.show import console, print_line
 
+    screen = console()
     async for event in sessions.tail(place_of(name)):
         if json:
             print_line(events.encode(event))
-        elif line := event_line(event):
-            sys.stdout.write(f"{line}\n")
+        elif what := told(event):
+            screen.print(what.drawn() if screen.is_terminal else what.line, soft_wrap=True)
             sys.stdout.flush()
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from geminorum.apps.command.app import new_app
+from geminorum.apps.command.show_keys import echo_is_off
 
 app = new_app()
 
@@ -26,7 +27,7 @@ def setup(
     from geminorum.install import PINNED_CLI, install_cli, private_folder
 
     folder, wanted = into or private_folder(), version or PINNED_CLI
-    with _bar(f"Gemini CLI {wanted}"):
+    with echo_is_off(), _bar(f"Gemini CLI {wanted}"):
         program = install_cli(folder, wanted)
     if json:
         from geminorum.apps.command.show import print_json_line

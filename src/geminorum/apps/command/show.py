@@ -30,10 +30,20 @@ def console(*, stderr: bool = False) -> Console:
     """The console of this process: coloured on a terminal, plain in a pipe, with NO_COLOR and on
     a dumb terminal."""
     from rich.console import Console
+    from rich.theme import Theme
+
+    from geminorum.apps.command.show_style import STYLES
 
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Console(file=stream, highlight=False, emoji=False, markup=False, width=width)
+    return Console(
+        file=stream,
+        highlight=False,
+        emoji=False,
+        markup=False,
+        width=width,
+        theme=Theme(STYLES),
+    )
 
 
 def is_interactive() -> bool:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
-from rich.markdown import Markdown
 from rich.text import Text as Line
 
 from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse
+from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.show_markdown import Indented, Markdown
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -23,6 +24,9 @@ LONGEST_MARKDOWN = 200_000
 """Letters; a longer answer is printed as it is, for it would take seconds to lay out."""
 _LINES = 12
 """Of a diff or of a tool's output; the rest is counted."""
+_LONGEST = 500
+"""Letters of one line of them."""
+_ONE_ROW: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TELLING = ("command", "file_path", "path", "dir_path", "query", "pattern", "url", "prompt")
 
@@ -40,7 +44,8 @@ def thought(text: str) -> RenderableType:
 
 def heading(init: Init, door: str, offline: bool) -> Line:
     """Who works where."""
-    model = "simulated model" if offline else (init.model or "the default model")
+    named = "model chosen by the CLI" if init.model == "auto" else printable(init.model or "")
+    model = "simulated model" if offline else (named or "the default model")
     line = Line.assemble(("● ", "cyan"), (model, "bold"), (f" · {door}", "dim"))
     elsewhere = init.cwd and Path(init.cwd) != Path.cwd()
     return line.append(f" · {printable(init.cwd or '')}", "dim") if elsewhere else line
@@ -55,7 +60,7 @@ def gist(arguments: dict[str, Any]) -> str:
 
 def call_running(use: ToolUse) -> Line:
     """A call that nobody has answered yet."""
-    line = Line.assemble((use.name, "bold"), (f" {gist(use.input)}", "dim"))
+    line = Line.assemble((printable(use.name), "bold"), (f" {gist(use.input)}", "dim"))
     line.truncate(200, overflow="ellipsis")
     return line
 
@@ -63,14 +68,15 @@ def call_running(use: ToolUse) -> Line:
 _MARKS = {"success": ("✓", "green"), "error": ("✗", "red"), "denied": ("⊘", "yellow")}
 
 
-def call_ended(use: ToolUse, result: ToolResult) -> Line:
+def call_ended(use: ToolUse, result: ToolResult) -> RenderableType:
     """A call and how it ended, on one line."""
     mark, colour = _MARKS[result.status]
-    line = Line.assemble((f"{mark} ", colour), (use.name, "bold"), (f" {gist(use.input)}", "dim"))
-    if result.status == "denied":
-        line.append(" refused", "yellow")
+    refused = " refused" if result.status == "denied" else ""
+    line = Line.assemble((f"{mark} ", colour), (printable(use.name), "bold"), (refused, colour))
+    line.append(f" {gist(use.input)}", "dim")
     line.no_wrap, line.overflow = True, "ellipsis"
-    return line
+    # A Text alone would forget both when it is printed.
+    return Group(line)
 
 
 def output_of(result: ToolResult) -> RenderableType | None:
@@ -78,8 +84,11 @@ def output_of(result: ToolResult) -> RenderableType | None:
     text = result.output if isinstance(result.output, str) else ""
     if not text.strip():
         return None
-    style = "red" if result.status == "error" else "dim"
-    return _indented(Line(line, style) for line in _first(printable(text).rstrip().split("\n")))
+    lines = list(_first(printable(text).rstrip().split("\n")))
+    if result.status == "error":
+        return Indented(Line("\n".join(line[:_LONGEST] for line in lines), "red"))
+    # One row each: what a tool says is looked at, not read.
+    return Group(*(Line(f"  {line[:_LONGEST]}", "dim", **_ONE_ROW) for line in lines))
 
 
 def diff(before: str, after: str, lines: int | None = _LINES) -> RenderableType | None:
@@ -90,7 +99,12 @@ def diff(before: str, after: str, lines: int | None = _LINES) -> RenderableType 
     if not changed:
         return None
     plain = [printable(line) for line in changed]
-    return _indented(Line(line, _diff_style(line)) for line in _first(plain, lines))
+    return Group(
+        *(
+            Indented(Line(line, _diff_style(line)), "    ", first="  ")
+            for line in _first(plain, lines)
+        )
+    )
 
 
 def asked_change(arguments: dict[str, Any]) -> tuple[str, str] | None:
@@ -108,10 +122,12 @@ def asked_change(arguments: dict[str, Any]) -> tuple[str, str] | None:
 
 def warning(error: Error) -> Line:
     """Something that did not end the run."""
-    return Line.assemble(("! ", "yellow"), printable(error.message))
+    line = Line.assemble(("! ", "yellow"), printable(error.message))
+    hint = command_hint(error.hint)
+    return line.append(f"\n  → {hint}", "dim") if hint else line
 
 
-def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None) -> Line:
+def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None, advice: str) -> Line:
     """How it stands: time, tools, tokens, money, as far as they are known."""
     parts = [f"{seconds:.0f} s"]
     if calls:
@@ -120,7 +136,7 @@ def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None) ->
         parts.append(f"{tokens:,} tokens")
     if usd:
         parts.append(f"${usd:.4f}")
-    text = " · ".join([*parts, "Ctrl-C stops"])
+    text = " · ".join([*parts, advice])
     return Line(text, "dim", no_wrap=True, overflow="ellipsis")
 
 
@@ -145,17 +161,17 @@ def summary(result: Result, brief: bool = False) -> RenderableType:
     """How the run ended, in two or three lines; `brief` without the session."""
     word, colour = _ENDINGS[result.status]
     facts = " · ".join(facts_of(result))
-    rows = [Line.assemble((word, f"bold {colour}"), (f" · {facts}" if facts else "", "dim"))]
-    rows += [Line.assemble(("  wrote ", "dim"), name) for name in written(result.files)]
+    ending = Line.assemble((word, f"bold {colour}"), (f" · {facts}" if facts else "", "dim"))
+    rows = [Line.assemble(("wrote ", "dim"), name) for name in written(result.files)]
     if result.session_id and not brief:
-        rows.append(Line(f"  session {result.session_id}", "dim"))
-    return Group("", *rows)
+        rows.append(Line(f"session {result.session_id}", "dim"))
+    return Group("", Indented(ending, first=""), *map(Indented, rows))
 
 
 def facts_of(result: Result) -> list[str]:
     """Model, time, tokens and cost, those that are known."""
     usage = result.usage
-    facts = [result.model or "", f"{result.duration:.1f} s"]
+    facts = [printable(result.model or ""), f"{result.duration:.1f} s"]
     if usage:
         cached = f", {usage.cached:,} cached" if usage.cached else ""
         facts.append(f"{usage.input:,} in{cached} / {usage.output + usage.thoughts:,} out")
@@ -173,11 +189,6 @@ def short(path: str | Path) -> str:
     here = Path.cwd()
     below = Path(path).is_relative_to(here)
     return printable(str(Path(path).relative_to(here) if below else path))
-
-
-def _indented(lines: Iterable[Line]) -> RenderableType:
-    # Not rich's Padding, which fills lines with spaces that get copied along.
-    return Group(*(Line("  ").append_text(line) for line in lines))
 
 
 def _first(lines: list[str], count: int | None = _LINES) -> Iterator[str]:

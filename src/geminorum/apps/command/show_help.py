@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 from geminorum.apps.command.show_style import styled
@@ -37,10 +37,11 @@ def front_page(commands: Mapping[str, Described], width: int) -> str:
     """The page of `geminorum --help`, for a terminal of that width."""
     lines = [f"{styled('geminorum', 'bold')} drives Gemini as an agent.", ""]
     lines += [f"{styled('Usage', 'bold')}  geminorum COMMAND …", ""]
+    longest = max(map(len, commands))
     for section in dict.fromkeys(row.section for row in commands.values()):
         rows = {name: row.help for name, row in commands.items() if row.section == section}
-        lines += [styled(section, "bold"), *_table(rows, width), ""]
-    lines += [styled("Options", "bold"), *_table(_OPTIONS, width), ""]
+        lines += [styled(section, "bold"), *_table(rows, width, longest), ""]
+    lines += [styled("Options", "bold"), *_table(_OPTIONS, width, _longest(_OPTIONS, width)), ""]
     lines += [styled("Try it without an account", "bold")]
     lines += ["  " + styled('geminorum run --offline "Hello"', "cyan")]
     return "\n".join(lines) + "\n"
@@ -48,13 +49,16 @@ def front_page(commands: Mapping[str, Described], width: int) -> str:
 
 def command_page(command: Any, ctx: Any, width: int) -> str:
     """The page of one command, or of a group of them."""
-    usage = " ".join([ctx.command_path, *command.collect_usage_pieces(ctx)])
+    pieces = (piece.upper().strip("{}") for piece in command.collect_usage_pieces(ctx))
+    usage = " ".join([ctx.command_path, *pieces])
     first, *rest = textwrap.wrap(usage, width - 7)
     lines = [f"{styled('Usage', 'bold')}  {first}", *(" " * 7 + line for line in rest), ""]
     for paragraph in (command.help or "").split("\n\n"):
         lines += [*textwrap.wrap(paragraph, width), ""]
-    for title, rows in _sections(command, ctx).items():
-        lines += [styled(title, "bold"), *_table(rows, width), ""]
+    sections = _sections(command, ctx)
+    longest = _longest((name for rows in sections.values() for name in rows), width)
+    for title, rows in sections.items():
+        lines += [styled(title, "bold"), *_table(rows, width, longest), ""]
     return "\n".join(lines)
 
 
@@ -67,10 +71,18 @@ def _sections(command: Any, ctx: Any) -> dict[str, dict[str, str]]:
         )
     for param in command.get_params(ctx):
         if record := param.get_help_record(ctx):
-            plain = "Arguments" if param.param_type_name == "argument" else "Options"
+            is_argument = param.param_type_name == "argument"
+            plain = "Arguments" if is_argument else "Options"
             title = getattr(param, "rich_help_panel", None) or plain
-            found.setdefault(title, {})[_label(record[0])] = record[1]
+            label = param.name.upper() if is_argument else _label(record[0])
+            found.setdefault(title, {})[label] = _help(record[1])
     return found
+
+
+def _help(text: str) -> str:
+    """With the default as a sentence, and not in brackets that break in the middle."""
+    plain = re.sub(r"\s+\[(?:required|x>=[0-9.]+)\]$|; x>=[0-9.]+(?=\])", "", text)
+    return re.sub(r"\s+\[default: (.*)\]$", r" Default: \1.", plain)
 
 
 def _label(names: str) -> str:
@@ -79,9 +91,13 @@ def _label(names: str) -> str:
     return named.removesuffix(" <bool>")
 
 
-def _table(rows: Mapping[str, str], width: int) -> Iterator[str]:
-    fitting = [len(name) for name in rows if len(name) <= width // 3]
-    column = max(fitting, default=2) + 4
+def _longest(names: Iterable[str], width: int) -> int:
+    """The room for names: so that most stand beside their text, and the text has the most."""
+    return max((len(name) for name in names if len(name) <= width // 3), default=2)
+
+
+def _table(rows: Mapping[str, str], width: int, longest: int) -> Iterator[str]:
+    column = longest + 4
     for name, help in rows.items():
         label = "  " + styled(name, "cyan")
         beside = len(name) + 4 <= column and width - column >= 24

@@ -8,6 +8,29 @@ from typing import TextIO
 
 _CODES = {"bold": "1", "dim": "2", "red": "1;31", "cyan": "36", "green": "32", "yellow": "33"}
 
+STYLES = {
+    "markdown.code": "cyan",
+    "markdown.code_block": "none",
+    "markdown.h1": "bold underline",
+    "markdown.h2": "bold",
+    "markdown.h3": "bold italic",
+    "markdown.h4": "italic",
+    "markdown.block_quote": "italic",
+    "markdown.link": "underline",
+    "markdown.link_url": "cyan",
+    "markdown.table.border": "dim",
+    "markdown.table.header": "bold",
+    "markdown.kbd": "bold",
+    "bar.complete": "cyan",
+    "bar.finished": "green",
+    "bar.pulse": "cyan",
+    "bar.back": "grey54",
+    "progress.download": "none",
+    "progress.elapsed": "dim",
+    "progress.remaining": "dim",
+}
+"""What rich is to use instead of its own: these can be read on black and on white."""
+
 
 def has_colour(stream: TextIO) -> bool:
     """May colours be written there? NO_COLOR and a dumb terminal say no, as does a pipe."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -32,14 +32,15 @@ async def follow(
 
     `fresh`: nothing was said in the session before. `also` collects the events.
     """
-    with ctrl_c(live):
+    # The view around all of it: to open a door, and to end an agent, may take a while.
+    with view, ctrl_c(live, view) as has_begun:
         async with live:
-            with view:
-                async with _spending(live, view, options, fresh):
-                    async for event in live:
-                        view.show(event)
-                        if also is not None:
-                            also.append(event)
+            has_begun()
+            async with _spending(live, view, options, fresh):
+                async for event in live:
+                    view.show(event)
+                    if also is not None:
+                        also.append(event)
 
 
 def concluded(live: Run, view: View) -> Exit:
@@ -53,16 +54,21 @@ def concluded(live: Run, view: View) -> Exit:
 
 
 @contextmanager
-def ctrl_c(live: Run) -> Iterator[None]:
-    """The first Ctrl-C asks the agent to end, the second does not wait."""
+def ctrl_c(live: Run, view: View) -> Iterator[Callable[[], None]]:
+    """The first Ctrl-C asks the agent to end, the second does not wait. Yields what is to be
+    called when there is an agent: before that, the first ends it all."""
     loop = asyncio.get_running_loop()
     presses: list[asyncio.Task[None]] = []
+    begun: list[bool] = []
+    stopped = False
 
     def pressed() -> None:
-        if not presses:
+        nonlocal stopped
+        if begun and not presses:
+            view.stopping()
             presses.append(loop.create_task(live.cancel()))
             return
-        presses.append(presses[0])
+        stopped = True
         # All of them: the one that gives the agent its grace kills it when it is cancelled.
         for task in asyncio.all_tasks(loop):
             task.cancel()
@@ -70,9 +76,9 @@ def ctrl_c(live: Run) -> Iterator[None]:
     # Not loop.add_signal_handler, which Windows has not got.
     before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(pressed))
     try:
-        yield
+        yield lambda: begun.append(True)
     except asyncio.CancelledError:
-        if len(presses) < 2:
+        if not stopped:
             raise  # Not our doing: a signal ends the process.
         raise KeyboardInterrupt from None
     finally:

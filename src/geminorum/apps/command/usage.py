@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from geminorum.apps.command.app import new_app
+from geminorum.apps.command.session_views import SHORT_ID
 from geminorum.apps.command.tables import Bar, Column, Sheet, bars, can_draw_blocks, put
 
 if TYPE_CHECKING:
@@ -55,17 +57,20 @@ def sheet(report: Report) -> Sheet:
         Column("tokens", right=True),
         Column("cost", right=True, style="green"),
     ]
-    rows = [_cells(row, short=report.by == "session") for row in report.rows]
+    # Whole ids in a pipe, as in `sessions list`.
+    short = report.by == "session" and sys.stdout.isatty()
+    rows = [_cells(row, short=short) for row in report.rows]
     return Sheet(columns, rows, _cells(report.total), _missing(report))
 
 
 def chart(report: Report, width: int, *, blocks: bool) -> list[str]:
     """Bars of the cost; of the tokens where nothing has a price."""
-    rows = report.rows[-_MOST_BARS:]
-    if any(row.cost for row in rows):
-        made = [Bar(row.key, float(row.cost or 0), _money(row)) for row in rows]
+    rows = {_name(row, short=report.by == "session"): row for row in report.rows[-_MOST_BARS:]}
+    if any(row.cost for row in rows.values()):
+        made = [Bar(name, float(row.cost or 0), _money(row)) for name, row in rows.items()]
     else:
-        made = [Bar(row.key, row.tokens.total, f"{row.tokens.total:,}") for row in rows]
+        used = {name: row.tokens.total for name, row in rows.items()}
+        made = [Bar(name, total, f"{total:,}") for name, total in used.items()]
     return bars(made, width, blocks=blocks)
 
 
@@ -75,6 +80,7 @@ def _draw(report: Report) -> None:
     screen = console()
     # Bars are for eyes; a program that reads the table would stumble over them.
     if screen.is_terminal and len(report.rows) > 1:
+        screen.print()
         for line in chart(report, min(screen.width, 100), blocks=can_draw_blocks()):
             screen.print(line, style="cyan", no_wrap=True)
 
@@ -82,7 +88,11 @@ def _draw(report: Report) -> None:
 def _cells(row: Row, *, short: bool = False) -> list[str]:
     used = row.tokens
     counts = (row.requests, used.input, used.cached, used.output, used.thoughts, used.total)
-    return [row.key[:8] if short else row.key, *(f"{count:,}" for count in counts), _money(row)]
+    return [_name(row, short=short), *(f"{count:,}" for count in counts), _money(row)]
+
+
+def _name(row: Row, *, short: bool) -> str:
+    return row.key[:SHORT_ID] if short else row.key
 
 
 def _money(row: Row) -> str:
