@@ -206,9 +206,15 @@ def _last_resort(letter: str) -> str:
 def _next_step(error: GeminorumError) -> str:
     """What to type where the error itself has nothing that could be typed."""
     if error.code == "UNSUPPORTED":
-        return "another door may: --via cli, --via acp or --via api"
+        return f"another door may: {' or '.join(_other_doors())}"
     command = next((word for word in sys.argv[1:] if word.isalpha()), "")
     return " ".join(filter(None, ["geminorum", command, "--help"]))
+
+
+def _other_doors() -> list[str]:
+    words = " ".join(sys.argv).replace("--via=", "--via ").split()
+    used = words[words.index("--via") + 1 :][:1] if "--via" in words else []
+    return [f"--via {door}" for door in ("cli", "acp", "api") if door not in used]
 
 
 def _flag(name: str) -> str:
