@@ -27,7 +27,7 @@ demo: $(PACKAGE) $(GEMINI)  ## a real prompt through the real CLI, against a sim
 
 test: lint types $(GEMINI)  ## lint, types and the whole test suite
 	@# One worker more than cores: many tests wait for a program or for a clock.
-	$(BIN)/python -m pytest -n 3
+	$(BIN)/python -m pytest -n 5
 
 test-versions: $(PACKAGE) $(GEMINI) $(OLDER)  ## the control suite on older CLIs too; writes docs/versions.md
 	$(BIN)/python -m pytest -n 2 tests/versions/control.py

@@ -745,8 +745,7 @@ async def test_a_broken_policy_is_fatal(fake_gemini, options, door):
 # ---- failures that the wire hides
 
 
-@pytest.mark.parametrize("after_a_tool", [False, True])
-@pytest.mark.parametrize("broken", ["empty", "cut"])
+@pytest.mark.parametrize(("broken", "after_a_tool"), [("empty", False), ("cut", True)])
 async def test_an_answer_that_broke_is_no_success(fake_gemini, options, acp, broken, after_a_tool):
     """B-10: the wire says `end_turn`."""
     quick = acp(settings={"general": {"maxAttempts": 1}})
@@ -760,18 +759,17 @@ async def test_an_answer_that_broke_is_no_success(fake_gemini, options, acp, bro
         await ask("Hi", options, via=quick)
 
 
-@pytest.mark.parametrize(
-    ("status", "error"), [(400, errors.ApiError), (401, errors.AuthError), (403, errors.AuthError)]
-)
 async def test_what_the_api_refuses_has_its_type_and_the_session_goes_on(
-    fake_gemini, options, door, status, error
+    fake_gemini, options, door
 ):
-    fake_gemini.fail(status, "No, thank you").say("Better")
+    kinds = {400: errors.ApiError, 401: errors.AuthError, 403: errors.AuthError}
     async with connect(options, via=door) as chat:
-        with pytest.raises(error) as caught:
-            await chat.ask("Hi")
-        assert caught.value.status == status
-        assert (await chat.ask("Hi")).text == "Better"
+        for status, error in kinds.items():
+            fake_gemini.fail(status, "No, thank you").say(f"Better than {status}")
+            with pytest.raises(error) as caught:
+                await chat.ask("Hi")
+            assert caught.value.status == status
+            assert (await chat.ask("Hi")).text == f"Better than {status}"
 
 
 async def test_requests_that_the_cli_repeats_in_silence_end_with_an_error(
@@ -785,13 +783,14 @@ async def test_requests_that_the_cli_repeats_in_silence_end_with_an_error(
     assert len(fake_gemini.requests) == 3
 
 
-@pytest.mark.parametrize("prompt", ["/about", "  /help", "$HOME is where?"])
-async def test_a_prompt_that_looks_like_a_command_reaches_the_model(
-    fake_gemini, options, door, prompt
-):
-    fake_gemini.say("A fine question")
-    assert (await ask(prompt, options, via=door)).text == "A fine question"
-    assert prompt in fake_gemini.requests[0].prompt
+async def test_a_prompt_that_looks_like_a_command_reaches_the_model(fake_gemini, options, door):
+    prompts = ["/about", "  /help", "$HOME is where?"]
+    fake_gemini.say("A fine question").always()
+    async with connect(options, via=door) as chat:
+        for prompt in prompts:
+            assert (await chat.ask(prompt)).text == "A fine question"
+            assert prompt in fake_gemini.requests[-1].prompt
+    assert len(fake_gemini.requests) == len(prompts)
 
 
 async def test_a_command_runs_where_it_may(fake_gemini, options, door):

@@ -687,8 +687,9 @@ class TestTheRealCli:
         provider(include_directories=[str(beside)]).generate("Read")
         assert "It is me." in str(fake_gemini.requests[1].tool_results)
 
-    @pytest.mark.parametrize("name", ["prompt.md", "-my own prompt.md"])
-    @pytest.mark.parametrize("system_prompt", [None, "Be brief."])
+    @pytest.mark.parametrize(
+        ("name", "system_prompt"), [("prompt.md", None), ("-my own prompt.md", "Be brief.")]
+    )
     def test_reads_a_prompt_file(self, provider, fake_gemini, workspace, name, system_prompt):
         """S4-15, S4-41, B-1."""
         (workspace / name).write_text("What is 2 + 2?")
@@ -708,7 +709,7 @@ class TestTheRealCli:
         provider().generate("ignored", {"prompt_file": "a@b.md"})
         assert "Do something else." not in json.dumps(fake_gemini.requests[0].contents)
 
-    @pytest.mark.parametrize("mode", [None, "auto_edit", "yolo"])
+    @pytest.mark.parametrize("mode", [None, "auto_edit"])
     def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace, mode):
         """S4-12, B-20."""
         self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
