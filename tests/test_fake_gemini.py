@@ -795,20 +795,6 @@ class TestRealCli:
         assert "FakeGemini has no answer scripted" in events[-1]["error"]["message"]
         assert len(fake_gemini.requests) == 1
 
-    def test_one_answer_of_a_megabyte_and_a_half_arrives_whole(self, fake_gemini, run_cli):
-        text = prose(1_500_000)
-        fake_gemini.say(text)
-        events = run_cli("Write a book", "-m", "gemini-2.5-flash")
-        assert "".join(said(events)) == text
-        assert events[-1]["status"] == "success"
-
-    def test_three_hundred_chunks_arrive_whole(self, fake_gemini, run_cli):
-        chunks = [prose(2048, seed=number) for number in range(300)]
-        fake_gemini.say(*chunks)
-        events = run_cli("Write a serial", "-m", "gemini-2.5-flash")
-        assert said(events) == chunks
-        assert events[-1]["status"] == "success"
-
     def test_the_machines_proxy_does_not_divert_the_cli(self, fake_gemini, run_cli, monkeypatch):
         for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
             monkeypatch.setenv(name, "http://127.0.0.1:9")

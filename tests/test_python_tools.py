@@ -47,6 +47,11 @@ def any_door(request, real_cli_door) -> Cli | Acp:
     return request.param(executable=real_cli_door.executable)
 
 
+on_cli = pytest.mark.parametrize("any_door", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("any_door", [Acp], indirect=True, ids=["acp"])
+"""Where both doors share what is tested, one will do: each start of the CLI takes seconds."""
+
+
 @pytest.mark.gemini_cli
 class TestTheRealCli:
     async def test_a_function_touches_the_state_of_this_process(
@@ -75,6 +80,7 @@ class TestTheRealCli:
         assert told["description"] == "Puts fruit into the basket."
         assert '"fig":3' in str(fake_gemini.requests[1].tool_results[0].response)
 
+    @on_cli
     async def test_what_a_function_raises_is_told_to_the_model(
         self, fake_gemini, options, any_door
     ):
@@ -105,6 +111,7 @@ class TestTheRealCli:
         told = [str(one.response) for one in fake_gemini.requests[1].tool_results]
         assert ["hello Ada" in told[0], "hello Bea" in told[1]] == [True, True]
 
+    @on_acp
     async def test_an_answer_that_looks_like_json_arrives(self, fake_gemini, options, any_door):
         """The CLI takes a bare `42` for structured content, and refuses it."""
 
@@ -124,6 +131,7 @@ class TestTheRealCli:
             ("success", "[1,2]"),
         ]
 
+    @on_cli
     async def test_the_argument_that_the_cli_adds_reaches_no_function(
         self, fake_gemini, options, any_door
     ):
@@ -136,13 +144,15 @@ class TestTheRealCli:
         assert [result.output for result in results] == ["8"]
 
     @pytest.mark.parametrize(
-        ("lists", "statuses"),
+        ("any_door", "lists", "statuses"),
         [
-            ({"allowed_tools": ["peek"]}, ["success", "denied"]),
-            ({"allowed_tools": ["mcp_geminorum_peek"]}, ["success", "denied"]),
-            ({"allowed_tools": ["read_file"]}, ["denied", "denied"]),
-            ({"disallowed_tools": ["peek"]}, ["denied", "denied"]),
+            (Cli, {"allowed_tools": ["peek"]}, ["success", "denied"]),
+            (Acp, {"allowed_tools": ["mcp_geminorum_peek"]}, ["success", "denied"]),
+            (Acp, {"allowed_tools": ["read_file"]}, ["denied", "denied"]),
+            (Cli, {"disallowed_tools": ["peek"]}, ["denied", "denied"]),
+            (Acp, {"disallowed_tools": ["peek"]}, ["denied", "denied"]),
         ],
+        indirect=["any_door"],
     )
     async def test_the_lists_of_the_options_hold_for_functions_too(
         self, fake_gemini, options, any_door, lists, statuses
@@ -163,7 +173,9 @@ class TestTheRealCli:
         assert bool(peeked) == (statuses[0] == "success")
         assert not (options.cwd / "made").exists()
 
-    @pytest.mark.parametrize("kind", ["async", "thread"])
+    @pytest.mark.parametrize(
+        ("any_door", "kind"), [(Cli, "thread"), (Acp, "async")], indirect=["any_door"]
+    )
     async def test_a_function_that_never_returns_does_not_hold_up_the_end(
         self, fake_gemini, options, any_door, kind
     ):
@@ -193,6 +205,7 @@ class TestTheRealCli:
         assert asyncio.all_tasks() == tasks
         never.set()
 
+    @on_acp
     async def test_a_time_limit_ends_a_run_whose_function_never_returns(
         self, fake_gemini, options, any_door
     ):
@@ -216,6 +229,7 @@ class TestTheRealCli:
             await chat.ask("Second")
         assert seen == ["one", "two"]
 
+    @on_acp
     def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, any_door):
         seen = []
 
@@ -274,13 +288,15 @@ class TestTheRealCli:
         assert len(fake_gemini.requests[1].tool_results) == 2
 
     @pytest.mark.parametrize(
-        "unasked",
+        ("any_door", "unasked"),
         [
-            {"allowed_tools": ["peek"]},
-            {"approval": "yolo"},
-            {"policy": Policy(rules=(Rule("mcp_geminorum_*", "allow"),))},
+            (Cli, {"allowed_tools": ["peek"]}),
+            (Acp, {"approval": "yolo"}),
+            (Cli, {"policy": Policy(rules=(Rule("mcp_geminorum_*", "allow"),))}),
+            (Acp, {"policy": Policy(rules=(Rule("mcp_geminorum_*", "allow"),))}),
         ],
-        ids=["allowed_tools", "yolo", "rule"],
+        ids=["allowed_tools", "yolo", "rule-cli", "rule-acp"],
+        indirect=["any_door"],
     )
     @pytest.mark.filterwarnings("ignore:decide is never asked")
     async def test_nobody_is_asked_about_a_function_that_is_allowed(
@@ -296,6 +312,7 @@ class TestTheRealCli:
         assert (await ask("Go", options.changed(**unasked), via=door)).ok
         assert peeked == [True]
 
+    @on_cli
     async def test_a_plan_asks_about_functions(self, fake_gemini, options, any_door):
         asked = []
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
@@ -63,6 +63,11 @@ def any_door(request, real_cli_door) -> Cli | Acp:
     return request.param(executable=real_cli_door.executable)
 
 
+on_cli = pytest.mark.parametrize("any_door", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("any_door", [Acp], indirect=True, ids=["acp"])
+"""Where both doors share what is tested, one will do: each start of the CLI takes seconds."""
+
+
 @pytest.mark.gemini_cli
 class TestTheRealCli:
     async def test_a_wrong_answer_and_then_a_right_one_give_the_typed_value(
@@ -82,6 +87,7 @@ class TestTheRealCli:
         ]
         assert "age" in str(fake_gemini.requests[1].tool_results[0].response)
 
+    @on_acp
     async def test_what_only_we_can_see_is_wrong_is_sent_back_too(
         self, fake_gemini, options, any_door
     ):
@@ -95,30 +101,21 @@ class TestTheRealCli:
         assert result.data == Strict("Ada")
         assert "shoe" in str(fake_gemini.requests[1].tool_results[0].response)
 
-    @pytest.mark.parametrize(
-        ("schema", "arguments", "value"),
-        [
+    async def test_every_kind_of_shape(self, fake_gemini, options, real_cli_door):
+        """One process, a session for each."""
+        team = {"members": [{"name": "Ada", "age": 1, "mood": "sad"}], "kind": "red"}
+        plain = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+        shapes: list[tuple[Any, dict[str, Any], Any]] = [
             (list[int], {"answer": [1, 2]}, [1, 2]),
-            (
-                Team,
-                {"members": [{"name": "Ada", "age": 1, "mood": "sad"}], "kind": "red"},
-                Team([Person("Ada", 1, Mood.SAD)], "red"),
-            ),
-            (
-                {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]},
-                {"n": 2.5},
-                {"n": 2.5},
-            ),
+            (Team, team, Team([Person("Ada", 1, Mood.SAD)], "red")),
+            (plain, {"n": 2.5}, {"n": 2.5}),
             (list[Person], {"answer": [{"name": "Bo", "age": 2}]}, [Person("Bo", 2)]),
-        ],
-        ids=["list", "dataclass", "schema", "list of structs"],
-    )
-    async def test_every_kind_of_shape(
-        self, fake_gemini, options, real_cli_door, schema, arguments, value
-    ):
-        fake_gemini.call(ANSWER, **arguments).say("Done.")
-        result = await ask("Go", options.changed(output_schema=schema), via=real_cli_door)
-        assert result.data == value
+        ]
+        async with Acp(executable=real_cli_door.executable).warm(options) as door:
+            for schema, arguments, value in shapes:
+                fake_gemini.call(ANSWER, **arguments).say("Done.")
+                result = await ask("Go", options.changed(output_schema=schema), via=door)
+                assert result.data == value
 
     async def test_an_agent_that_only_talks_is_asked_once_more(
         self, fake_gemini, options, any_door
@@ -145,6 +142,7 @@ class TestTheRealCli:
         assert len(result.usage.requests) == len(fake_gemini.requests) == 4
         assert result.usage.total == sum(request.total for request in result.usage.requests)
 
+    @on_cli
     async def test_enough_wrong_answers_end_the_run(self, fake_gemini, options, any_door):
         fake_gemini.call(ANSWER, name="Ada").times(9)
         with pytest.raises(InvalidAnswer, match=r"2 attempts.*age") as caught:
@@ -153,6 +151,7 @@ class TestTheRealCli:
         assert caught.value.result.session_id
         assert len(fake_gemini.requests) < 9
 
+    @on_acp
     async def test_an_agent_that_never_answers_fails_in_the_end(
         self, fake_gemini, options, any_door
     ):
@@ -162,6 +161,7 @@ class TestTheRealCli:
         assert caught.value.result.text == "No.Never."
         assert len(fake_gemini.requests) == 2
 
+    @on_cli
     async def test_a_schema_that_gemini_refuses_is_an_error_of_the_api(
         self, fake_gemini, options, any_door
     ):
@@ -184,6 +184,7 @@ class TestTheRealCli:
             event for event in events if isinstance(event, Error) and not event.recoverable
         ] == []
 
+    @on_acp
     async def test_it_stands_though_the_api_fails_afterwards(self, fake_gemini, options, any_door):
         fake_gemini.call(ANSWER, name="Ada", age=36).fail(400, "Not today.").always()
         result = await ask("Who?", options, via=any_door)
@@ -197,6 +198,7 @@ class TestTheRealCli:
         result = await ask("Who?", options.changed(max_turns=1), via=any_door)
         assert (result.status, result.data) == ("success", Person("Ada", 36))
 
+    @on_cli
     async def test_a_run_that_ends_otherwise_keeps_its_own_reason(
         self, fake_gemini, options, any_door
     ):
@@ -213,6 +215,7 @@ class TestTheRealCli:
             people = [(await chat.ask(f"Who is {name}?")).data for name in ("A", "B")]
         assert [person.name for person in people] == ["Ada", "Bo"]
 
+    @on_acp
     async def test_the_callers_own_instructions_stay(self, fake_gemini, options, any_door):
         """S1-25: behind the agent's own, with ours behind them."""
         fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
@@ -221,6 +224,7 @@ class TestTheRealCli:
         assert "Speak like a pirate." in told
         assert f"one call of the tool {ANSWER}" in told
 
+    @on_cli
     async def test_they_stay_in_the_place_of_the_agents_own_too(
         self, fake_gemini, options, any_door
     ):
