@@ -316,13 +316,12 @@ def test_a_dumb_terminal_has_plain_lines(fake_gemini, env, work):
     assert "\x1b" not in chat.raw
 
 
-@on_both_doors
-def test_a_question_shows_the_change_and_waits(via, fake_gemini, env, work):
+def test_a_question_shows_the_change_and_waits(fake_gemini, env, work):
     """y: it is written, and can be undone. a: and nobody is asked again."""
     (work / "a.txt").write_bytes(ODD)
     for content in ("first", "second", "third"):
         fake_gemini.call("write_file", file_path="a.txt", content=content).say("Done.")
-    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
+    with Terminal("chat", "--via", "acp", env=env, cwd=work) as chat:
         chat.wait_for("> ")
         chat.send("One\r")
         chat.wait_for("? write_file")
@@ -381,10 +380,9 @@ def test_a_no_and_what_to_do_instead(via, fake_gemini, env, work):
     assert not list(work.iterdir())
 
 
-@on_both_doors
-def test_ctrl_c_at_a_question_stops_the_turn(via, fake_gemini, env, work):
+def test_ctrl_c_at_a_question_stops_the_turn(fake_gemini, env, work):
     fake_gemini.call("write_file", file_path="a.txt", content="x").say("Never said.").say("Fine.")
-    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
+    with Terminal("chat", "--via", "acp", env=env, cwd=work) as chat:
         chat.wait_for("> ")
         chat.send("One\r")
         chat.wait_for("what to do instead:")

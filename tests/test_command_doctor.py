@@ -18,6 +18,17 @@ NO_CLI = {"PATH": "/usr/bin:/bin", "GEMINI_CLI_PATH": ""}
 
 
 @pytest.fixture
+def quick(tmp_path) -> dict[str, str]:
+    """A program that says its version at once, where the CLI is not the question."""
+    program = tmp_path / "quick" / "gemini"
+    program.parent.mkdir()
+    program.write_text(f"#!/bin/sh\necho {PINNED_CLI}\n")
+    program.chmod(0o755)
+    home = str(tmp_path / "home")
+    return {"GEMINI_CLI_PATH": str(program), "GEMINI_API_KEY": "k", "GEMINI_CLI_HOME": home}
+
+
+@pytest.fixture
 def healthy(real_cli_door, tmp_path) -> dict[str, str]:
     return {
         "GEMINI_CLI_PATH": str(real_cli_door.executable),
@@ -34,11 +45,10 @@ def test_a_healthy_machine_is_all_well(healthy, tmp_path):
     assert done.stdout.endswith("all is well\n")
 
 
-@pytest.mark.gemini_cli
-def test_the_checks_in_json_are_those_of_the_library(healthy, tmp_path, monkeypatch):
-    done = command("doctor", "--json", env=healthy, cwd=tmp_path)
+def test_the_checks_in_json_are_those_of_the_library(quick, tmp_path, monkeypatch):
+    done = command("doctor", "--json", env=quick, cwd=tmp_path)
     told = [json.loads(line) for line in done.stdout.splitlines()]
-    for name, value in healthy.items():
+    for name, value in quick.items():
         monkeypatch.setenv(name, value)
     assert [one["name"] for one in told] == [check.name for check in doctor.check(Options())]
     assert {one["level"] for one in told} == {"ok"}
@@ -100,10 +110,9 @@ def chosen_by_nothing(home: Path, settings: str | None) -> dict[str, str]:
     return {"GEMINI_CLI_HOME": str(home), "HOME": str(home)}
 
 
-@pytest.mark.gemini_cli
-def test_a_fix_asks_first_and_adds_only_what_is_missing(healthy, tmp_path):
+def test_a_fix_asks_first_and_adds_only_what_is_missing(quick, tmp_path):
     home = tmp_path / "mine"
-    env = {**healthy, **chosen_by_nothing(home, '{"ui": {"theme": "Ayu"}}')}
+    env = {**quick, **chosen_by_nothing(home, '{"ui": {"theme": "Ayu"}}')}
     del env["GEMINI_API_KEY"]
     settings = home / ".gemini/settings.json"
     with Terminal("doctor", "--fix", env=env, cwd=tmp_path) as screen:
@@ -123,10 +132,9 @@ def test_a_fix_asks_first_and_adds_only_what_is_missing(healthy, tmp_path):
     assert "all is well" in screen.text
 
 
-@pytest.mark.gemini_cli
-def test_a_fix_without_a_question_needs_yes(healthy, tmp_path):
+def test_a_fix_without_a_question_needs_yes(quick, tmp_path):
     home = tmp_path / "mine"
-    env = {**healthy, **chosen_by_nothing(home, None)}
+    env = {**quick, **chosen_by_nothing(home, None)}
     del env["GEMINI_API_KEY"]
     done = command("doctor", "--fix", env=env, cwd=tmp_path)
     assert done.returncode == Exit.USAGE
