@@ -130,13 +130,15 @@ class TerminalView:
         self._console.print(shown.summary(result, brief=self._brief or self._offline))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        room = max(3, console.size.height - len(self._calls) - 3)
+        # Drawn by a thread of rich's, while events go on to come.
+        calls = list(self._calls.values())
+        room = max(3, console.size.height - len(calls) - 3)
         yield from self._unfinished(console, options, room)
-        for use in self._calls.values():
+        for use in calls:
             yield self._spinning(console, shown.call_running(use))
         seconds = time.monotonic() - self._began
         line = shown.status_line(seconds, self._count, self._tokens, self._usd, self._advice)
-        yield line if self._calls else self._spinning(console, line)
+        yield line if calls else self._spinning(console, line)
 
     def _spinning(self, console: Console, line: Line) -> Line:
         frame = self._spinner.render(console.get_time())
