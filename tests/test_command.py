@@ -8,13 +8,15 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import typer
 
+from command_home import A, SavedHome
 from command_line import COMMAND, Terminal, environment
 from command_line import geminorum_command as command
 from geminorum import Options, errors
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.exits import Exit, exit_for
-from geminorum.apps.command.flags import options_from
+from geminorum.apps.command.flags import Via, _whole_id, options_from, takes_options
 from geminorum.apps.command.guard import command_hint
 
 
@@ -286,6 +288,54 @@ def test_flags_mean_what_options_mean(tmp_path):
     assert (options.policy.file_write, options.policy.rules[0].tool) == ("allow", "read_file")
     assert (options.env, options.output_schema) == ({"A": "1=2"}, {"type": "object"})
     assert (options.allowed_tools, options.literal, options.max_turns) == (("read_file",), False, 3)
+
+
+@pytest.fixture
+def resumed(tmp_path):
+    """What `--resume` means to a command, in a home with sessions in it."""
+    saved = SavedHome(tmp_path / "home", tmp_path / "work")
+    for id in (A, f"abc{A[3:]}", NUMBER):
+        saved.save(id, "Hi", "Hello.")
+
+    @takes_options
+    def asked(via: Via = Via.CLI, *, options: Options) -> str | None:
+        return options.resume
+
+    app = typer.Typer()
+    app.command()(asked)
+
+    def resume(name: str, *more: str) -> str | None:
+        words = ["--resume", name, "--home", str(saved.home), *more]
+        return typer.main.get_command(app).main(words, standalone_mode=False)
+
+    return resume
+
+
+NUMBER = "12345678-0000-4000-8000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    # The short id of the last but one is a number, which `Options` would refuse.
+    [("latest", "latest"), (A, A), (A[:8], A), (NUMBER[:8], NUMBER), ("nobody", "nobody")],
+)
+def test_the_beginning_of_an_id_is_enough_to_resume(typed, meant, resumed):
+    assert resumed(typed) == meant
+
+
+def test_a_beginning_that_several_ids_have_is_not_resumed(resumed):
+    with pytest.raises(errors.InvalidOptions, match=f"may be any of {A}, abc"):
+        resumed("a")
+
+
+def test_the_api_is_left_to_refuse_a_session_itself(resumed):
+    assert resumed("a", "--via", "api") == "a"
+
+
+def test_a_home_of_the_agents_own_is_looked_through_too(tmp_path, resumed):
+    fields = dict.fromkeys(Options.__struct_fields__)
+    env = [f"GEMINI_CLI_HOME={tmp_path / 'home'}"]
+    assert _whole_id({**fields, "env": env, "resume": "aaaa"}) == A
 
 
 def _classes(kind: type[errors.GeminorumError]) -> list[type[errors.GeminorumError]]:

@@ -1,17 +1,25 @@
 """`geminorum chat`: from a pipe, and on a terminal with somebody typing."""
 
+import asyncio
 import re
 import stat
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
+from command_home import A, B, SavedHome
 from command_line import Terminal
 from command_line import geminorum_command as command
-from geminorum import events
+from geminorum import Options, Result, events, sessions
+from geminorum.apps.command import chat as chatting
 from geminorum.apps.command import keep
 from geminorum.apps.command.chat import is_command
+from geminorum.apps.command.chat_talk import Talk
 from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.flags import Program, Via
+from geminorum.apps.command.show import Showing
 from geminorum.apps.command.undo import Copies
 
 on_both_doors = pytest.mark.parametrize("via", ["acp", "cli"])
@@ -215,6 +223,32 @@ def test_a_write_that_cannot_be_leaves_nothing_to_undo(tmp_path):
         assert copies.end_turn() == []
 
 
+def test_a_turn_after_an_undo_can_be_undone_too(tmp_path):
+    path = tmp_path / "a"
+    with Copies() as copies:
+        for text in ("one", "two", "three"):
+            copies.keep(path)
+            path.write_text(text)
+            assert len(copies.end_turn()) == 1
+            assert [one.done for one in copies.undo()] == [True]
+            assert not path.exists()
+
+
+def test_a_file_that_was_undone_is_marked(tmp_path):
+    """… of the turn that was undone, and not of the one before it."""
+    path, screen = tmp_path / "a.txt", Console(file=StringIO(), width=200)
+    with Copies() as copies:
+        talk = Talk(copies, screen)
+        for text in ("one", "two"):
+            copies.keep(path)
+            path.write_text(text)
+            talk.end_turn(Result(status="success", text=""))
+        talk.command("/undo")
+        talk.command("/files")
+    told = [line for line in screen.file.getvalue().splitlines() if "turn " in line]
+    assert [line.endswith("a.txt  (undone)") for line in told] == [False, True]
+
+
 def test_copies_are_private_and_go_with_the_chat(tmp_path):
     (tmp_path / "a").write_text("secret")
     with Copies() as copies:
@@ -265,7 +299,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(fake_gemini, env, work):
 
 
 def test_a_past_session_is_picked_from_a_list(fake_gemini, env, work):
-    fake_gemini.say("Noted.").say("Seven.").say("Fresh.")
+    fake_gemini.say("Noted.").say("Seven.")
     command("run", "Remember the number seven", env=env, cwd=work)
     with Terminal("chat", "--via", "acp", "--pick", env=env, cwd=work) as chat:
         chat.wait_for("  1  20")
@@ -281,17 +315,77 @@ def test_a_past_session_is_picked_from_a_list(fake_gemini, env, work):
         chat.send("/save all.md\r")
         chat.wait_for("saved to")
         chat.send("/resume\r")
-        chat.wait_for("number (Enter: a new session):")
-        chat.send("\r")
-        chat.wait_for("> ")
-        chat.send("Who?\r")
-        chat.wait_for("Fresh.")
-        chat.wait_for("✓ done")
+        chat.wait_for("there are no other saved sessions")
         chat.send("/quit\r")
         assert chat.ends_with() == 0
     assert "Remember the number seven" in str(fake_gemini.requests[1].contents)
     assert "Remember the number seven" in (work / "all.md").read_text()
-    assert "Remember the number seven" not in str(fake_gemini.requests[2].contents)
+
+
+class Answers:
+    """Somebody who was asked, and says what is to be said."""
+
+    interactive = True
+
+    def __init__(self, *answers: str) -> None:
+        self.answers, self.questions = list(answers), []
+
+    async def answer(self, question: str) -> str:
+        self.questions.append(question)
+        return self.answers.pop(0)
+
+
+@pytest.fixture
+def saved(tmp_path, work) -> SavedHome:
+    home = SavedHome(tmp_path / "home", work)
+    home.save(A, "Remember the number seven", "Noted: seven.", day=1)
+    home.save(B, "What is a pipe?", "A pipe joins two programs.", day=2)
+    return home
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """A chat at which somebody answers so."""
+    screen = Console(file=StringIO(), width=200)
+    monkeypatch.setattr(chatting, "console", lambda: screen)
+    with Copies() as copies:
+        yield lambda *answers: chatting.Table(
+            Via.ACP, Program(), Showing(), Answers(*answers), copies
+        )
+
+
+def test_enter_in_mid_chat_stays_and_at_the_start_is_new(saved, table):
+    options = Options(cwd=saved.cwd, home=saved.home, resume=A)
+    here = table("", "")
+    here.talk.events.append("what was said")
+    assert asyncio.run(chatting._in_mid_chat(here, options)) is None
+    assert here.talk.events == ["what was said"]
+    assert asyncio.run(chatting._at_the_start(here, options)) == options.changed(resume=None)
+    asked = ["number (Enter: stay in this one): ", "number (Enter: a new session): "]
+    assert here.lines.questions == asked
+
+
+@pytest.mark.parametrize("resume", [B, "latest", None])
+def test_the_session_one_is_in_is_not_offered(resume, saved, table):
+    here = table("2", "1")
+    if resume is None:
+        here.talk.end_turn(Result(status="success", text="", session_id=B))
+    options = Options(cwd=saved.cwd, home=saved.home, resume=resume)
+    assert asyncio.run(chatting._in_mid_chat(here, options)).resume == A
+    told = here.console.file.getvalue()
+    assert "Remember the number seven" in told
+    assert "What is a pipe?" not in told
+    assert "a number from 1 to 1" in told
+
+
+def test_after_a_pick_only_the_picked_session_is_remembered(saved, table):
+    here = table("1", "1")
+    here.talk.events.append("what was said before")
+    options = Options(cwd=saved.cwd, home=saved.home, session_id="my-own")
+    there = asyncio.run(chatting._in_mid_chat(here, options))
+    assert (there.resume, there.session_id) == (B, None)
+    assert here.talk.events == list(sessions.load(B, home=saved.home).events())
+    assert asyncio.run(chatting._in_mid_chat(here, there)).resume == A
 
 
 def test_no_session_to_pick(fake_gemini, env, work):

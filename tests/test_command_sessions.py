@@ -34,6 +34,14 @@ def test_the_list_is_of_this_folder_the_newest_first(saved):
     assert "What is a pipe?" in done.stdout
 
 
+def test_a_session_in_which_nobody_spoke_is_not_listed(saved):
+    saved.save("d" * 8, day=4)
+    broken = saved.save("e" * 8, day=5)
+    broken.write_text("no record")
+    done = command("sessions", "list", env=saved.env, cwd=saved.cwd)
+    assert sorted(rows(done.stdout)) == [A, B, broken.name], "what is broken is still told"
+
+
 def test_the_list_of_all_folders_names_them(saved):
     done = command("sessions", "list", "--all", env=saved.env, cwd=saved.cwd)
     assert rows(done.stdout) == [C, B, A]

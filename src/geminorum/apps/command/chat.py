@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from geminorum import Event, Options, connect
+from geminorum import Options, connect
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags import (
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from geminorum.apps.command.chat_lines import Lines
     from geminorum.apps.command.chat_questions import Questions
     from geminorum.apps.command.undo import Copies
+    from geminorum.sessions import SessionInfo
 
 app = new_app()
 
@@ -115,7 +116,7 @@ async def _chat(table: Table, options: Options, pick: bool) -> Exit:
     """One conversation after the other, until somebody has had enough."""
     code = Exit.OK
     table.welcome(options)
-    wanted: Options | None = (await _resuming(table, options) if pick else None) or options
+    wanted: Options | None = await _at_the_start(table, options) if pick else options
     while wanted is not None:
         options = wanted
         code, wanted = await _conversation(table, options)
@@ -141,7 +142,7 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
             if line is None:
                 return code, None
             if line == "/resume":
-                if another := await _resuming(table, options):
+                if another := await _in_mid_chat(table, options):
                     return code, another
                 continue
             if is_command(line):
@@ -205,19 +206,50 @@ async def _turn(
         table.talk.end_turn(live.result)
 
 
-async def _resuming(table: Table, options: Options) -> Options | None:
-    """The options for the session that somebody picks, or for a new one; None: all stays."""
-    from geminorum import sessions
-    from geminorum.apps.command.chat_picking import picked
-
-    home = options.home or options.env.get("GEMINI_CLI_HOME")
+async def _at_the_start(table: Table, options: Options) -> Options:
+    """The options for the session that somebody picks, or for a new one."""
     try:
-        info = await picked(table.lines, table.console, Path(options.cwd or ".").resolve(), home)
+        info = await _picked(table, options, enter="a new session")
+    except (EOFError, KeyboardInterrupt):
+        return options
+    return _going_on(table, options, info) if info else options.changed(resume=None)
+
+
+async def _in_mid_chat(table: Table, options: Options) -> Options | None:
+    """The options for the session that somebody picks; None: all stays."""
+    try:
+        info = await _picked(table, options, enter="stay in this one", here=_here(table, options))
     except (EOFError, KeyboardInterrupt):
         return None
-    if info is None:
-        return options.changed(resume=None)
-    before: list[Event] = list(sessions.load(info).events())
-    table.talk.events[:] = before
+    return _going_on(table, options, info) if info else None
+
+
+async def _picked(
+    table: Table, options: Options, *, enter: str, here: str | None = None
+) -> SessionInfo | None:
+    from geminorum.apps.command.chat_picking import picked
+
+    cwd = Path(options.cwd or ".").resolve()
+    return await picked(table.lines, table.console, cwd, _home(options), enter=enter, here=here)
+
+
+def _here(table: Table, options: Options) -> str | None:
+    """The session that the chat is in; a turn tells it, and before the first one, the options."""
+    from geminorum import sessions
+
+    if table.talk.session or options.resume != "latest":
+        return table.talk.session or options.resume
+    newest = sessions.find(Path(options.cwd or ".").resolve(), home=_home(options))
+    return newest.id if newest else None
+
+
+def _home(options: Options) -> Any:
+    return options.home or options.env.get("GEMINI_CLI_HOME")
+
+
+def _going_on(table: Table, options: Options, info: SessionInfo) -> Options:
+    from geminorum import sessions
+
+    table.talk.move_to(info.id, sessions.load(info).events())
     table.talk.say(f"going on with {info.id}: {info.title}")
     return options.changed(resume=info.id, session_id=None)

@@ -17,18 +17,23 @@ if TYPE_CHECKING:
 _MOST = 20
 
 
-async def picked(lines: Lines, console: Console, cwd: Path, home: Any) -> SessionInfo | None:
-    """The session that somebody chose; None for a new one. EOFError: nothing was chosen."""
+async def picked(
+    lines: Lines, console: Console, cwd: Path, home: Any, *, enter: str, here: str | None = None
+) -> SessionInfo | None:
+    """The session that somebody chose, another than `here`; None for Enter, whose meaning the
+    question tells. EOFError: nothing was chosen."""
     from geminorum import sessions
 
-    found = [info for info in sessions.list(cwd, home=home) if info.id and not info.empty][:_MOST]
+    saved = [info for info in sessions.list(cwd, home=home) if info.id and not info.empty]
+    found = [info for info in saved if info.id != here][:_MOST]
     if not found:
-        console.print(f"there are no saved sessions of {cwd}", soft_wrap=True)
+        other = "other " if saved else ""
+        console.print(f"there are no {other}saved sessions of {cwd}", soft_wrap=True)
         raise EOFError
     for number, info in enumerate(found, 1):
         console.print(row(number, info), no_wrap=True, overflow="ellipsis")
     while True:
-        typed = (await lines.answer("number (Enter: a new session): ")).strip()
+        typed = (await lines.answer(f"number (Enter: {enter}): ")).strip()
         if not typed:
             return None
         if typed.isdecimal() and 1 <= int(typed) <= len(found):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,11 +40,21 @@ class Talk:
         self.results: list[Result] = []
         self._changes: list[list[Kept]] = []
         self._undone: list[str] = []
+        self._put_back: set[Path] = set()
+        self.session: str | None = None
+        """The id of the session that the turns are in, as soon as one has told it."""
 
     def end_turn(self, result: Result) -> None:
         """Take in how a turn ended."""
         self.results.append(result)
+        self.session = result.session_id or self.session
         self._changes.append(self._copies.end_turn())
+
+    def move_to(self, session: str, said: Iterable[Event]) -> None:
+        """Go on in another session. What was spent and written stays: it is this chat's."""
+        self.session, self.events[:] = session, said
+        # Whoever is there did not make the changes that were undone.
+        self._undone.clear()
 
     def prompt(self, text: str) -> str:
         """What the agent is sent: it has to know which of its writes are gone."""
@@ -109,7 +119,9 @@ class Talk:
     def _file_rows(self) -> Any:
         for number, (result, kept) in enumerate(zip(self.results, self._changes, strict=True), 1):
             copied = {one.path for one in kept}
-            yield from (f"turn {number}  {shown.short(one.path)}" for one in kept)
+            for one in kept:
+                mark = "  (undone)" if one.copy in self._put_back else ""
+                yield f"turn {number}  {shown.short(one.path)}{mark}"
             for path in shown.written(result.files):
                 if Path(path).resolve() not in copied:
                     yield f"turn {number}  {path}  (no copy of what it was: /undo cannot help)"
@@ -120,6 +132,7 @@ class Talk:
             return self.say("nothing to undo: no turn has written a file that I have a copy of")
         for one in outcomes:
             self.say(f"{shown.short(one.path)}: {one.text}", f"  {'✓' if one.done else '✗'} ")
+        self._put_back |= {one.kept.copy for one in outcomes if one.done}
         self._undone += [shown.short(one.path) for one in outcomes if one.done]
         return self.say("(not undone: what shell commands and MCP servers did)", "  ")
 

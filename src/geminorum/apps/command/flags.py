@@ -133,7 +133,10 @@ _FLAGS: dict[str, Any] = {
     "resume": Annotated[
         str | None,
         _flag(
-            "--resume", "-r", help="The id of a session to go on with, or latest.", panel=_SESSION
+            "--resume",
+            "-r",
+            help="The session to go on with: how its id begins, or latest.",
+            panel=_SESSION,
         ),
     ],
     "session_id": Annotated[
@@ -177,6 +180,9 @@ def takes_options(function: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(function)
     def command(**given: Any) -> Any:
         fields = {name: given.pop(name) for name in _FLAGS}
+        # The API has no sessions, and says so itself.
+        if given.get("via") is not Via.API:
+            fields["resume"] = _whole_id(fields)
         return function(**given, options=options_from(fields))
 
     own = inspect.signature(function, eval_str=True)
@@ -195,6 +201,21 @@ def takes_options(function: Callable[..., Any]) -> Callable[..., Any]:
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in [*kept, *added]}
     return command
+
+
+def _whole_id(fields: dict[str, Any]) -> str | None:
+    """The session to resume, by its whole id, as `Options` takes it; here its beginning is enough.
+
+    One that is not there stays as it was typed: the door says what is wrong.
+    """
+    typed: str | None = fields["resume"]
+    if typed in (None, "latest"):
+        return typed
+    from geminorum import sessions
+
+    home = fields["home"] or _variables(fields["env"] or []).get("GEMINI_CLI_HOME")
+    info = sessions.find(session_id=typed, home=home)
+    return info.id if info else typed
 
 
 def options_from(fields: dict[str, Any]) -> Options:

@@ -42,7 +42,8 @@ def list_(
     from geminorum.apps.command.moments import moment_of
 
     place = None if everywhere else (cwd or Path.cwd())
-    found = sessions.list(place, since=moment_of(since))
+    # One in which nobody has said anything is nothing to go on with.
+    found = [one for one in sessions.list(place, since=moment_of(since)) if not one.empty]
     _put_list(found[:limit], json=json, more=len(found) - limit, everywhere=everywhere)
 
 

@@ -45,9 +45,13 @@ class Kept(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """What became of one file."""
 
-    path: Path
+    kept: Kept
     done: bool
     text: str
+
+    @property
+    def path(self) -> Path:
+        return self.kept.path
 
 
 class Copies:
@@ -56,6 +60,8 @@ class Copies:
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="geminorum-undo-"))
         self._turns: list[list[Kept]] = []
+        # Only grows: the folder of a turn that was undone still stands.
+        self._ended = 0
 
     def __enter__(self) -> Copies:
         return self
@@ -85,10 +91,11 @@ class Copies:
 
     def end_turn(self) -> list[Kept]:
         """The files that the turn may have changed; the next turn has copies of its own."""
+        self._ended += 1
         if not self._pending.is_dir():
             kept: list[Kept] = []
         else:
-            own = self._pending.rename(self._folder / f"turn-{len(self._turns)}")
+            own = self._pending.rename(self._folder / f"turn-{self._ended}")
             kept = [
                 msgspec.structs.replace(one, after=digest(one.path))
                 for one in _read(own)
@@ -130,13 +137,13 @@ def _as(kind: type, value: Any) -> Any:
 
 def _put_back(kept: Kept) -> Outcome:
     if kept.problem:
-        return Outcome(kept.path, False, f"there is no copy: {kept.problem}")
+        return Outcome(kept, False, f"there is no copy: {kept.problem}")
     if digest(kept.path) != kept.after:
-        return Outcome(kept.path, False, "changed since by somebody else; left as it is")
+        return Outcome(kept, False, "changed since by somebody else; left as it is")
     try:
         return _restored(kept) if kept.existed else _removed(kept)
     except OSError as error:
-        return Outcome(kept.path, False, str(error))
+        return Outcome(kept, False, str(error))
 
 
 def _restored(kept: Kept) -> Outcome:
@@ -144,12 +151,12 @@ def _restored(kept: Kept) -> Outcome:
     shutil.copyfile(kept.copy, kept.path)
     if kept.mode is not None:
         kept.path.chmod(kept.mode)
-    return Outcome(kept.path, True, "as it was")
+    return Outcome(kept, True, "as it was")
 
 
 def _removed(kept: Kept) -> Outcome:
     kept.path.unlink()
-    return Outcome(kept.path, True, "removed: it was not there before")
+    return Outcome(kept, True, "removed: it was not there before")
 
 
 def _remove_empty(made: Iterable[Path]) -> None:
