@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -27,15 +28,28 @@ def _option(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="The batch", **more)
 
 
+def _finite(number: float | None) -> float | None:
+    """`nan` is neither below a least value nor above it, and passes typer's own check."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is no amount; write a number, or leave it out")
+    return number
+
+
 File = Annotated[
     Path, typer.Argument(help="JSONL: a string or an object with `prompt` (and `id`); or CSV.")
 ]
 Column = Annotated[str | None, _option(help="The column of a CSV file; default: prompt.")]
-Output = Annotated[Path | None, _option("--output", "-o", help="Default: FILE.results.jsonl.")]
+Output = Annotated[
+    Path | None,
+    _option("--output", "-o", help="Default: STEM.results.jsonl, for STEM.jsonl or STEM.csv."),
+]
 Hands = Annotated[int, _option("--concurrency", "-j", min=1, metavar="N", help="At a time.")]
-Rate = Annotated[float | None, _option(min=0.001, metavar="N", help="A minute, at most.")]
+Rate = Annotated[
+    float | None, _option(min=0.001, metavar="N", help="A minute, at most.", callback=_finite)
+]
 Budget = Annotated[
-    float | None, _option(min=0, metavar="USD", help="Dollars for all of them together.")
+    float | None,
+    _option(min=0, metavar="USD", help="Dollars for all of them together.", callback=_finite),
 ]
 Retries = Annotated[int, _option(min=0, metavar="N", help="After failures that may pass.")]
 RetryFailed = Annotated[bool, _option("--retry-failed", help="Send failed ones again.")]
@@ -70,12 +84,12 @@ def batch(
     _refuse_one_session(options)
     tasks = tasks_in(file, column)
     limits = Limits(concurrency=concurrency, rate=rate, budget_usd=budget, retries=retries)
-    journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"))
-    with journal.opened(restart=restart):
-        journal.is_about(tasks)
+    door = door_for(via)
+    journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"), file)
+    with journal.opened(tasks, restart=restart):
         if retry_failed:
             journal.drop_failures()
-        return _run(tasks, journal, options, door_for(via), limits, json=json)
+        return _run(tasks, journal, options, door, limits, json=json)
 
 
 def _run(
