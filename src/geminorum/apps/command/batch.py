@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import math
+from collections.abc import Callable
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from geminorum import Options
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import Via, takes_options
+from geminorum.apps.command.flags import CliPath, Program, Via, takes_options
 from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
@@ -29,7 +32,7 @@ def _option(*names: str, help: str, **more: Any) -> Any:
 
 
 def _finite(number: float | None) -> float | None:
-    """`nan` is neither below a least value nor above it, and passes typer's own check."""
+    """Infinity is above any least value, and no number that can be counted with."""
     if number is not None and not math.isfinite(number):
         raise typer.BadParameter(f"{number} is no amount; write a number, or leave it out")
     return number
@@ -58,7 +61,24 @@ Json = Annotated[bool, _option("--json", help="Also print each result.")]
 Door = Annotated[Via, _option(help="The door.")]
 
 
+def _without_one_session(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that a batch always refuses are not on its help page; typed, they are explained."""
+    signature = inspect.signature(command)
+    for name in ("resume", "session_id"):
+        kind, flag = get_args(signature.parameters[name].annotation)
+        unseen = copy(flag)  # The other commands show theirs.
+        unseen.hidden = True
+        command.__annotations__[name] = Annotated[kind, unseen]
+    parameters = [
+        each.replace(annotation=command.__annotations__[name])
+        for name, each in signature.parameters.items()
+    ]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
 @app.command()
+@_without_one_session
 @takes_options
 def batch(
     file: File,
@@ -72,6 +92,7 @@ def batch(
     restart: Restart = False,
     json: Json = False,
     via: Door = Via.CLI,
+    cli: CliPath = None,
     *,
     options: Options,
 ) -> Exit:
@@ -84,7 +105,7 @@ def batch(
     _refuse_one_session(options)
     tasks = tasks_in(file, column)
     limits = Limits(concurrency=concurrency, rate=rate, budget_usd=budget, retries=retries)
-    door = door_for(via)
+    door = door_for(via, program=Program(cli))
     journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"), file)
     with journal.opened(tasks, restart=restart):
         if retry_failed:
