@@ -461,6 +461,7 @@ def test_other_bad_input_is_a_message_and_code_2(tmp_path):
         done = command("batch", *arguments, *API)
         assert done.returncode == Exit.USAGE, (arguments, done.stderr)
         assert "Traceback" not in done.stderr
+        assert list(tmp_path.iterdir()) == [file], arguments
     (tmp_path / "prompts.results.jsonl").write_text("something else\n")
     done = command("batch", file, *API)
     assert done.returncode == Exit.USAGE
