@@ -18,6 +18,7 @@ from geminorum.apps.command.batch_input import Task, tasks_in
 from geminorum.apps.command.batch_journal import Journal, Outcome
 from geminorum.apps.command.batch_runner import Batch, Limits, Purse
 from geminorum.apps.command.exits import Exit
+from geminorum.errors import InvalidOptions
 from geminorum.testing import FakeGemini, Say, Tokens
 
 SPENT = Tokens(prompt=1000, output=100)
@@ -216,6 +217,14 @@ def test_a_purse_keeps_room_for_what_is_in_flight():
     assert not Purse(0).has_room(0)
 
 
+def test_killed_attempts_count_as_soon_as_any_cost_is_known():
+    purse = Purse(1.0, [], torn=4)
+    assert purse.spent == 0
+    purse.pay(Decimal("0.3"))
+    assert purse.spent == Decimal("1.5")
+    assert not purse.has_room(0)
+
+
 @pytest.fixture
 def one_dear_prompt(fake_gemini, real_cli_door):
     """The second prompt costs $0.30 before its tool is called; what follows comes late."""
@@ -311,6 +320,7 @@ def test_failed_prompts_are_sent_again_only_when_asked(fake_gemini, tmp_path):
     done = command("batch", file, *API, env=fake_gemini.env)
     assert done.returncode == Exit.FAILED
     assert "--retry-failed" in done.stderr
+    assert "the first that failed, 'p1': " in done.stderr
     assert command("batch", file, *API, env=fake_gemini.env).returncode == Exit.FAILED
     assert len(fake_gemini.requests) == 3
     assert command("batch", file, *API, "--retry-failed", env=fake_gemini.env).returncode == 0
@@ -329,14 +339,6 @@ def test_a_set_up_that_cannot_work_ends_it_at_once(tmp_path):
     assert "geminorum run --offline" in done.stderr
     assert "5 left" in done.stderr
     assert results(tmp_path) == []
-
-
-def test_an_empty_prompt_fails_alone(fake_gemini, tmp_path):
-    shouting(fake_gemini)
-    file = tmp_path / "prompts.jsonl"
-    file.write_text('"Hello"\n""\n')
-    assert command("batch", file, *API, env=fake_gemini.env).returncode == Exit.FAILED
-    assert {one["id"]: one["status"] for one in results(tmp_path)} == {"1": "success", "2": "error"}
 
 
 def test_a_disk_that_is_full_leaves_no_half_of_a_line(tmp_path):
@@ -431,6 +433,7 @@ def test_two_batches_do_not_write_the_same_results(fake_gemini, tmp_path):
         ("a.jsonl", '{"id": ["x"], "prompt": "1"}', ["line 1"]),
         ("a.csv", "text\nhi\n", ["'prompt'", "'text'"]),
         ("a.csv", "", ["'prompt'", "none"]),
+        ("a.jsonl", '"ok"\n""\n{"prompt": " "}', ["empty", "line 2, 3"]),
     ],
 )
 def test_a_file_that_holds_no_prompts_says_what_to_write(tmp_path, name, text, words):
@@ -449,17 +452,155 @@ def test_other_bad_input_is_a_message_and_code_2(tmp_path):
         [file, "--resume", "latest"],
         [file, "-j", "0"],
         [file, "--budget", "-1"],
+        [file, "--budget", "inf"],
+        [file, "--budget", "nan"],
+        [file, "--output", "/dev/null"],
         [file, "--output", tmp_path],
         [file, "--concurency", "3"],
     ):
         done = command("batch", *arguments, *API)
         assert done.returncode == Exit.USAGE, (arguments, done.stderr)
         assert "Traceback" not in done.stderr
+        assert list(tmp_path.iterdir()) == [file], arguments
     (tmp_path / "prompts.results.jsonl").write_text("something else\n")
     done = command("batch", file, *API)
     assert done.returncode == Exit.USAGE
     assert "--output" in done.stderr
     assert (tmp_path / "prompts.results.jsonl").read_text() == "something else\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.csv", "id;prompt\na;Hello, you\n"),
+        ("a.csv", "id\tprompt\na\tHello, you\n"),
+        ("a.csv", 'id,prompt\na,"Hello, you"\n'),
+        ("a.tsv", "id\tprompt\na\tHello, you\n"),
+    ],
+)
+def test_a_table_may_have_any_of_three_delimiters(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    assert tasks_in(tmp_path / name) == [Task("a", "Hello, you")]
+
+
+def test_a_table_of_one_column_keeps_to_its_ending(tmp_path):
+    (tmp_path / "a.tsv").write_text("prompt\nHello, you; and you\n")
+    assert tasks_in(tmp_path / "a.tsv") == [Task("1", "Hello, you; and you")]
+
+
+def test_empty_cells_are_named_by_their_lines(tmp_path):
+    (tmp_path / "a.csv").write_text("id,prompt\na,Hello\nb,\nc\n")
+    with pytest.raises(InvalidOptions, match="line 3, 4"):
+        tasks_in(tmp_path / "a.csv")
+
+
+RESULT = b'{"id":"1","digest":"d","prompt":"p","status":"success"}\n'
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize(
+    "foreign",
+    [
+        b"# Notes\nno end",
+        b"one line without an end",
+        b'{"id": "p0", "prompt": "x"}',
+        b'{"id": "p0", "prompt": "x"}\n{"id": "p1"',
+        RESULT + b"notes\n",
+        RESULT + b'{"prompt": "x"}',
+        b"\xff\xfe\x00",
+        b"\n",
+        b"[" * 100_000,
+    ],
+)
+def test_a_file_that_is_not_of_a_batch_is_left_as_it_is(tmp_path, foreign, restart):
+    output = tmp_path / "out"
+    output.write_bytes(foreign)
+    with (
+        pytest.raises(InvalidOptions, match="is not of a batch") as caught,
+        Journal(output).opened(restart=restart),
+    ):
+        pass
+    assert "--output" in (caught.value.hint or "")
+    assert output.read_bytes() == foreign
+    assert list(tmp_path.iterdir()) == [output]
+
+
+@pytest.mark.parametrize("name", ["out.journal", "out.new"])
+def test_what_lies_beside_the_results_is_not_written_over(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InvalidOptions, match=name), Journal(tmp_path / "out").opened(restart=True):
+        pass
+    assert [each.name for each in tmp_path.iterdir()] == [name]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (RESULT + b'{"id":"2","dig', RESULT),
+        (b'{"id":"2","dig', b""),
+        (RESULT[:-1], RESULT),
+        (b"", b""),
+    ],
+)
+def test_only_half_a_line_of_our_own_is_cut(tmp_path, before, after):
+    (tmp_path / "out").write_bytes(before)
+    with Journal(tmp_path / "out").opened() as journal:
+        assert len(journal.outcomes) == after.count(b"\n")
+    assert (tmp_path / "out").read_bytes() == after
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("name", ["out", "out.journal", "out.new"])
+def test_the_prompts_are_not_written_over(tmp_path, name, restart):
+    source = tmp_path / "prompts.jsonl"
+    source.write_bytes(b'{"id":"torn')  # Which would pass for a result.
+    (tmp_path / name).symlink_to(source)
+    with (
+        pytest.raises(InvalidOptions, match="it is the file of prompts"),
+        Journal(tmp_path / "out", source).opened(restart=restart),
+    ):
+        pass
+    assert source.read_bytes() == b'{"id":"torn'
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_results_go_to_regular_files_only(tmp_path):
+    """Not with /dev/full: were it read, it would take all memory."""
+    (tmp_path / "device").symlink_to("/dev/null")
+    with (
+        pytest.raises(InvalidOptions, match="no file that can keep results"),
+        Journal(tmp_path / "device").opened(),
+    ):
+        pass
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_results_of_another_file_are_not_taken_for_those_of_this_one(tmp_path):
+    output, task = tmp_path / "z.results.jsonl", Task("1", "x")
+    for name in ("z.jsonl", "z.csv"):
+        (tmp_path / name).write_text("")
+    with Journal(output, tmp_path / "z.jsonl").opened([task]) as journal:
+        journal.begin(task)
+        journal.finish(Outcome(id="1", digest=task.digest, prompt="x", status="success"))
+    with (
+        pytest.raises(InvalidOptions, match=r"results of z\.jsonl, not of z\.csv"),
+        Journal(output, tmp_path / "z.csv").opened([task]),
+    ):
+        pass
+    with Journal(output, tmp_path / "z.jsonl").opened([task]) as journal:
+        assert list(journal.outcomes) == ["1"]
+    with Journal(output, tmp_path / "z.csv").opened([task], restart=True) as journal:
+        assert not journal.outcomes
+
+
+def test_a_refusal_of_changed_prompts_leaves_no_journal(tmp_path):
+    (tmp_path / "out").write_bytes(RESULT)
+    with (
+        pytest.raises(InvalidOptions, match="is not what"),
+        Journal(tmp_path / "out").opened([Task("1", "another")]),
+    ):
+        pass
+    assert [each.name for each in tmp_path.iterdir()] == ["out"]
 
 
 def test_lines_may_be_strings_and_hold_what_unicode_calls_a_line_end(tmp_path):
@@ -468,6 +609,21 @@ def test_lines_may_be_strings_and_hold_what_unicode_calls_a_line_end(tmp_path):
         json.dumps("one\u2028two", ensure_ascii=False) + '\r\n\n{"prompt": "x", "id": 7}\n'
     )
     assert tasks_in(file) == [Task("1", "one\u2028two"), Task("7", "x")]
+
+
+def test_the_help_page_lists_what_a_batch_takes(tmp_path):
+    page = command("batch", "--help").stdout
+    assert "--cli " in page
+    assert "STEM.results.jsonl" in page
+    assert "--resume" not in page
+    assert "--session-id" not in page
+    assert "--resume" in command("run", "--help").stdout
+
+
+def test_a_cli_that_is_not_there_is_named(tmp_path):
+    done = command("batch", prompts(tmp_path, 1), "--cli", tmp_path / "no-such-cli")
+    assert done.returncode == Exit.SETUP
+    assert "no-such-cli" in done.stderr
 
 
 # ---- on a terminal

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import math
+from collections.abc import Callable
+from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from geminorum import Options
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import Via, takes_options
+from geminorum.apps.command.flags import CliPath, Program, Via, takes_options
 from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
@@ -27,15 +31,28 @@ def _option(*names: str, help: str, **more: Any) -> Any:
     return typer.Option(*names, help=help, rich_help_panel="The batch", **more)
 
 
+def _finite(number: float | None) -> float | None:
+    """Infinity is above any least value, and no number that can be counted with."""
+    if number is not None and not math.isfinite(number):
+        raise typer.BadParameter(f"{number} is no amount; write a number, or leave it out")
+    return number
+
+
 File = Annotated[
     Path, typer.Argument(help="JSONL: a string or an object with `prompt` (and `id`); or CSV.")
 ]
 Column = Annotated[str | None, _option(help="The column of a CSV file; default: prompt.")]
-Output = Annotated[Path | None, _option("--output", "-o", help="Default: FILE.results.jsonl.")]
+Output = Annotated[
+    Path | None,
+    _option("--output", "-o", help="Default: STEM.results.jsonl, for STEM.jsonl or STEM.csv."),
+]
 Hands = Annotated[int, _option("--concurrency", "-j", min=1, metavar="N", help="At a time.")]
-Rate = Annotated[float | None, _option(min=0.001, metavar="N", help="A minute, at most.")]
+Rate = Annotated[
+    float | None, _option(min=0.001, metavar="N", help="A minute, at most.", callback=_finite)
+]
 Budget = Annotated[
-    float | None, _option(min=0, metavar="USD", help="Dollars for all of them together.")
+    float | None,
+    _option(min=0, metavar="USD", help="Dollars for all of them together.", callback=_finite),
 ]
 Retries = Annotated[int, _option(min=0, metavar="N", help="After failures that may pass.")]
 RetryFailed = Annotated[bool, _option("--retry-failed", help="Send failed ones again.")]
@@ -44,7 +61,24 @@ Json = Annotated[bool, _option("--json", help="Also print each result.")]
 Door = Annotated[Via, _option(help="The door.")]
 
 
+def _without_one_session(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The flags that a batch always refuses are not on its help page; typed, they are explained."""
+    signature = inspect.signature(command)
+    for name in ("resume", "session_id"):
+        kind, flag = get_args(signature.parameters[name].annotation)
+        unseen = copy(flag)  # The other commands show theirs.
+        unseen.hidden = True
+        command.__annotations__[name] = Annotated[kind, unseen]
+    parameters = [
+        each.replace(annotation=command.__annotations__[name])
+        for name, each in signature.parameters.items()
+    ]
+    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return command
+
+
 @app.command()
+@_without_one_session
 @takes_options
 def batch(
     file: File,
@@ -58,6 +92,7 @@ def batch(
     restart: Restart = False,
     json: Json = False,
     via: Door = Via.CLI,
+    cli: CliPath = None,
     *,
     options: Options,
 ) -> Exit:
@@ -70,12 +105,12 @@ def batch(
     _refuse_one_session(options)
     tasks = tasks_in(file, column)
     limits = Limits(concurrency=concurrency, rate=rate, budget_usd=budget, retries=retries)
-    journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"))
-    with journal.opened(restart=restart):
-        journal.is_about(tasks)
+    door = door_for(via, program=Program(cli))
+    journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"), file)
+    with journal.opened(tasks, restart=restart):
         if retry_failed:
             journal.drop_failures()
-        return _run(tasks, journal, options, door_for(via), limits, json=json)
+        return _run(tasks, journal, options, door, limits, json=json)
 
 
 def _run(

@@ -16,6 +16,7 @@ from geminorum.apps.command.flags import text_in
 from geminorum.errors import InvalidOptions
 
 _SHAPES = 'write one a line: "a prompt" or {"prompt": "…", "id": "…"}'
+_NAMED = 10
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -35,28 +36,33 @@ def tasks_in(file: Path, column: str | None = None) -> list[Task]:
     text = text_in(file, "FILE")
     is_table = column is not None or file.suffix.lower() in (".csv", ".tsv")
     rows = _table(text, column or "prompt", file) if is_table else _lines(text, file)
-    tasks = [_task(row, number, where) for number, (row, where) in enumerate(rows, start=1)]
+    found = [
+        (_task(row, number, f"{file}, line {line}"), line)
+        for number, (row, line) in enumerate(rows, start=1)
+    ]
+    _refuse_empty(found, file)
+    tasks = [task for task, _ in found]
     _refuse_twins(tasks, file)
     if not tasks:
         raise InvalidOptions(f"{file} has no prompts", hint=_SHAPES)
     return tasks
 
 
-def _lines(text: str, file: Path) -> Iterator[tuple[Any, str]]:
+def _lines(text: str, file: Path) -> Iterator[tuple[Any, int]]:
     # Not `splitlines`: JSON may hold line separators of Unicode as they are.
     for number, line in enumerate(text.lstrip("\ufeff").split("\n"), start=1):
         if line.strip():
-            where = f"{file}, line {number}"
             try:
-                yield msgspec.json.decode(line), where
+                yield msgspec.json.decode(line), number
             except (msgspec.DecodeError, RecursionError) as error:
-                raise InvalidOptions(f"{where}: {error}", hint=_SHAPES) from error
+                text = f"{file}, line {number}: {error}"
+                raise InvalidOptions(text, hint=_SHAPES) from error
 
 
-def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, str]]:
+def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, int]]:
     csv.field_size_limit(8 * 1024 * 1024)  # As much as a prompt may hold.
-    mark = "\t" if file.suffix.lower() == ".tsv" else ","
-    reader = csv.DictReader(io.StringIO(text.lstrip("\ufeff"), newline=""), delimiter=mark)
+    is_tsv = file.suffix.lower() == ".tsv"
+    reader = _reader(text.lstrip("\ufeff"), column, "\t,;" if is_tsv else ",;\t")
     names = list(reader.fieldnames or ())
     if column not in names:
         there = ", ".join(map(repr, names)) or "none"
@@ -65,10 +71,21 @@ def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, str]]:
     try:
         for row in reader:
             given = {"id": row["id"]} if row.get("id") and column != "id" else {}
-            yield {"prompt": row[column] or "", **given}, f"{file}, line {reader.line_num}"
+            yield {"prompt": row[column] or "", **given}, reader.line_num
     except csv.Error as error:
         where = f"{file}, line {reader.line_num}"
         raise InvalidOptions(f"{where}: {error}", hint="mend the line") from error
+
+
+def _reader(text: str, column: str, marks: str) -> csv.DictReader[str]:
+    """With the delimiter by which the header has the column; else by which it has most names."""
+    readers = [csv.DictReader(io.StringIO(text, newline=""), delimiter=mark) for mark in marks]
+
+    def fit(reader: csv.DictReader[str]) -> tuple[bool, int]:
+        names = reader.fieldnames or ()
+        return column in names, len(names)
+
+    return max(readers, key=fit)
 
 
 def _task(row: Any, number: int, where: str) -> Task:
@@ -79,6 +96,14 @@ def _task(row: Any, number: int, where: str) -> Task:
             return Task(str(rest.get("id", number)), prompt)
         case _:
             raise InvalidOptions(f"{where}: this is no prompt", hint=_SHAPES)
+
+
+def _refuse_empty(found: Iterable[tuple[Task, int]], file: Path) -> None:
+    empty = [str(line) for task, line in found if not task.prompt.strip()]
+    if empty:
+        lines = ", ".join(empty[:_NAMED]) + (" …" if len(empty) > _NAMED else "")
+        text = f"{file} has empty prompts: line {lines}"
+        raise InvalidOptions(text, hint="fill these lines, or take them out")
 
 
 def _refuse_twins(tasks: Iterable[Task], file: Path) -> None:

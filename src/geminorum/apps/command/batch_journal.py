@@ -7,6 +7,7 @@ batch is killed, the prompt has its line or has none.
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from geminorum.apps.command.batch_input import Task
 from geminorum.errors import GeminorumError, InvalidOptions
 
 T = TypeVar("T")
+_ELSEWHERE = "choose another file with --output"
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -62,34 +64,44 @@ class Try(msgspec.Struct, frozen=True):
     usd: Decimal | None = None
     at: int = 0
     """Milliseconds since 1970."""
+    source: str = ""
+    """The name of the file of prompts."""
 
 
 class Journal:
     """The two files of a batch, for one process at a time."""
 
-    def __init__(self, results: Path) -> None:
+    def __init__(self, results: Path, source: Path | None = None) -> None:
         self.results = results
         self.tries = results.with_name(f"{results.name}.journal")
+        self._beside = results.with_name(f"{results.name}.new")
+        self._source = source
+        self._sources: set[str] = set()
         self.outcomes: dict[str, Outcome] = {}
         self._ended: dict[tuple[str, int], Decimal | None] = {}
         self._begun: dict[str, int] = {}
         self._open: dict[Path, IO[bytes]] = {}
 
     @contextmanager
-    def opened(self, *, restart: bool = False) -> Iterator[Journal]:
-        """Read what is there, and hold it against a second batch; `restart` forgets all of it."""
+    def opened(self, tasks: Iterable[Task] = (), *, restart: bool = False) -> Iterator[Journal]:
+        """Read what is there, and hold it against a second batch; `restart` forgets all of it.
+        Files that are not a batch's, or not of these tasks, are refused and left as they are."""
+        tasks = list(tasks)
+        self._refuse_files_of_others(tasks, restart=restart)
         try:
             self.results.parent.mkdir(parents=True, exist_ok=True)
-            self._open = {path: path.open("a+b", 0) for path in (self.tries, self.results)}
+            # The results first: where they cannot be written, no journal is left behind.
+            self._open = {path: path.open("a+b", 0) for path in (self.results, self.tries)}
         except OSError as error:
-            text = f"cannot write {error.filename}: {error.strerror}"
-            raise InvalidOptions(text, hint="choose another file with --output") from error
+            raise _not_writable(error) from error
         try:
             _lock(self._open[self.tries], self.results)
-            if restart:
-                for file in self._open.values():
-                    file.truncate(0)
+            # Another batch may have written since they were looked at.
             self._read()
+            if restart:
+                self._forget()
+            self._refuse_other_prompts(tasks)
+            self._mend_ends(restart=restart)
             yield self
         finally:
             for file in self._open.values():
@@ -99,13 +111,14 @@ class Journal:
         """The number of the attempt; noted before anything is spent."""
         number = self._begun.get(task.id, 0) + 1
         self._begun[task.id] = number
-        self._append(self.tries, Try(task.id, number, at=now()))
+        self._append(self.tries, Try(task.id, number, at=now(), source=self._name))
         return number
 
     def end(self, task: Task, attempt: int, usd: Decimal | None) -> None:
         """What the attempt cost, whatever came of it."""
         self._ended[task.id, attempt] = usd
-        self._append(self.tries, Try(task.id, attempt, ended=True, usd=usd, at=now()))
+        one = Try(task.id, attempt, ended=True, usd=usd, at=now(), source=self._name)
+        self._append(self.tries, one)
 
     def finish(self, outcome: Outcome) -> None:
         """The prompt's one result."""
@@ -118,13 +131,12 @@ class Journal:
         if len(kept) == len(self.outcomes):
             return
         self.outcomes = kept
-        beside = self.results.with_name(f"{self.results.name}.new")
-        with beside.open("wb") as file:
+        with self._beside.open("wb") as file:
             file.write(b"".join(_line(one) for one in kept.values()))
             file.flush()
             os.fsync(file.fileno())
         self._open.pop(self.results).close()
-        beside.replace(self.results)
+        self._beside.replace(self.results)
         self._open[self.results] = self.results.open("a+b", 0)
 
     @property
@@ -138,22 +150,57 @@ class Journal:
         begun = sum(self._begun.values())
         return begun - len(self._ended)
 
-    def is_about(self, tasks: Iterable[Task]) -> None:
+    @property
+    def _name(self) -> str:
+        """Not the whole path: a folder may be moved between two starts."""
+        return self._source.name if self._source else ""
+
+    def _refuse_files_of_others(self, tasks: Iterable[Task], *, restart: bool) -> None:
+        """Before anything is made or written."""
+        for path in (self.results, self.tries, self._beside):
+            _refuse_special(path)
+            if self._source and path.exists() and path.samefile(self._source):
+                text = f"{path} would be written over: it is the file of prompts"
+                raise InvalidOptions(text, hint=_ELSEWHERE)
+        _values(self._beside, Outcome)  # --retry-failed writes it.
+        self._read()
+        if not restart:
+            self._refuse_other_prompts(tasks)
+        self._forget()
+
+    def _refuse_other_prompts(self, tasks: Iterable[Task]) -> None:
         """Refuses a file of prompts that is another than the one the results are of."""
+        hint = "add --restart to begin anew, or --output FILE to keep the old results"
+        others = self._sources - {self._name, ""}
+        if self._source and others:
+            text = f"{self.results} has results of {min(others)}, not of {self._name}"
+            raise InvalidOptions(text, hint=hint)
         for task in tasks:
             known = self.outcomes.get(task.id)
             if known is not None and known.digest != task.digest:
                 text = f"the prompt {task.id!r} is not what {self.results} has a result of"
-                hint = "add --restart to begin anew, or --output FILE to keep the old results"
                 raise InvalidOptions(text, hint=hint)
 
+    def _mend_ends(self, *, restart: bool) -> None:
+        for path, file in self._open.items():
+            data = path.read_bytes()
+            whole = b"" if restart else _whole_lines(data)
+            file.truncate(min(len(whole), len(data)))
+            file.write(whole[len(data) :])
+
+    def _forget(self) -> None:
+        for known in (self.outcomes, self._ended, self._begun, self._sources):
+            known.clear()
+
     def _read(self) -> None:
-        for outcome in _whole_lines(self._open[self.results], Outcome, self.results):
+        self._forget()
+        for outcome in _values(self.results, Outcome):
             self.outcomes[outcome.id] = outcome
             # The result is written first: a kill may come before its try is noted as ended.
             self._begun[outcome.id] = outcome.attempts
             self._ended[outcome.id, outcome.attempts] = outcome.cost_usd
-        for one in _whole_lines(self._open[self.tries], Try, self.tries):
+        for one in _values(self.tries, Try):
+            self._sources.add(one.source)
             self._begun[one.id] = max(one.attempt, self._begun.get(one.id, 0))
             if one.ended:
                 self._ended[one.id, one.attempt] = one.usd
@@ -182,19 +229,55 @@ def _line(value: Any) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-def _whole_lines(file: IO[bytes], kind: type[T], path: Path) -> Iterator[T]:
-    """Each line as a value; half a line at the end, which a kill may leave, is cut off."""
-    file.seek(0)
-    data = file.read()
-    whole = data.rfind(b"\n") + 1
-    if whole < len(data):
-        file.truncate(whole)
-    for number, line in enumerate(data[:whole].split(b"\n")[:-1], start=1):
-        try:
-            yield msgspec.json.decode(line, type=kind)
-        except msgspec.DecodeError as error:
-            text = f"{path}, line {number} is not of a batch: {error}"
-            raise InvalidOptions(text, hint="choose another file with --output") from error
+def _values(path: Path, kind: type[T]) -> list[T]:
+    """Each line as a value, but for half a line at the end, which a kill may leave. Of a file that
+    is not a batch's, nothing is taken."""
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise _not_writable(error) from error
+    lines = _whole_lines(data).split(b"\n")[:-1]
+    if data and not lines and not data.startswith(b'{"id":'):
+        lines = [data]  # No beginning of a line of ours: it is refused, not cut.
+    return [
+        _value(line, kind, f"{path}, line {number}") for number, line in enumerate(lines, start=1)
+    ]
+
+
+def _value(line: bytes, kind: type[T], where: str) -> T:
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidOptions(f"{where} is not of a batch: {error}", hint=_ELSEWHERE) from error
+
+
+def _whole_lines(data: bytes) -> bytes:
+    """Without half a line at its end; a last line that lacks only its end gets it."""
+    start = data.rfind(b"\n") + 1
+    try:
+        msgspec.json.decode(data[start:])
+    except (msgspec.DecodeError, RecursionError):
+        return data[:start]
+    return data + b"\n"
+
+
+def _refuse_special(path: Path) -> None:
+    """A device or a pipe may have no end, and keeps nothing."""
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _not_writable(error) from error
+    if not stat.S_ISREG(mode):
+        what = "is a folder" if stat.S_ISDIR(mode) else "is no file that can keep results"
+        raise InvalidOptions(f"{path} {what}", hint=_ELSEWHERE)
+
+
+def _not_writable(error: OSError) -> InvalidOptions:
+    return InvalidOptions(f"cannot write {error.filename}: {error.strerror}", hint=_ELSEWHERE)
 
 
 def _lock(file: IO[bytes], results: Path) -> None:

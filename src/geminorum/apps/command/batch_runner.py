@@ -40,12 +40,18 @@ class Purse:
         self.budget = None if budget is None else Decimal(str(budget))
         known = list(costs)
         self.dearest = max(known, default=Decimal(0))
-        # Nobody told what killed attempts cost; too much is safer than nothing.
-        self.spent = sum(known, Decimal(0)) + torn * self.dearest
+        self._told = sum(known, Decimal(0))
+        self._torn = torn
+
+    @property
+    def spent(self) -> Decimal:
+        """Nobody told what killed attempts cost: each counts as the dearest that is known by now,
+        for too much is safer than nothing."""
+        return self._told + self._torn * self.dearest
 
     def pay(self, usd: Decimal | None) -> None:
         if usd is not None:
-            self.spent += usd
+            self._told += usd
             self.dearest = max(self.dearest, usd)
 
     def has_room(self, in_flight: int) -> bool:
@@ -197,7 +203,7 @@ class Batch:
 def _unless_hopeless(
     result: Result | None, error: GeminorumError | None
 ) -> tuple[Result | None, GeminorumError | None]:
-    """Raises what every other prompt would fail with too; an empty one is its own fault alone."""
+    """Raises what every other prompt would fail with too; one that cannot be sent fails alone."""
     wrong = isinstance(error, InvalidOptions) and not isinstance(error, InvalidPrompt)
     if error is not None and (wrong or isinstance(error, SetupError | Unsupported)):
         raise error

@@ -81,8 +81,16 @@ def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
     elif left:
         lines.append("type the same command again to go on where it was")
     if meter.failed:
+        lines.append(_first_failure(journal))
         lines.append("add --retry-failed to send the failed ones again")
     return lines
+
+
+def _first_failure(journal: Journal) -> str:
+    """Often all of them failed alike, and one reason tells it."""
+    first = next(one for one in journal.outcomes.values() if _kind(one) == "failed")
+    reason = first.error.message if first.error else first.status
+    return f"the first that failed, {first.id!r}: {' '.join(reason.split())}"
 
 
 def _plain(usd: Decimal | None) -> str:
