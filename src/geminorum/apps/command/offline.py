@@ -89,14 +89,34 @@ def _answer(request: Request) -> Say:
     quoted = " ".join(request.prompt.split())[:200]
     words = (
         f"You said: *{quoted}*\n\n",
-        "I am a **simulated model**. I can pretend to work; try\n\n",
-        "- `list the files`\n",
-        "- `write a poem to poem.txt`, with `--approval auto_edit` so that I may\n\n",
+        *_suggestions(request),
         "With a key or a login, the same command talks to Gemini.",
     )
     return Say(words, thoughts=("A question. I shall answer it plainly.",), drip=0.05)
 
 
+def _suggestions(request: Request) -> tuple[str, ...]:
+    """What to try next: only what can work with the tools that came with this request."""
+    if not request.tools:
+        return (_NO_TOOLS,)
+    known = [line for tool, line in _TRICKS.items() if tool in request.tools]
+    if not known:
+        return (_OTHER_TOOLS,)
+    return ("I am a **simulated model**. I can pretend to work; try\n\n", *known, "\n")
+
+
+_TRICKS = {
+    "list_directory": "- `list the files`\n",
+    "write_file": "- `write a poem to poem.txt`, with `--approval auto_edit` so that I may\n",
+}
+_NO_TOOLS = """I am a **simulated model**. Here I have no tools, so all that I can do is talk.
+To see me work, leave `--via api` out, and try `list the files`.
+
+"""
+_OTHER_TOOLS = """I am a **simulated model**. I know only `list_directory` and `write_file`,
+and neither is allowed here.
+
+"""
 _POEM = """A pipe holds so much,
 and no more; what comes after
 waits, or is not heard.
