@@ -189,7 +189,7 @@ class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
     status: Literal["success", "error", "denied"] = "success"
     output: Any = None
     """What a person would be shown; the error's text where a tool failed without output. None where
-    the CLI shows nothing (`list_directory` on `Cli`): then `event.output or event.content`."""
+    the CLI shows nothing (`list_directory`): write `event.output or event.content`."""
     error_type: str | None = None
     duration: float | None = None
     """Seconds, where told."""

@@ -96,25 +96,25 @@ def _answer(request: Request) -> Say:
 
 
 def _suggestions(request: Request) -> tuple[str, ...]:
-    """What to try next: only what can work with the tools that came with this request."""
+    """What to try next: only what can work on the door through which this request came."""
     if not request.tools:
         return (_NO_TOOLS,)
-    known = [line for tool, line in _TRICKS.items() if tool in request.tools]
-    if not known:
+    # Not write_file: the CLI does not declare what may not be used, and the advice is to allow it.
+    if "list_directory" not in request.tools:
         return (_OTHER_TOOLS,)
-    return ("I am a **simulated model**. I can pretend to work; try\n\n", *known, "\n")
+    return (
+        "I am a **simulated model**. I can pretend to work; try\n\n",
+        "- `list the files`\n",
+        "- `write a poem to poem.txt`, with `--approval auto_edit` so that I may\n\n",
+    )
 
 
-_TRICKS = {
-    "list_directory": "- `list the files`\n",
-    "write_file": "- `write a poem to poem.txt`, with `--approval auto_edit` so that I may\n",
-}
 _NO_TOOLS = """I am a **simulated model**. Here I have no tools, so all that I can do is talk.
 To see me work, leave `--via api` out, and try `list the files`.
 
 """
-_OTHER_TOOLS = """I am a **simulated model**. I know only `list_directory` and `write_file`,
-and neither is allowed here.
+_OTHER_TOOLS = """I am a **simulated model**. I know only `list_directory` and `write_file`;
+to see me work, allow the first of them.
 
 """
 _POEM = """A pipe holds so much,
