@@ -8,7 +8,7 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
-ROOT = Path(__file__).resolve().parent
+ROOT = Path(__file__).resolve().parent.parent
 _SHOWN = {".csv", ".ipynb", ".md", ".py", ".toml"}
 """How files of the examples end; what running them leaves behind is called `….labels.csv`."""
 
