@@ -14,10 +14,12 @@ from command_home import A, SavedHome
 from command_line import COMMAND, Terminal, environment
 from command_line import geminorum_command as command
 from geminorum import Options, errors
+from geminorum.apps.command import main
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.flags import Via, _whole_id, options_from, takes_options
 from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.show_help import _help
 
 
 def test_help_lists_every_command_and_loads_none():
@@ -47,6 +49,32 @@ def test_every_command_has_a_page_that_fits(name, columns):
     wide = [line for line in done.stdout.split("\n") if len(line) > int(columns)]
     assert all(" " not in line.strip().replace(" / ", "").replace(", ", "")[20:] for line in wide)
     assert "…" not in done.stdout.replace("[OPTIONS]", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (["sessions", "delete"], "geminorum sessions delete [OPTIONS] SESSION..."),
+        (["skills", "validate"], "geminorum skills validate [OPTIONS] PATH..."),
+        (["run"], "geminorum run [OPTIONS] [PROMPT]"),
+    ],
+)
+def test_a_usage_line_has_no_braces(words, usage, capsys):
+    assert main([*words, "--help"]) == Exit.OK
+    assert capsys.readouterr().out.splitlines()[0] == f"Usage  {usage}"
+
+
+def test_a_default_ends_with_one_full_stop():
+    assert _help("Says. [default: An answer.]") == "Says. Default: An answer."
+    assert _help("Says. [default: flash]") == "Says. Default: flash."
+
+
+def test_chat_explains_the_doors_in_the_order_of_the_choice(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "96")
+    assert main(["chat", "--help"]) == Exit.OK
+    page = capsys.readouterr().out
+    assert "<cli|acp|api>" in page
+    assert "a CLI for each turn, a warm CLI, the API" in " ".join(page.split())
 
 
 def test_no_arguments_show_the_help():

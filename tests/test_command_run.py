@@ -13,7 +13,8 @@ from command_line import COMMAND, Terminal, environment
 from command_line import geminorum_command as command
 from geminorum import Done, Init, Text, ToolResult, ToolUse, events
 from geminorum.apps.command.exits import Exit
-from geminorum.testing import Tokens, prose
+from geminorum.apps.command.offline import _answer
+from geminorum.testing import Request, Tokens, prose
 
 API = ("--via", "api")
 """Where the door does not matter: this one needs no other program to start."""
@@ -124,6 +125,24 @@ def test_offline_works_without_the_cli_on_the_api_door(work, tmp_path):
     done = command("run", "--offline", "--via", "api", "Hello", env=env, cwd=work)
     assert done.returncode == 0, done.stderr
     assert "You said: *Hello*" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("tools", "told", "untold"),
+    [
+        ([], ["leave `--via api` out"], ["auto_edit"]),
+        (["list_directory", "write_file"], ["list the files", "auto_edit"], ["--via api"]),
+        # The CLI does not declare write_file while it may not be used.
+        (["list_directory"], ["list the files", "auto_edit"], ["--via api"]),
+        (["read_file"], ["allow the first"], ["auto_edit", "list the files", "--via api"]),
+    ],
+)
+def test_offline_suggests_only_what_can_work(tools, told, untold):
+    declared = [{"functionDeclarations": [{"name": name} for name in tools]}] if tools else []
+    body = {"contents": [{"role": "user", "parts": [{"text": "Hello"}]}], "tools": declared}
+    answer = "".join(_answer(Request("flash", "streamGenerateContent", "", {}, body, 0.0)).chunks)
+    assert all(words in answer for words in told), answer
+    assert not any(words in answer for words in untold), answer
 
 
 def test_offline_can_write_when_it_may(cli, work):

@@ -1,20 +1,26 @@
 """What the pages show is what happens: every block of them is run, and its output compared."""
 
+import ast
+import inspect
 import os
 import re
 import shlex
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
 import geminorum
-from geminorum import errors
+from geminorum import Options, errors
 from geminorum.apps.command.app import root
 from geminorum.apps.command.exits import exit_for
+from geminorum.permissions import KNOWN_TOOLS
+from geminorum.policies import Rules
 from geminorum.testing import FakeGemini
+from geminorum.views.messages import claude_name
 from pages import Reader, commands, indented_commands, matches, steps
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,6 +99,34 @@ def test_every_public_name_is_in_the_reference():
     assert [name for name in geminorum.__all__ if not re.search(rf"\b{name}\b", pages)] == []
 
 
+def test_every_option_has_words_in_the_reference():
+    tree = ast.parse(inspect.getsource(Options))
+    body = tree.body[0].body
+    explained = {
+        field.target.id
+        for field, words in pairwise(body)
+        if isinstance(field, ast.AnnAssign) and isinstance(words, ast.Expr)
+    }
+    assert set(Options.__struct_fields__) - explained == set()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/permissions.md"])
+def test_what_is_allowed_by_default_is_told_in_the_same_words(page):
+    assert Rules.of(Options()).verdict("google_web_search").decision == "allow"
+    assert "reads, and searches the web" in (ROOT / page).read_text()
+
+
+def test_the_names_of_claudes_tools_are_those_of_the_translation():
+    text = (DOCS / "from-claude.md").read_text().split("## Names of tools")[1].split("\n## ")[0]
+    rows = dict(re.findall(r"^\| `(\w+)`[^|]* \| `(\w+)`", text, re.M))
+    assert len(rows) >= 8
+    builtin = {claudes: ours for claudes, ours in rows.items() if not ours.startswith("mcp_")}
+    assert set(builtin.values()) <= KNOWN_TOOLS
+    assert {ours: claude_name(ours) for ours in builtin.values()} == {
+        ours: claudes for claudes, ours in builtin.items()
+    }
+
+
 def test_every_error_is_explained_with_its_code_and_its_exit_code():
     page = (DOCS / "errors.md").read_text()
     for kind in set(errors._BY_CODE.values()) - {errors.GeminorumError}:
@@ -110,6 +144,9 @@ def test_the_pages_build_without_a_warning_and_fetch_nothing(tmp_path):
     )
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr
+    # What lies beside docs/ is on the site too, scripts included.
+    for name in ("CHANGELOG.html", "examples/index.html", "examples/demo.py"):
+        assert (tmp_path / name).exists(), name
     for page in tmp_path.rglob("*.html"):
         assert ELSEWHERE.findall(page.read_text()) == [], page
 

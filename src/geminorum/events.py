@@ -188,12 +188,14 @@ class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
     """Joined from the ToolUse with the same id: the CLI does not repeat it."""
     status: Literal["success", "error", "denied"] = "success"
     output: Any = None
-    """What a person would be shown; the error's text where a tool failed without output."""
+    """What a person would be shown; the error's text where a tool failed without output. None where
+    the CLI shows nothing (`list_directory`): write `event.output or event.content`."""
     error_type: str | None = None
     duration: float | None = None
     """Seconds, where told."""
     content: str | None = None
-    """What the model was told: a saved session knows it, the stream does not."""
+    """What the model was told. The CLI's stream does not say it: on `Cli` and `Acp` it is joined
+    from the session file, and None where that tells nothing."""
 
 
 class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request"):

@@ -37,8 +37,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     model: str | None = None
     """A name or an alias ("flash"); None: what the user's own settings say."""
     approval: Approval | None = None
-    """What may happen unasked. None leaves the CLI's default, which is to read only. Claude's
-    words "acceptEdits" and "bypassPermissions" are understood."""
+    """What may happen unasked. None leaves the CLI's default: to read, and to search the web.
+    Claude's words "acceptEdits" and "bypassPermissions" are understood."""
     yolo: bool = False
     """Another way to write approval="yolo"; afterwards it stands there."""
     policy: Any = None
@@ -49,7 +49,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     disallowed_tools: tuple[str, ...] = ()
     """Never these."""
     max_turns: int | None = None
+    """So many answers of the model, then TurnLimit ends the run; None: the door's own limit."""
     max_budget_usd: float | None = None
+    """So many dollars at list prices, then BudgetExceeded ends the run; None: no limit."""
     timeout: float | None = None
     """Seconds for the whole run; None: no limit."""
     resume: str | None = None
@@ -59,6 +61,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     env: Mapping[str, str] = {}
     """Variables for the agent, on top of this process's own."""
     include_directories: tuple[StrPath, ...] = ()
+    """More folders that the agent may work in, beside `cwd`."""
     system_prompt: str | None = None
     """Instructions for the agent, behind its own."""
     replace_system_prompt: bool = False
@@ -66,6 +69,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     effort: Effort | None = None
     """How hard the model shall think."""
     output_schema: Any = None
+    """The shape of the answer: a dataclass, a msgspec Struct, a TypedDict, a pydantic model, a type
+    like `list[int]`, or a JSON Schema. `result.data` is then of it."""
     trust_workspace: bool | None = None
     """None: run without the folder's own settings. True: load them. False: leave it to the CLI."""
     home: StrPath | None = None

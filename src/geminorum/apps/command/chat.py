@@ -38,7 +38,7 @@ app = new_app()
 def chat(
     via: Annotated[
         Via,
-        typer.Option("--via", help="The door: a warm CLI, a CLI for each turn, the API."),
+        typer.Option("--via", help="The door: a CLI for each turn, a warm CLI, the API."),
     ] = Via.ACP,
     pick: Annotated[
         bool, typer.Option("--pick", "-p", help="Choose a past session to go on with.")

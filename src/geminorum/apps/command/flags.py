@@ -95,7 +95,12 @@ _FLAGS: dict[str, Any] = {
     ],
     "approval": Annotated[
         Approval | None,
-        _flag("--approval", "-a", help="What may happen unasked; default: reading.", panel=_MAY),
+        _flag(
+            "--approval",
+            "-a",
+            help="What may happen unasked; default: reading and web searches.",
+            panel=_MAY,
+        ),
     ],
     "yolo": Annotated[bool, _flag("--yolo", help="Everything may happen unasked.", panel=_MAY)],
     "policy": Annotated[

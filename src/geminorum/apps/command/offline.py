@@ -89,14 +89,34 @@ def _answer(request: Request) -> Say:
     quoted = " ".join(request.prompt.split())[:200]
     words = (
         f"You said: *{quoted}*\n\n",
-        "I am a **simulated model**. I can pretend to work; try\n\n",
-        "- `list the files`\n",
-        "- `write a poem to poem.txt`, with `--approval auto_edit` so that I may\n\n",
+        *_suggestions(request),
         "With a key or a login, the same command talks to Gemini.",
     )
     return Say(words, thoughts=("A question. I shall answer it plainly.",), drip=0.05)
 
 
+def _suggestions(request: Request) -> tuple[str, ...]:
+    """What to try next: only what can work on the door through which this request came."""
+    if not request.tools:
+        return (_NO_TOOLS,)
+    # Not write_file: the CLI does not declare what may not be used, and the advice is to allow it.
+    if "list_directory" not in request.tools:
+        return (_OTHER_TOOLS,)
+    return (
+        "I am a **simulated model**. I can pretend to work; try\n\n",
+        "- `list the files`\n",
+        "- `write a poem to poem.txt`, with `--approval auto_edit` so that I may\n\n",
+    )
+
+
+_NO_TOOLS = """I am a **simulated model**. Here I have no tools, so all that I can do is talk.
+To see me work, leave `--via api` out, and try `list the files`.
+
+"""
+_OTHER_TOOLS = """I am a **simulated model**. I know only `list_directory` and `write_file`;
+to see me work, allow the first of them.
+
+"""
 _POEM = """A pipe holds so much,
 and no more; what comes after
 waits, or is not heard.

@@ -49,7 +49,8 @@ def front_page(commands: Mapping[str, Described], width: int) -> str:
 
 def command_page(command: Any, ctx: Any, width: int) -> str:
     """The page of one command, or of a group of them."""
-    pieces = (piece.upper().strip("{}") for piece in command.collect_usage_pieces(ctx))
+    # Around the name of an argument, also before its dots: `{session}...`.
+    pieces = (re.sub("[{}]", "", piece).upper() for piece in command.collect_usage_pieces(ctx))
     usage = " ".join([ctx.command_path, *pieces])
     first, *rest = textwrap.wrap(usage, width - 7)
     lines = [f"{styled('Usage', 'bold')}  {first}", *(" " * 7 + line for line in rest), ""]
@@ -82,7 +83,7 @@ def _sections(command: Any, ctx: Any) -> dict[str, dict[str, str]]:
 def _help(text: str) -> str:
     """With the default as a sentence, and not in brackets that break in the middle."""
     plain = re.sub(r"\s+\[(?:required|x>=[0-9.]+)\]$|; x>=[0-9.]+(?=\])", "", text)
-    return re.sub(r"\s+\[default: (.*)\]$", r" Default: \1.", plain)
+    return re.sub(r"\s+\[default: (.*?)\.?\]$", r" Default: \1.", plain)
 
 
 def _label(names: str) -> str:
