@@ -68,13 +68,13 @@ def _told(work: Callable[[], Any]) -> int:
 def tell(problem: str, hint: str | None = None) -> None:
     """An error on stderr: what happened, and what to type next."""
     mark = arrow(sys.stderr)
-    lines = [f"{styled('error', 'red', sys.stderr)}  {_broken(problem, 7)}"]
+    lines = [f"{styled('error', 'red', sys.stderr)}  {broken(problem, 7)}"]
     if hint:
-        lines.append(f"  {mark} {_broken(hint, len(mark) + 3)}")
+        lines.append(f"  {mark} {broken(hint, len(mark) + 3)}")
     sys.stderr.write("\n".join(lines) + "\n")
 
 
-def _broken(text: str, margin: int) -> str:
+def broken(text: str, margin: int) -> str:
     """Broken between words, where a terminal would break it in the middle of one."""
     if not sys.stderr.isatty():
         return text

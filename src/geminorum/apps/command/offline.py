@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from geminorum.apps.command.flags import Via
+from geminorum.apps.command.guard import broken
 from geminorum.apps.command.show import Showing
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ _FILE = re.compile(r"[\w./-]+\.\w+")
 def tell_so(how: Showing) -> None:
     """Nobody should take the simulated model's words for Gemini's."""
     if not how.quiet:
-        sys.stderr.write(f"{NOTICE}\n")
+        sys.stderr.write(f"{broken(NOTICE, 0)}\n")
 
 
 @contextmanager
