@@ -709,7 +709,7 @@ class TestTheRealCli:
         provider().generate("ignored", {"prompt_file": "a@b.md"})
         assert "Do something else." not in json.dumps(fake_gemini.requests[0].contents)
 
-    @pytest.mark.parametrize("mode", [None, "auto_edit"])
+    @pytest.mark.parametrize("mode", ["auto_edit"])
     def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace, mode):
         """S4-12, B-20."""
         self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})

@@ -483,12 +483,10 @@ def test_an_untrusted_folder_is_named_and_the_fix_mends_it(
 @pytest.mark.parametrize(
     ("rules", "trusted"),
     [
-        ({"work": "TRUST_FOLDER"}, True),
         ({"": "TRUST_FOLDER"}, True),
         ({"sibling": "TRUST_PARENT"}, True),
         ({"sibling": "TRUST_FOLDER"}, False),
         ({"": "TRUST_FOLDER", "work": "DO_NOT_TRUST"}, False),
-        ({"wor": "TRUST_FOLDER"}, False),
     ],
 )
 def test_the_list_of_trusted_folders_is_read_as_the_cli_does(

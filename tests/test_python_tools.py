@@ -240,6 +240,7 @@ class TestTheRealCli:
         assert sync.ask("Go", options, via=replace(any_door, tools=[note])).ok
         assert seen == ["hey"]
 
+    @on_cli
     async def test_the_users_choice_of_servers_does_not_shut_ours_out(
         self, fake_gemini, options, any_door
     ):

@@ -589,7 +589,6 @@ async def test_the_real_cli_resumes_a_fork(fake_gemini, options, real_cli_door):
     ("name", "said"),
     [
         ("0.11.3/session-2026-11-15T19-18-51286bac.json", "echo hi"),
-        ("0.29.0/session-2026-11-15T19-19-cdf813c0.json", "echo hi"),
         ("0.61.0/same_minute_resume_then_wiped.jsonl", "fourth"),
     ],
 )

@@ -171,6 +171,7 @@ class TestTheRealCli:
         assert caught.value.status == 400
         assert caught.value.result.data is None
 
+    @on_cli
     async def test_an_answer_that_arrived_stands_though_the_last_words_fail(
         self, fake_gemini, options, any_door
     ):
@@ -191,6 +192,7 @@ class TestTheRealCli:
         assert result.data == Person("Ada", 36)
         assert [(error.code, error.recoverable) for error in result.errors] == [("API", True)]
 
+    @on_cli
     async def test_it_stands_though_there_is_no_turn_left_for_last_words(
         self, fake_gemini, options, any_door
     ):
@@ -236,6 +238,7 @@ class TestTheRealCli:
         # A warm process tells it to this session only, with the rest of what it knows of it.
         assert f"one call of the tool {ANSWER}" in str(asked)
 
+    @on_acp
     async def test_nobody_is_asked_about_the_answer(self, fake_gemini, options, any_door):
         """Whatever is said of every tool."""
         fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
