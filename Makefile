@@ -26,8 +26,8 @@ demo: $(PACKAGE) $(GEMINI)  ## a real prompt through the real CLI, against a sim
 	@$(BIN)/python examples/demo.py
 
 test: lint types $(GEMINI)  ## lint, types and the whole test suite
-	@# Twice as many workers as cores: many tests wait for a program or for a clock.
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	@# More workers than cores: many tests wait for a program or for a clock.
+	$(BIN)/python -m pytest -n 5 --dist worksteal
 
 test-versions: $(PACKAGE) $(GEMINI) $(OLDER)  ## the control suite on older CLIs too; writes docs/versions.md
 	$(BIN)/python -m pytest -n 2 tests/versions/control.py

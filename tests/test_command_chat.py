@@ -136,9 +136,11 @@ def test_undo_puts_files_back_byte_for_byte(fake_gemini, env, work):
         chat.wait_for("> ")
         chat.send("Change\r")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         assert (odd.read_text(), made.read_text()) == ("second", "made")
         chat.send("Change more\r")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         assert b"gamma" in other.read_bytes()
         chat.send("/undo\r")
         chat.wait_for("✓ other.txt: as it was")
@@ -154,6 +156,7 @@ def test_undo_puts_files_back_byte_for_byte(fake_gemini, env, work):
         chat.wait_for("nothing to undo")
         chat.send("And?\r")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         chat.send("\x04")
         assert chat.ends_with() == 0
     told = fake_gemini.requests[-1].prompt
@@ -266,8 +269,10 @@ def test_line_editing_history_and_completion(fake_gemini, env, work, private_hom
         chat.wait_for("> ")
         chat.send("Hallo\x1b[D\x1b[D\x1b[D\x7fe\r")  # Three to the left, take the a out, an e in.
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         chat.send("\x1b[A\r")  # The line before.
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         chat.send("/fil\t")
         chat.wait_for("/files")
         chat.send("\r")
@@ -293,6 +298,7 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(fake_gemini, env, work):
         chat.send("Again\r")
         chat.wait_for("Whole.")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         chat.send("/quit\r")
         assert chat.ends_with() == 0
     assert "Traceback" not in chat.text
@@ -312,6 +318,7 @@ def test_a_past_session_is_picked_from_a_list(fake_gemini, env, work):
         chat.send("Which?\r")
         chat.wait_for("Seven.")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         chat.send("/save all.md\r")
         chat.wait_for("saved to")
         chat.send("/resume\r")
@@ -424,11 +431,13 @@ def test_a_question_shows_the_change_and_waits(fake_gemini, env, work):
         assert (work / "a.txt").read_bytes() == ODD
         chat.send("y\r")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         assert (work / "a.txt").read_text() == "first"
         chat.send("Two\r")
         chat.wait_for("what to do instead:")
         chat.send("a\r")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         chat.send("Three\r")
         chat.wait_for("✓ done")
         assert (work / "a.txt").read_text() == "third"
@@ -460,6 +469,7 @@ def test_a_no_and_what_to_do_instead(via, fake_gemini, env, work):
         chat.send("n\r")
         chat.wait_for("Then not.")
         chat.wait_for("✓ done")
+        chat.wait_for("> ")
         chat.send("Two\r")
         chat.wait_for("$ echo ho > b.txt")
         chat.wait_for("what to do instead:")
