@@ -1,6 +1,7 @@
 """The parts below a run: captured output, news of it, process trees, the overlay home, secrets."""
 
 import asyncio
+import contextlib
 import gc
 import json
 import os
@@ -8,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -91,19 +93,31 @@ async def test_a_child_that_was_killed_says_so():
         assert child.exit_code == -9
 
 
+@contextlib.contextmanager
+def no_gaps_between_descriptors() -> Iterator[None]:
+    """So that the number of the last tells how many there are."""
+    last = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir())
+    with contextlib.ExitStack() as stack:
+        while (number := os.open(os.devnull, os.O_RDONLY)) <= last:
+            stack.callback(os.close, number)
+        os.close(number)
+        yield
+
+
 async def test_a_start_without_descriptors_to_give_leaks_none_and_says_why():
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    used = [int(fd.name) for fd in Path("/proc/self/fd").iterdir()]
-    for room in range(5):
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (max(used) + 1 + room, hard))
-            with pytest.raises(SetupError, match=r"Too many open files(.|\n)*ulimit -n"):
-                Child(["sleep", "60"], env=ENV)
-        finally:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-        assert len(list(Path("/proc/self/fd").iterdir())) == len(used)
+    with no_gaps_between_descriptors():
+        used = [int(fd.name) for fd in Path("/proc/self/fd").iterdir()]
+        for room in range(5):
+            try:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (max(used) + room, hard))
+                with pytest.raises(SetupError, match=r"Too many open files(.|\n)*ulimit -n"):
+                    Child(["sleep", "60"], env=ENV)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert len(list(Path("/proc/self/fd").iterdir())) == len(used)
 
 
 def test_a_secret_on_the_cut_is_recognised():

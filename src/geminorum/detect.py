@@ -341,7 +341,18 @@ def _recorded_version(path: Path, mtime_ns: int, size: int) -> Version | None:
 
 
 async def _answers(command: tuple[str, ...]) -> bool:
-    child = await asyncio.create_subprocess_exec(
+    # Shielded: who gives up while it starts would end the child alone, and not its group.
+    starting = asyncio.create_task(_started(command))
+    try:
+        return await (await asyncio.shield(starting)).wait() == 0
+    finally:
+        child = await starting
+        _kill_group(child)
+        await child.wait()
+
+
+async def _started(command: tuple[str, ...]) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
         *command,
         "--version",
         stdin=asyncio.subprocess.DEVNULL,
@@ -351,11 +362,6 @@ async def _answers(command: tuple[str, ...]) -> bool:
         env={**os.environ, "GEMINI_CLI_NO_RELAUNCH": "true"},
         start_new_session=True,
     )
-    try:
-        return await child.wait() == 0
-    finally:
-        _kill_group(child)
-        await child.wait()
 
 
 def _kill_group(child: asyncio.subprocess.Process) -> None:

@@ -184,9 +184,11 @@ class AcpConversation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self._turn is not None:
-            await self._turn.stop("cancel")
-        await self._stack.aclose()
+        try:
+            if self._turn is not None:
+                await self._turn.stop("cancel")
+        finally:
+            await self._stack.aclose()
 
     def turn(self, prompt: Prompt) -> AcpTurn:
         return AcpTurn(self, prompt)
@@ -257,10 +259,15 @@ class AcpConversation:
     async def _close(self) -> None:
         task = self._opening
         assert task is not None
+        # Not behind the wait: who is cancelled there must not keep the session's lock.
+        task.add_done_callback(_close_session)
         task.cancel()
         await asyncio.wait([task])
-        if not task.cancelled() and task.exception() is None:
-            task.result().close()
+
+
+def _close_session(opening: asyncio.Task[AcpSession]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 async def _program(door: Acp, options: Options) -> CliProgram:

@@ -82,9 +82,13 @@ class PipedChild(ProcessTree):
     async def __aexit__(self, *_: object) -> None:
         try:
             await self._leave_by_itself()
-            await self.stop()
         finally:
-            self._close()
+            # Whoever cancels a second time, as anyio's scopes do, has no patience, but the process
+            # ends all the same.
+            try:
+                await self.stop()
+            finally:
+                self._close()
 
     def write(self, data: bytes) -> None:
         """Queues the bytes; a process that is gone takes none, and its end is told elsewhere."""
