@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path, PureWindowsPath
 
+import anyio
 import psutil
 import pytest
 
@@ -435,6 +436,16 @@ async def test_giving_up_on_the_question_leaves_no_process(hanging: Path) -> Non
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
+    assert running(hanging.parent) == []
+
+
+async def test_a_scope_that_cancels_every_wait_leaves_no_process_either(hanging: Path) -> None:
+    with anyio.CancelScope() as scope:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(is_available(hanging, timeout=60))
+            while len(running(hanging.parent)) < 2:
+                await asyncio.sleep(0.01)
+            scope.cancel()
     assert running(hanging.parent) == []
 
 

@@ -346,9 +346,11 @@ async def _answers(command: tuple[str, ...]) -> bool:
     try:
         return await (await asyncio.shield(starting)).wait() == 0
     finally:
-        child = await starting
-        _kill_group(child)
-        await child.wait()
+        # By a callback: who is cancelled once more waits for nothing.
+        starting.add_done_callback(_kill_what_started)
+        await asyncio.wait([starting])
+        if starting.exception() is None:
+            await starting.result().wait()
 
 
 async def _started(command: tuple[str, ...]) -> asyncio.subprocess.Process:
@@ -362,6 +364,11 @@ async def _started(command: tuple[str, ...]) -> asyncio.subprocess.Process:
         env={**os.environ, "GEMINI_CLI_NO_RELAUNCH": "true"},
         start_new_session=True,
     )
+
+
+def _kill_what_started(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        _kill_group(starting.result())
 
 
 def _kill_group(child: asyncio.subprocess.Process) -> None:
