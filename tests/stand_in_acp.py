@@ -3,12 +3,13 @@
 Started as `stand_in_acp.py HABIT [the CLI's own arguments]`; each habit is a function below.
 """
 
+import itertools
 import json
 import os
 import sys
 import time
 
-SESSION = "00000000-1111-4222-8333-444444444444"
+SESSIONS = (f"{os.getpid():08d}-1111-4222-8333-{number:012d}" for number in itertools.count())
 LONGEST_LIFE = 300
 
 
@@ -16,12 +17,14 @@ def say(**message: object) -> None:
     os.write(1, json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
 
 
-def text(words: str) -> None:
-    update = {
-        "sessionUpdate": "agent_message_chunk",
-        "content": {"type": "text", "text": words},
-    }
-    say(method="session/update", params={"sessionId": SESSION, "update": update})
+def text(request: dict, words: str) -> None:
+    content = {"type": "text", "text": words}
+    tell(request, sessionUpdate="agent_message_chunk", content=content)
+
+
+def tell(request: dict, **update: object) -> None:
+    session = request["params"]["sessionId"]
+    say(method="session/update", params={"sessionId": session, "update": update})
 
 
 def reply(request: dict, **result: object) -> None:
@@ -35,7 +38,7 @@ def quota(tokens: int = 10) -> dict:
 
 
 def well_behaved(request: dict) -> None:
-    text("Hello")
+    text(request, "Hello")
     reply(request, stopReason="end_turn", _meta=quota())
 
 
@@ -46,18 +49,18 @@ def garbled(request: dict) -> None:
 
 def strange(request: dict) -> None:
     """Speaks of things that nobody has heard of, asks for what was not offered."""
-    update = {"sessionUpdate": "weather_update", "sky": "blue"}
-    say(method="session/update", params={"sessionId": SESSION, "update": update})
-    say(id=77, method="fs/read_text_file", params={"sessionId": SESSION, "path": "/etc/passwd"})
+    tell(request, sessionUpdate="weather_update", sky="blue")
+    wish = {"sessionId": request["params"]["sessionId"], "path": "/etc/passwd"}
+    say(id=77, method="fs/read_text_file", params=wish)
     answer = json.loads(sys.stdin.readline())
     assert answer["id"] == 77, answer
-    text(answer["error"]["message"])
+    text(request, answer["error"]["message"])
     reply(request, stopReason="end_turn", _meta=quota())
 
 
 def deaf(request: dict) -> None:
     """Begins to speak, and hears nothing any more."""
-    text("Once upon a time")
+    text(request, "Once upon a time")
     time.sleep(LONGEST_LIFE)
 
 
@@ -67,10 +70,10 @@ def asking(request: dict) -> None:
         {"optionId": "proceed_once", "kind": "allow_once", "name": "Allow"},
         {"optionId": "cancel", "kind": "reject_once", "name": "Reject"},
     ]
-    params = {"sessionId": SESSION, "toolCall": call, "options": options}
+    params = {"sessionId": request["params"]["sessionId"], "toolCall": call, "options": options}
     say(id=0, method="session/request_permission", params=params)
     answer = json.loads(sys.stdin.readline())
-    text(json.dumps(answer["result"]["outcome"]))
+    text(request, json.dumps(answer["result"]["outcome"]))
     reply(request, stopReason="end_turn", _meta=quota())
 
 
@@ -100,7 +103,8 @@ def serve(answer_prompt) -> None:
             case "initialize":
                 reply(request, protocolVersion=1, agentInfo={"name": "s", "version": "0.61.0"})
             case "session/new":
-                reply(request, sessionId=SESSION, models={"currentModelId": "gemini-2.5-flash"})
+                models = {"currentModelId": "gemini-2.5-flash"}
+                reply(request, sessionId=next(SESSIONS), models=models)
             case "session/prompt":
                 answer_prompt(request)
             case _ if "id" in request and "method" in request:

@@ -33,7 +33,7 @@ LISTED = sorted({line for page in PAGES for line in indented_commands(page)})
 
 @pytest.mark.gemini_cli
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_does_what_it_shows(page, real_cli_door, tmp_path, monkeypatch):
+def test_a_page_does_what_it_shows(page, real_cli, real_cli_door, tmp_path, monkeypatch):
     """S1-4, S3-52: with the real CLI, a simulated model, and a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with FakeGemini(default="Done.") as fake, Reader(page, tmp_path, fake) as reader:
@@ -41,7 +41,9 @@ def test_a_page_does_what_it_shows(page, real_cli_door, tmp_path, monkeypatch):
         for name, value in {**fake.env, **here}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("GEMINI_CLI_PATH", str(real_cli_door.executable))
-        monkeypatch.setenv("PATH", str(real_cli_door.executable.parent), prepend=os.pathsep)
+        # And its Node: a machine without one has it from PyPI, beside the path.
+        for program in (real_cli[0], real_cli_door.executable):
+            monkeypatch.setenv("PATH", str(Path(program).parent), prepend=os.pathsep)
         for step in steps(page):
             reader.do(step)
         assert not fake.unused

@@ -256,8 +256,9 @@ class TestSafeByDefault:
             (Path(options.cwd) / ".env").write_text(f"GOOGLE_GEMINI_BASE_URL={thief.url}\n")
             env = {k: v for k, v in fake_gemini.env.items() if k != "GOOGLE_GEMINI_BASE_URL"}
             door = Cli(executable=real_cli_door.executable, dotenv=opened, start_timeout=20)
-            quick = options.changed(env=env, timeout=4)
-            async with start("Go", quick, via=door) as live:
+            # Unopened, the run would go to Google, and be tried again and again.
+            patient = options.changed(env=env, timeout=60 if opened else 5)
+            async with start("Go", patient, via=door) as live:
                 async for _ in live:
                     pass
             assert bool(thief.log) is opened

@@ -48,6 +48,12 @@ def door(real_cli_door: Cli) -> Acp:
     return Acp(executable=real_cli_door.executable)
 
 
+@pytest.fixture
+def calm(stand_in_acp: Callable[..., Acp]) -> Acp:
+    """A program that says Hello to everybody: for what the pool does, whatever the CLI does."""
+    return stand_in_acp("well_behaved")
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """No child; the loop that pytest closes later has descriptors of its own."""
@@ -124,10 +130,9 @@ async def test_another_kind_has_a_process_of_its_own(fake_gemini, options, door,
         assert len(pids(pool)) == 3
 
 
-async def test_a_full_process_is_followed_by_another(fake_gemini, options, door):
+async def test_a_full_process_is_followed_by_another(options, calm):
     """One is filled before the next is started; at_once bounds what it takes."""
-    fake_gemini.say("Hello").always()
-    async with Pool(door, size=2, at_once=1) as pool:
+    async with Pool(calm, size=2, at_once=1) as pool:
         async with connect(options, pool=pool) as one, connect(options, pool=pool) as two:
             await asyncio.gather(one.ask("1"), two.ask("2"))
             assert [p.conversations for p in pool.report().processes] == [1, 1]
@@ -159,9 +164,8 @@ async def test_the_next_conversation_finds_a_session_made_ahead(
         await until(lambda: pool.report().processes[0].sessions == 3)
 
 
-async def test_a_session_in_another_folder_is_not_taken(fake_gemini, options, door, tmp_path):
-    fake_gemini.say("Hello").always()
-    async with Pool(door) as pool:
+async def test_a_session_in_another_folder_is_not_taken(options, calm, tmp_path):
+    async with Pool(calm) as pool:
         await pool.warm(options)
         events = await told(run("Hi", options.changed(cwd=tmp_path), via=pool))
         assert next(e.cwd for e in events if isinstance(e, Init)) == str(tmp_path)
@@ -169,9 +173,8 @@ async def test_a_session_in_another_folder_is_not_taken(fake_gemini, options, do
         await until(lambda: pool.report().processes[0].sessions == 2)
 
 
-async def test_a_pool_without_spares_makes_none(fake_gemini, options, door, monkeypatch):
-    fake_gemini.say("Hello").always()
-    async with Pool(door, spare=False) as pool:
+async def test_a_pool_without_spares_makes_none(options, calm, monkeypatch):
+    async with Pool(calm, spare=False) as pool:
         await pool.warm(options)
         asked = sent(monkeypatch)
         for _ in range(2):
@@ -212,29 +215,36 @@ async def test_a_resumed_session_is_loaded_and_not_the_spare(fake_gemini, option
     [
         ({"max_age": 0.001}, "age"),
         ({"max_sessions": 1}, "sessions"),
-        ({"max_tool_calls": 1}, "tool calls"),
         ({"max_memory_mb": 1}, "memory"),
     ],
 )
-async def test_a_process_that_has_seen_enough_is_replaced(
-    fake_gemini, options, door, limit, reason
-):
+async def test_a_process_that_has_seen_enough_is_replaced(options, calm, limit, reason):
     """It takes nobody any more, ends with the last whom it has, and another is started ahead."""
-    async with Pool(door, size=2, **limit) as pool:
-        async with connect(options, pool=pool) as chat:
-            fake_gemini.call("write_file", file_path="a.txt", content="x").say("Written")
-            await chat.ask("Write")
-            (old,) = pids(pool)
-        await until(lambda: pids(pool) not in ([], [old], [None]))
-        assert not psutil.pid_exists(old)
-        assert len(pids(pool)) == 1
+    async with Pool(calm, size=2, **limit) as pool:
+        await one_is_replaced(pool, options)
         assert pool.report().recycled == {reason: 1}
     assert alone()
 
 
-async def test_conversations_stay_in_a_process_that_is_to_be_replaced(fake_gemini, options, door):
-    fake_gemini.say("Hello").always()
-    async with Pool(door, size=2, max_sessions=1) as pool, connect(options, pool=pool) as first:
+async def test_a_process_that_has_run_enough_tools_is_replaced(fake_gemini, options, door):
+    fake_gemini.call("write_file", file_path="a.txt", content="x").say("Written")
+    async with Pool(door, size=2, max_tool_calls=1) as pool:
+        await one_is_replaced(pool, options)
+        assert pool.report().recycled == {"tool calls": 1}
+    assert alone()
+
+
+async def one_is_replaced(pool: Pool, options: Options) -> None:
+    async with connect(options, pool=pool) as chat:
+        await chat.ask("Write")
+        (old,) = pids(pool)
+    await until(lambda: pids(pool) not in ([], [old], [None]))
+    assert not psutil.pid_exists(old)
+    assert len(pids(pool)) == 1
+
+
+async def test_conversations_stay_in_a_process_that_is_to_be_replaced(options, calm):
+    async with Pool(calm, size=2, max_sessions=1) as pool, connect(options, pool=pool) as first:
         await first.ask("1")
         (old,) = pids(pool)
         async with connect(options, pool=pool) as second:
@@ -247,10 +257,9 @@ async def test_conversations_stay_in_a_process_that_is_to_be_replaced(fake_gemin
 # ---- too many
 
 
-async def test_who_finds_no_place_waits_for_one(fake_gemini, options, door):
+async def test_who_finds_no_place_waits_for_one(options, calm):
     """Bounded, and told by a typed error that can be tried again."""
-    fake_gemini.say("Hello").always()
-    async with Pool(door, size=1, at_once=1, wait=0.05) as pool:
+    async with Pool(calm, size=1, at_once=1, wait=0.05) as pool:
         async with connect(options, pool=pool) as chat:
             with pytest.raises(errors.PoolBusy, match="no place") as caught:
                 await ask("Hi", options, via=pool)
@@ -265,9 +274,8 @@ async def test_who_finds_no_place_waits_for_one(fake_gemini, options, door):
         assert pool.report().started == 1
 
 
-async def test_an_idle_process_makes_room_for_another_kind(fake_gemini, options, door):
-    fake_gemini.say("Hello").always()
-    async with Pool(door, size=1) as pool:
+async def test_an_idle_process_makes_room_for_another_kind(options, calm):
+    async with Pool(calm, size=1) as pool:
         await ask("Hi", options, via=pool)
         old = pids(pool)
         await ask("Hi", options.changed(system_prompt="Be brief"), via=pool)
@@ -276,16 +284,15 @@ async def test_an_idle_process_makes_room_for_another_kind(fake_gemini, options,
         assert pool.report().started == 2
 
 
-async def test_a_queue_is_served_in_its_order(fake_gemini, options, door):
+async def test_a_queue_is_served_in_its_order(options, calm):
     """Who needs another kind of process is not passed by those who find theirs in use."""
-    fake_gemini.say("Hello").always()
     order = []
 
     async def one(kind: Options, name: str) -> None:
         async with connect(kind, pool=pool):
             order.append(name)
 
-    async with Pool(door, size=1, at_once=2) as pool:
+    async with Pool(calm, size=1, at_once=2) as pool:
         async with connect(options, pool=pool) as chat:
             await chat.ask("Hi")
             strange = asyncio.create_task(one(options.changed(system_prompt="Be brief"), "strange"))
@@ -345,10 +352,9 @@ async def test_a_folder_that_went_away_harms_nobody_else(fake_gemini, options, d
         assert pool.report().started == 1
 
 
-async def test_an_idle_process_that_died_is_not_lent(fake_gemini, options, door):
+async def test_an_idle_process_that_died_is_not_lent(options, calm):
     """Health is looked at before a place is given: even in the moment after a kill."""
-    fake_gemini.say("Hello").always()
-    async with Pool(door) as pool:
+    async with Pool(calm) as pool:
         await ask("Hi", options, via=pool)
         (old,) = pids(pool)
         os.kill(old, signal.SIGKILL)
@@ -432,8 +438,8 @@ async def test_a_pool_is_used_in_its_block_and_in_its_loop(options, door):
             await asyncio.to_thread(sync.ask, "Hi", options, via=pool)
 
 
-async def test_who_waits_for_a_place_is_told_that_the_pool_is_closed(fake_gemini, options, door):
-    async with Pool(door, size=1, at_once=1) as pool:
+async def test_who_waits_for_a_place_is_told_that_the_pool_is_closed(options, calm):
+    async with Pool(calm, size=1, at_once=1) as pool:
         chat = await connect(options, pool=pool).__aenter__()
         waiting = asyncio.create_task(ask("Hi", options, via=pool))
         await until(lambda: pool.report().waiting == 1)
@@ -479,10 +485,9 @@ async def test_a_cancelled_block_leaves_nothing(fake_gemini, options, door):
     assert alone()
 
 
-def test_without_await(fake_gemini, options, door):
+def test_without_await(options, calm):
     """The same from threads: the pool's loop is everybody's."""
-    fake_gemini.say("Hello").always()
-    with sync.Pool(door, size=1) as pool:
+    with sync.Pool(calm, size=1) as pool:
         pool.warm(options)
         with sync.connect(options, pool=pool) as chat:
             assert chat.ask("Hi").text == "Hello"
@@ -556,9 +561,8 @@ async def test_whoever_decides_does_so_for_the_right_guest(fake_gemini, options,
     assert seen == ["alice", "bob"]
 
 
-async def test_an_ordinary_end_is_no_crash(fake_gemini, options, door):
-    fake_gemini.say("Hello")
-    async with Pool(door) as pool:
+async def test_an_ordinary_end_is_no_crash(options, calm):
+    async with Pool(calm) as pool:
         chat = connect(options, pool=pool)
         await chat.__aenter__()
         await chat.ask("Hi")

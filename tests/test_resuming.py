@@ -37,14 +37,17 @@ def history(fake_gemini) -> str:
 
 
 async def test_a_conversation_goes_on_over_three_processes(fake_gemini, options, real_cli_door):
-    """S1-3, S1-36, S1-49: and still after an unrelated run in the same folder."""
+    """S1-3, S1-36, S1-49: and still after an unrelated run in the same folder.
+
+    The latest is where somebody spoke last; the CLI itself would take the one begun last.
+    """
     for word in ("Ada", "Something else", "Grace", "Margaret"):
         fake_gemini.say(f"Hello {word}")
     first = await ask("I am Ada.", options, via=real_cli_door)
     unrelated = await ask("Nothing of importance", options, via=real_cli_door)
     again = options.changed(resume=first.session_id)
     second = await ask("And I am Grace.", again, via=real_cli_door)
-    third = await ask("Margaret here.", again, via=real_cli_door)
+    third = await ask("Margaret here.", options.changed(resume="latest"), via=real_cli_door)
     assert first.session_id == second.session_id == third.session_id != unrelated.session_id
     told = history(fake_gemini)
     for said in ("I am Ada.", "Hello Ada", "And I am Grace.", "Hello Grace", "Margaret here."):
@@ -64,29 +67,40 @@ async def test_an_id_of_one_s_own_is_kept(fake_gemini, options, real_cli_door):
     assert resumed.text == "Again"
 
 
-async def test_a_session_that_is_not_there_is_lost(fake_gemini, options, real_cli_door):
-    """S1-50, B-22: told by the CLI's exit code and stderr, with no event at all."""
+async def test_a_session_that_is_not_there_is_lost(fake_gemini, options, real_cli_door, tmp_path):
+    """S1-50, B-22: told by the CLI's exit code and stderr, with no event at all.
+
+    Where it is known to be in another folder, the error names that; nothing is started.
+    """
     fake_gemini.say("Hi")
-    await ask("Hi", options, via=real_cli_door)
+    here = await ask("Hi", options, via=real_cli_door)
     with pytest.raises(errors.SessionLost, match="Error resuming session") as caught:
         await ask("Hi", options.changed(resume=BOGUS), via=real_cli_door)
     assert caught.value.result.clear_session
     assert "without `resume`" in caught.value.hint
+    there = options.changed(cwd=tmp_path, resume=here.session_id)
+    with pytest.raises(errors.InvalidOptions, match="belongs to the folder") as refused:
+        await ask("Hi", there, via=real_cli_door)
+    assert str(options.cwd) in str(refused.value.hint)
     assert len(fake_gemini.requests) == 1
 
 
 async def test_a_lost_session_may_be_replaced_by_a_fresh_one(fake_gemini, options, forgiving):
-    """B-22: once, and the stream says so."""
-    fake_gemini.say("A fresh start")
-    async with start("Hi", options.changed(resume=BOGUS), via=forgiving) as live:
-        events = [event async for event in live]
+    """B-22: once, the stream says so, and a chat goes on in it."""
+    fake_gemini.say("A fresh start").say("And on")
+    async with connect(options.changed(resume=BOGUS), via=forgiving) as chat:
+        async with chat.turn("I am Ada.") as live:
+            events = [event async for event in live]
+        second = await chat.ask("Who am I?")
     told = [event for event in events if isinstance(event, Error)]
     assert [(error.code, error.recoverable) for error in told] == [("SESSION_LOST", True)]
     assert "fresh session" in told[0].message
-    result = live.result
-    assert (result.text, result.ok, result.clear_session) == ("A fresh start", True, True)
-    assert result.session_id not in (None, BOGUS)
+    first = live.result
+    assert (first.text, first.ok, first.clear_session) == ("A fresh start", True, True)
+    assert first.session_id not in (None, BOGUS)
     assert sum(event.type == "done" for event in events) == 1
+    assert (second.session_id, second.clear_session) == (first.session_id, False)
+    assert "I am Ada." in history(fake_gemini)
 
 
 LOST = {"exit": 42, "stderr": 'Error resuming session: Invalid session identifier "mine"'}
@@ -125,27 +139,6 @@ async def test_a_fresh_start_that_is_cut_short_still_has_a_verdict(stand_in, opt
     assert [error.code for error in result.errors].count("SESSION_LOST") == 1
 
 
-async def test_a_chat_goes_on_in_the_fresh_session(fake_gemini, options, forgiving):
-    fake_gemini.say("A fresh start").say("And on")
-    async with connect(options.changed(resume=BOGUS), via=forgiving) as chat:
-        first = await chat.ask("I am Ada.")
-        second = await chat.ask("Who am I?")
-    assert second.session_id == first.session_id
-    assert not second.clear_session
-    assert "I am Ada." in history(fake_gemini)
-
-
-async def test_latest_is_where_somebody_spoke_last(fake_gemini, options, real_cli_door):
-    """S1-49: by last use; the CLI itself would take the one that was begun last."""
-    fake_gemini.say("One").say("Two").say("Three").say("Four")
-    first = await ask("First", options, via=real_cli_door)
-    await ask("Second", options, via=real_cli_door)
-    await ask("Third", options.changed(resume=first.session_id), via=real_cli_door)
-    last = await ask("Fourth", options.changed(resume="latest"), via=real_cli_door)
-    assert last.session_id == first.session_id
-    assert "Second" not in history(fake_gemini)
-
-
 async def test_latest_of_nothing_is_an_error_not_a_new_session(options, real_cli_door):
     """The CLI would begin a new one without a word in its stream."""
     with pytest.raises(errors.SessionLost, match="has no session to resume"):
@@ -156,19 +149,6 @@ async def test_latest_of_nothing_may_be_fresh(fake_gemini, options, forgiving):
     fake_gemini.say("Fresh")
     result = await ask("Hi", options.changed(resume="latest"), via=forgiving)
     assert (result.text, result.clear_session) == ("Fresh", True)
-
-
-async def test_a_session_of_another_folder_is_refused(
-    fake_gemini, options, real_cli_door, tmp_path
-):
-    """B-22: the error names the folder; nothing is started."""
-    fake_gemini.say("Hi")
-    result = await ask("Hi", options, via=real_cli_door)
-    other = options.changed(cwd=tmp_path, resume=result.session_id)
-    with pytest.raises(errors.InvalidOptions, match="belongs to the folder") as caught:
-        await ask("Hi", other, via=real_cli_door)
-    assert str(options.cwd) in str(caught.value.hint)
-    assert len(fake_gemini.requests) == 1
 
 
 @pytest.mark.parametrize("chosen", ["resume", "session_id"])
