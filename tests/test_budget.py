@@ -133,12 +133,6 @@ def test_a_resumed_run_keeps_its_budget_while_nobody_reads(fake_gemini, options,
     assert done.status == "max_budget"
 
 
-async def test_a_run_within_its_budget_ends_as_ever(fake_gemini, options, real_cli_door):
-    fake_gemini.say("Cheap", tokens=Told(prompt=1000))
-    result = await ask("Hi", options.changed(max_budget_usd=1.0), via=real_cli_door)
-    assert (result.text, result.status) == ("Cheap", "success")
-
-
 async def test_a_budget_without_a_price_is_not_kept_blindly(fake_gemini, options, real_cli_door):
     """B-16: a model whose price nobody knows must not look free."""
     loops(fake_gemini, Told(prompt=1000), delay=0.3)
@@ -151,11 +145,15 @@ async def test_a_budget_without_a_price_is_not_kept_blindly(fake_gemini, options
 
 
 async def test_a_price_book_on_the_door_prices_the_run(fake_gemini, options, real_cli_door):
+    """And a budget that was not reached leaves no word."""
     book = PriceBook({"gemini-my-own": Price(Decimal(2), Decimal(10), Decimal(1))})
-    fake_gemini.say("Hi", tokens=Told(prompt=1000, cached=500, output=100))
+    fake_gemini.say("Cheap", tokens=Told(prompt=1000, cached=500, output=100))
     door = Cli(executable=real_cli_door.executable, prices=book)
     own = options.changed(model="gemini-my-own", max_budget_usd=5.0)
-    assert (await ask("Hi", own, via=door)).cost.usd == Decimal("0.0025")
+    async with start("Hi", own, via=door) as live:
+        assert not [event async for event in live if isinstance(event, Error)]
+    assert (live.result.text, live.result.status) == ("Cheap", "success")
+    assert live.result.cost.usd == Decimal("0.0025")
 
 
 async def test_a_cancelled_run_still_tells_what_it_had_consumed(
@@ -239,9 +237,3 @@ def test_a_file_that_does_not_fit_the_sums_is_not_believed():
     own = ModelRequest(input=100, output=10, thoughts=15, tool=5, total=130, model=MODEL)
     usage = usage_of(stats, 0, [own])
     assert (usage.exact, usage.thoughts, usage.tool) == (True, 15, 5)
-
-
-def test_a_budget_that_was_not_reached_leaves_no_word(fake_gemini, options, real_cli_door):
-    fake_gemini.say("Hi", tokens=Told(prompt=10))
-    with sync.run("Hi", options.changed(max_budget_usd=1.0), via=real_cli_door) as live:
-        assert not [event for event in live if isinstance(event, Error)]

@@ -663,19 +663,19 @@ class TestTheRealCli:
 
     def test_writes_files_in_yolo(self, provider, fake_gemini, workspace):
         """S4-2, S4-10, S4-13, S4-22, S4-23, S4-32."""
-        self.attempt(fake_gemini, *self.WRITE)
         edit = {"file_path": "b.txt", "old_string": "x", "new_string": "y", "instruction": "x to y"}
-        fake_gemini.call("replace", **edit).say("Edited.")
+        fake_gemini.calls(self.WRITE, ("replace", edit)).say("Written and edited.")
         (workspace / "b.txt").write_text("x")
-        chosen = provider(approval_mode="yolo")
-        assert chosen.generate("Write").files == {str(workspace / "a.txt"): None}
-        assert chosen.generate("Edit").files == {str(workspace / "b.txt"): None}
+        files = provider(approval_mode="yolo").generate("Write and edit").files
+        assert files == {str(workspace / name): None for name in ("a.txt", "b.txt")}
+        assert (workspace / "a.txt").read_text() == "hi"
         assert (workspace / "b.txt").read_text() == "y"
 
     def test_writes_nothing_unless_it_is_told_that_it_may(self, provider, fake_gemini, workspace):
-        """S4-10, S4-23, B-13."""
+        """S4-10, S4-12, S4-23, B-13: another tool that is allowed changes nothing in that."""
         self.attempt(fake_gemini, *self.WRITE)
-        assert provider().generate("Write") == ProviderResult("Done.", {})
+        chosen = provider(allowed_tools=["run_shell_command"])
+        assert chosen.generate("Write") == ProviderResult("Done.", {})
         assert not (workspace / "a.txt").exists()
 
     def test_reads_in_more_folders(self, provider, fake_gemini, tmp_path):
@@ -687,17 +687,14 @@ class TestTheRealCli:
         provider(include_directories=[str(beside)]).generate("Read")
         assert "It is me." in str(fake_gemini.requests[1].tool_results)
 
-    @pytest.mark.parametrize(
-        ("name", "system_prompt"), [("prompt.md", None), ("-my own prompt.md", "Be brief.")]
-    )
-    def test_reads_a_prompt_file(self, provider, fake_gemini, workspace, name, system_prompt):
+    def test_reads_a_prompt_file(self, provider, fake_gemini, workspace):
         """S4-15, S4-41, B-1."""
+        name = "-my own prompt.md"
         (workspace / name).write_text("What is 2 + 2?")
         self.attempt(fake_gemini, "read_file", {"file_path": name})
-        answer = provider().generate("ignored", {"prompt_file": name}, system_prompt)
+        answer = provider().generate("ignored", {"prompt_file": name}, "Be brief.")
         assert answer.response == "Done."
-        before = f"{system_prompt}\n\n" if system_prompt else ""
-        assert fake_gemini.requests[0].prompt == f"{before}Process the prompt in {name}"
+        assert fake_gemini.requests[0].prompt == f"Be brief.\n\nProcess the prompt in {name}"
         assert "What is 2 + 2?" in str(fake_gemini.requests[1].tool_results)
 
     def test_an_at_in_the_name_of_a_prompt_file_reads_no_other(
@@ -709,22 +706,20 @@ class TestTheRealCli:
         provider().generate("ignored", {"prompt_file": "a@b.md"})
         assert "Do something else." not in json.dumps(fake_gemini.requests[0].contents)
 
-    @pytest.mark.parametrize("mode", ["auto_edit"])
-    def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace, mode):
+    def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace):
         """S4-12, B-20."""
         self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
-        provider(allowed_tools=["run_shell_command"], approval_mode=mode).generate("Go")
+        chosen = provider(allowed_tools=["run_shell_command"], approval_mode="auto_edit")
+        chosen.generate("Go")
         assert (workspace / "made").exists()
 
-    @pytest.mark.parametrize("mode", [None, "auto_edit"])
-    def test_the_other_tools_stay_as_they_are(self, provider, fake_gemini, workspace, mode):
+    def test_the_other_tools_stay_as_they_are(self, provider, fake_gemini, workspace):
         """S4-12, B-20: neither refused, as by a whitelist, nor asked about, as by a Policy."""
         offered = []
         for config in ({}, {"allowed_tools": ["run_shell_command"]}):
             self.attempt(fake_gemini, *self.WRITE)
-            provider(approval_mode=mode, **config).generate("Go")
-            assert (workspace / "a.txt").exists() is (mode == "auto_edit")
-            (workspace / "a.txt").unlink(missing_ok=True)
+            provider(approval_mode="auto_edit", **config).generate("Go")
+            (workspace / "a.txt").unlink()
             offered.append({*fake_gemini.requests[-1].tools})
         assert {"google_web_search", "read_file"} <= offered[0]
         assert offered[1] - offered[0] >= {"run_shell_command"}
@@ -759,15 +754,11 @@ class TestTheRealCli:
         assert (first, caught.value.exit_code) == (NOT_LOGGED_IN, 41)
         assert "GEMINI_API_KEY" in last
 
-    async def test_inside_a_running_loop(self, provider, fake_gemini):
-        """S4-5, S4-40a."""
-        fake_gemini.say("Here.")
-        assert provider().generate("Where?").response == "Here."
-
-    def test_from_several_threads(self, provider, fake_gemini):
+    async def test_from_several_threads_and_inside_a_running_loop(self, provider, fake_gemini):
         """S4-5, S4-40a."""
         fake_gemini.reply(lambda request: request.prompt.upper()).always()
-        shared, prompts = provider(), ["one", "two", "three"]
-        with ThreadPoolExecutor(3) as pool:
-            answers = list(pool.map(shared.generate, prompts))
-        assert [answer.response for answer in answers] == ["ONE", "TWO", "THREE"]
+        shared = provider()
+        with ThreadPoolExecutor(1) as pool:
+            there = pool.submit(shared.generate, "there")
+            assert shared.generate("here").response == "HERE"
+            assert there.result().response == "THERE"

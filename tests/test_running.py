@@ -19,7 +19,7 @@ from geminorum import (
 )
 from geminorum import run as start
 from geminorum.errors import ApiError
-from geminorum.testing import prose
+from geminorum.testing import Tokens, prose
 
 pytestmark = pytest.mark.gemini_cli
 MODEL = "gemini-2.5-flash"
@@ -33,27 +33,37 @@ def options(fake_gemini, tmp_path):
 
 
 async def test_a_prompt_becomes_a_stream_of_events(fake_gemini, options, real_cli_door):
-    """S0-4, S0-25, S1-2, S1-27, S1-28."""
-    fake_gemini.say("Hello ", "world.")
-    async with start("Say hello", options, via=real_cli_door) as live:
+    """S0-4, S0-11, S0-25, S1-2, S1-27, S1-28, S1-36, B-37: the caller may choose the session's id.
+
+    S0-16, S1-33, S1-37: what it took is told to the token, by the session file.
+    """
+    settings = fake_gemini.home / ".gemini/settings.json"
+    before = settings.read_bytes()
+    tokens = Tokens(prompt=1000, cached=400, output=10, thoughts=100)
+    fake_gemini.say("Hello ", "world.", tokens=tokens)
+    chosen = options.changed(session_id="3e0923c9-7033-438d-a978-a361d8031f47")
+    async with start("Say hello", chosen, via=real_cli_door) as live:
         events = [event async for event in live]
     assert [event.type for event in events] == [
         *("init", "user_message", "text_delta", "text_delta", "text", "done")
     ]
-    assert events[1].text == "Say hello"
+    first, prompt, *_ = events
+    assert (first.model, first.cwd, first.session_id) == (
+        *(MODEL, str(options.cwd), chosen.session_id),
+    )
+    assert prompt.text == "Say hello"
     assert fake_gemini.requests[0].model == MODEL
-    assert live.result.text == "Hello world."
-    assert live.result.status == "success"
-
-
-async def test_init_names_the_session_the_model_and_the_folder(fake_gemini, options, real_cli_door):
-    """S0-11, S1-36."""
-    fake_gemini.say("Hi")
-    async with start("Hi", options, via=real_cli_door) as live:
-        first = await anext(aiter(live))
-    assert isinstance(first, Init)
-    assert (first.model, first.cwd) == (MODEL, str(options.cwd))
-    assert first.session_id == live.result.session_id
+    result = live.result
+    assert (result.text, result.status) == ("Hello world.", "success")
+    assert result.session_id == chosen.session_id
+    usage = result.usage
+    assert (usage.input, usage.cached, usage.output, usage.thoughts) == (1000, 400, 10, 100)
+    assert (usage.total, list(usage.by_model), usage.exact) == (1110, [MODEL], True)
+    # 600 · 0.30 + 400 · 0.03 + 110 · 2.50 dollars per million
+    assert float(result.cost.usd) == pytest.approx(0.000467)
+    # The user's store has the session, the user's settings are as they were.
+    assert list((fake_gemini.home / ".gemini/tmp").rglob("session-*.jsonl"))
+    assert settings.read_bytes() == before
 
 
 async def test_tools_run_and_their_files_are_told(fake_gemini, options, real_cli_door):
@@ -65,19 +75,6 @@ async def test_tools_run_and_their_files_are_told(fake_gemini, options, real_cli
     assert (options.cwd / "a.txt").read_text() == "hi"
     assert [(c.path, c.tool) for c in result.files] == [(str(options.cwd / "a.txt"), "write_file")]
     assert result.usage.tool_calls == 2
-
-
-async def test_usage_and_cost_come_with_the_result(fake_gemini, options, real_cli_door):
-    """S0-16, S1-33, S1-37: told by the session file to the token."""
-    from geminorum.testing import Tokens
-
-    fake_gemini.say("Hi", tokens=Tokens(prompt=1000, cached=400, output=10, thoughts=100))
-    result = await ask("Hi", options, via=real_cli_door)
-    usage = result.usage
-    assert (usage.input, usage.cached, usage.output, usage.thoughts) == (1000, 400, 10, 100)
-    assert (usage.total, list(usage.by_model), usage.exact) == (1110, [MODEL], True)
-    # 600 · 0.30 + 400 · 0.03 + 110 · 2.50 dollars per million
-    assert float(result.cost.usd) == pytest.approx(0.000467)
 
 
 async def test_a_slow_reader_loses_nothing(fake_gemini, options, real_cli_door):
@@ -107,56 +104,22 @@ async def test_an_answer_of_a_megabyte_and_a_half_arrives_whole(
     assert result.text == answer
 
 
-async def test_a_conversation_remembers(fake_gemini, options, real_cli_door):
-    """S1-49: the second turn resumes the session of the first."""
-    fake_gemini.say("Noted.").say("You said seven.")
-    async with connect(options, via=real_cli_door) as chat:
-        first = await chat.ask("Remember seven")
-        second = await chat.ask("What did I say?")
-    assert first.session_id == second.session_id
-    history = json.dumps(fake_gemini.requests[-1].contents)
-    assert "Remember seven" in history
-    assert second.text == "You said seven."
-
-
-async def test_a_conversation_survives_a_first_turn_that_failed(
+async def test_a_conversation_remembers_and_survives_a_first_turn_that_failed(
     fake_gemini, options, real_cli_door
 ):
-    """The CLI rolls a failed first prompt back: there is nothing to resume."""
-    fake_gemini.fail(400, "not now").say("Here I am.").say("Still here.")
+    """S1-49: each turn resumes the session of the one before.
+
+    The CLI rolls a failed first prompt back: after it there is nothing to resume.
+    """
+    fake_gemini.fail(400, "not now").say("Noted.").say("You said seven.")
     async with connect(options, via=real_cli_door) as chat:
         with pytest.raises(ApiError):
             await chat.ask("Hello?")
-        assert (await chat.ask("Hello again?")).text == "Here I am."
-        assert (await chat.ask("And again?")).text == "Still here."
-    assert "Hello again?" in json.dumps(fake_gemini.requests[-1].contents)
-
-
-async def test_a_session_goes_on_later_by_its_id(fake_gemini, options, real_cli_door):
-    """S1-28, S1-49: `resume`, in the user's own store."""
-    fake_gemini.say("Noted.").say("Seven.")
-    first = await ask("Remember seven", options, via=real_cli_door)
-    resumed = options.changed(resume=first.session_id)
-    second = await ask("What was it?", resumed, via=real_cli_door)
-    assert second.session_id == first.session_id
+        first = await chat.ask("Remember seven")
+        second = await chat.ask("What did I say?")
+    assert (first.text, second.text) == ("Noted.", "You said seven.")
+    assert first.session_id == second.session_id
     assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
-
-
-async def test_the_caller_may_choose_the_session_id(fake_gemini, options, real_cli_door):
-    """B-37."""
-    fake_gemini.say("Hi")
-    chosen = "3e0923c9-7033-438d-a978-a361d8031f47"
-    result = await ask("Hi", options.changed(session_id=chosen), via=real_cli_door)
-    assert result.session_id == chosen
-
-
-async def test_the_users_settings_stay_as_they_are(fake_gemini, options, real_cli_door):
-    settings = fake_gemini.home / ".gemini/settings.json"
-    before = settings.read_bytes()
-    fake_gemini.say("Hi")
-    await ask("Hi", options, via=real_cli_door)
-    assert settings.read_bytes() == before
-    assert list((fake_gemini.home / ".gemini/tmp").rglob("session-*.jsonl"))
 
 
 async def test_model_auto_is_routed_and_its_real_model_told(fake_gemini, options, real_cli_door):
@@ -181,11 +144,11 @@ async def test_the_turn_limit_ends_the_run(fake_gemini, options, real_cli_door):
 
 async def test_a_slash_and_an_at_sign_are_text(fake_gemini, options, real_cli_door):
     (options.cwd / "secret.txt").write_text("the password is swordfish")
-    fake_gemini.say("I see text.").say("I see text again.")
-    await ask("/memory show", options, via=real_cli_door)
-    assert fake_gemini.requests[-1].prompt.strip() == "/memory show"
-    await ask("look at @secret.txt", options, via=real_cli_door)
-    assert "swordfish" not in json.dumps(fake_gemini.requests[-1].contents)
+    fake_gemini.say("I see text.")
+    await ask("/memory show @secret.txt", options, via=real_cli_door)
+    (request,) = fake_gemini.requests
+    assert request.prompt.replace("\\", "").strip() == "/memory show @secret.txt"
+    assert "swordfish" not in json.dumps(request.contents)
 
 
 async def test_a_system_prompt_stands_behind_the_agents_own(fake_gemini, options, real_cli_door):
@@ -224,15 +187,13 @@ async def test_effort_reaches_the_model(fake_gemini, options, real_cli_door, mod
 
 
 def test_code_that_does_not_await_uses_the_same_verbs(fake_gemini, options, real_cli_door):
-    fake_gemini.say("One.").say("Two.").say("Three.")
+    fake_gemini.say("One.").say("Two.")
     with sync.run("Hi", options, via=real_cli_door) as live:
         kinds = [type(event) for event in live]
     assert kinds == [Init, UserMessage, TextDelta, Text, Done]
     assert live.result.text == "One."
-    with sync.connect(options, via=real_cli_door) as chat:
-        assert chat.ask("Again").text == "Two."
-        with chat.turn("And again") as turn:
-            assert [event.text for event in turn if isinstance(event, Text)] == ["Three."]
+    with sync.connect(options, via=real_cli_door) as chat, chat.turn("Again") as turn:
+        assert [event.text for event in turn if isinstance(event, Text)] == ["Two."]
 
 
 def test_the_sync_verbs_work_where_a_loop_is_running_already(fake_gemini, options, real_cli_door):
