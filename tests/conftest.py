@@ -17,6 +17,7 @@ from geminorum import Acp, Cli
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 TEST_MARK = "GEMINORUM_TEST_SESSION"
+COMPILED = ROOT / ".pytest_cache" / "compiled" / "geminorum" / "node-compile-cache"
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -64,7 +65,7 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     """No test reads or writes the home of whoever runs it; compiled code is kept between tests."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(ROOT / ".pytest_cache" / "compiled"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(COMPILED.parent.parent))
     for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_CLI_HOME", "GEMINI_MODEL"):
         monkeypatch.delenv(name, raising=False)
     return home
@@ -79,6 +80,12 @@ def real_cli() -> list[str]:
     from geminorum.detect import find_cli
 
     return list(find_cli(path).command)
+
+
+@pytest.fixture(scope="session")
+def quick_start() -> dict[str, str]:
+    """For tests that start the real CLI by themselves: what our own doors would add."""
+    return {"GEMINI_CLI_NO_RELAUNCH": "true", "NODE_COMPILE_CACHE": str(COMPILED)}
 
 
 @pytest.fixture(scope="session")

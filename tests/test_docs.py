@@ -33,12 +33,14 @@ LISTED = sorted({line for page in PAGES for line in indented_commands(page)})
 
 @pytest.mark.gemini_cli
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
-def test_a_page_does_what_it_shows(page, real_cli, real_cli_door, tmp_path, monkeypatch):
+def test_a_page_does_what_it_shows(
+    page, real_cli, real_cli_door, quick_start, tmp_path, monkeypatch
+):
     """S1-4, S3-52: with the real CLI, a simulated model, and a folder of its own."""
     monkeypatch.chdir(tmp_path)
     with FakeGemini(default="Done.") as fake, Reader(page, tmp_path, fake) as reader:
         here = {"GEMINI_MODEL": "gemini-2.5-flash", "PYTHONPATH": os.fspath(ROOT / "src")}
-        for name, value in {**fake.env, **here}.items():
+        for name, value in {**fake.env, **quick_start, **here}.items():
             monkeypatch.setenv(name, value)
         monkeypatch.setenv("GEMINI_CLI_PATH", str(real_cli_door.executable))
         # And its Node: a machine without one has it from PyPI, beside the path.

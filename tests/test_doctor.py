@@ -71,14 +71,14 @@ class Machine:
     def ask(self) -> str:
         return sync.ask("Hi", self.options, via=self.door).text
 
-    def plain(self, command: list[str]) -> int:
+    def plain(self, command: list[str], quick_start: dict[str, str]) -> int:
         """The exit code of the CLI as a user would start it."""
         done = subprocess.run(
             [*command, "--skip-trust", "--output-format=stream-json"],
             input=b"Hi",
             capture_output=True,
             cwd=self.work,
-            env={**os.environ, **self.env},
+            env={**os.environ, **self.env, **quick_start},
             timeout=120,
         )
         return done.returncode
@@ -418,7 +418,10 @@ def put_in(fix: str) -> None:
 
 @pytest.mark.gemini_cli
 def test_a_base_url_without_a_choice_is_warned_of_and_the_fix_mends_it(
-    machine: Machine, fake_gemini: FakeGemini, real_cli: list[str]
+    machine: Machine,
+    fake_gemini: FakeGemini,
+    real_cli: list[str],
+    quick_start: dict[str, str],
 ) -> None:
     """Our runs choose by themselves; the plain CLI takes the URL for a gateway and refuses."""
     fake_gemini.say("Ours.")
@@ -428,10 +431,10 @@ def test_a_base_url_without_a_choice_is_warned_of_and_the_fix_mends_it(
     assert found.level == "warn"
     assert "exit with 41" in found.detail
     assert machine.ask() == "Ours."
-    assert machine.plain(real_cli) == 41
+    assert machine.plain(real_cli, quick_start) == 41
     put_in(found.fix)
     assert machine.check("base url").level == "ok"
-    assert machine.plain(real_cli) == 0
+    assert machine.plain(real_cli, quick_start) == 0
 
 
 def test_a_base_url_without_key_and_choice_fails(machine: Machine) -> None:
@@ -724,14 +727,17 @@ def test_settings_in_an_encoding_of_old_are_named_and_mended(machine: Machine) -
 
 @pytest.mark.gemini_cli
 def test_empty_settings_of_the_user_stop_only_the_plain_cli(
-    machine: Machine, fake_gemini: FakeGemini, real_cli: list[str]
+    machine: Machine,
+    fake_gemini: FakeGemini,
+    real_cli: list[str],
+    quick_start: dict[str, str],
 ) -> None:
     fake_gemini.say("In.")
     machine.env |= fake_gemini.env | {"GEMINI_CLI_HOME": str(machine.home)}
     put(machine.settings, "")
     found = doctor.settings_check(machine.options, machine.env)
     assert found.level == "warn"
-    assert machine.plain(real_cli) == 52
+    assert machine.plain(real_cli, quick_start) == 52
     assert machine.ask() == "In."
     typed(found.fix)
     assert doctor.settings_check(machine.options, machine.env).level == "ok"

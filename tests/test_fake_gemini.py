@@ -803,10 +803,12 @@ class TestRealCli:
 
 
 @pytest.fixture
-def run_cli_on(real_cli: list[str], tmp_path: Path) -> Callable[..., list[dict[str, Any]]]:
+def run_cli_on(
+    real_cli: list[str], quick_start: dict[str, str], tmp_path: Path
+) -> Callable[..., list[dict[str, Any]]]:
     def run(fake: FakeGemini, prompt: str, *args: str) -> list[dict[str, Any]]:
         command = [*real_cli, "--output-format", "stream-json", "--skip-trust", *args]
-        env = {**os.environ, **fake.env, "GEMINI_CLI_NO_RELAUNCH": "true"}
+        env = {**os.environ, **fake.env, **quick_start}
         # A regular file: through a pipe the CLI loses what it has not written when it exits.
         with (fake.home / "stdout").open("w+b") as out, (fake.home / "stderr").open("wb") as err:
             subprocess.run(

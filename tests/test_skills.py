@@ -332,7 +332,7 @@ LISTED = re.compile(
 
 
 @pytest.mark.gemini_cli
-def test_the_real_cli_finds_the_same_skills(real_cli, fake_gemini, tmp_path):
+def test_the_real_cli_finds_the_same_skills(real_cli, quick_start, fake_gemini, tmp_path):
     """S1-44, S1-45, S1-46, S1-48"""
     places = Places(tmp_path, Path(fake_gemini.home))
     for number, tier in enumerate(TIERS):
@@ -352,7 +352,9 @@ def test_the_real_cli_finds_the_same_skills(real_cli, fake_gemini, tmp_path):
     places.add("work/.agents", "bytes", b"---\nname: bytes\ndescription: \xff\n---\n")
     (places.folder("work/.agents") / "folder/SKILL.md").mkdir(parents=True)
 
-    said = _skills_list(real_cli, fake_gemini.env, places.work, tmp_path / "said")
+    said = _skills_list(
+        real_cli, {**fake_gemini.env, **quick_start}, places.work, tmp_path / "said"
+    )
     listed = LISTED.findall(said)
     theirs = {name: (text, path) for name, builtin, text, path in listed if not builtin}
     ours = {name: (x.description, str(x.path)) for name, x in places.active().items()}
@@ -362,7 +364,7 @@ def test_the_real_cli_finds_the_same_skills(real_cli, fake_gemini, tmp_path):
 
 
 def _skills_list(command: list[str], extra: dict[str, str], cwd: Path, said: Path) -> str:
-    trust = {"GEMINI_CLI_NO_RELAUNCH": "true", "GEMINI_CLI_TRUST_WORKSPACE": "true"}
+    trust = {"GEMINI_CLI_TRUST_WORKSPACE": "true"}
     # A file, because the CLI may leave before a pipe is drained.
     with said.open("wb") as stdout:
         subprocess.run(
