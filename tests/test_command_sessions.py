@@ -161,6 +161,8 @@ def test_a_file_can_be_named_wherever_it_lies(saved, tmp_path):
     moved = path.rename(tmp_path / "mine.jsonl")
     assert "In a file" in command("sessions", "show", moved).stdout
     assert "In a file" in command("sessions", "show", "mine.jsonl", cwd=tmp_path).stdout
+    moved.rename(tmp_path / "mine.txt")
+    assert "In a file" in command("sessions", "show", "mine.txt", cwd=tmp_path).stdout
 
 
 @pytest.mark.parametrize("verb", ["show", "tail", "export", "fork"])

@@ -110,6 +110,8 @@ def _put(checks: list[Check], *, json: bool) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     rows = [line for check in checks for line in lines_of(check, width)]
     sys.stdout.writelines(f"{line}\n" for line in [*rows, "", verdict_on(checks)])
+    # Before what is told about mending, also where both go into one pipe.
+    sys.stdout.flush()
 
 
 def _mend(checks: list[Check], *, yes: bool) -> bool:
@@ -124,7 +126,8 @@ def _mend(checks: list[Check], *, yes: bool) -> bool:
             _tell(remedy.apply())
             done = True
     if not done:
-        _tell("nothing was changed; what is left is yours to do")
+        well = all(check.level == "ok" for check in checks)
+        _tell("nothing to mend" if well else "nothing was changed; what is left is yours to do")
     return done
 
 

@@ -161,7 +161,7 @@ def delete(
 
 def place_of(name: str) -> SessionInfo | Path:
     """The session that is meant: a file as it is named, `latest`, or the one id that begins so."""
-    if "/" in name or "\\" in name or name.endswith((".json", ".jsonl")):
+    if any(mark in name for mark in "/\\."):  # None of them is in an id.
         return Path(name)
     return _latest() if name == "latest" else _by_id(name)
 
