@@ -27,7 +27,7 @@ demo: $(PACKAGE) $(GEMINI)  ## a real prompt through the real CLI, against a sim
 
 test: lint types $(GEMINI)  ## lint, types and the whole test suite
 	@# More workers than cores: many tests wait for a program or for a clock.
-	$(BIN)/python -m pytest -n 5 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal
 
 test-versions: $(PACKAGE) $(GEMINI) $(OLDER)  ## the control suite on older CLIs too; writes docs/versions.md
 	$(BIN)/python -m pytest -n 2 tests/versions/control.py

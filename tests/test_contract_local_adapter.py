@@ -878,12 +878,13 @@ class TestTheHealthChecks:
         assert "write_file" in fake_gemini.requests[0].tools
 
     def test_a_folder_that_will_be_created_is_well_and_stays_uncreated(self, fake_gemini, config):
-        """S1-52."""
-        fake_gemini.say("hello")
+        """S1-52, S1-54: and a probe that fails says why."""
+        fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
         checks = {c.name: c for c in local.test_environment(config, probe_timeout=60)}
         assert checks["cwd"].level == "ok"
         assert "the first run creates it" in checks["cwd"].detail
-        assert checks["live"].level == "ok"
+        assert (checks["live"].level, checks["live"].code) == ("fail", "AUTH")
+        assert checks["live"].fix
         assert not Path(config.cwd).exists()
 
     def test_a_folder_that_cannot_be_created_is_not(self, config, tmp_path):
@@ -900,13 +901,6 @@ class TestTheHealthChecks:
         _, _, instructions = local.test_environment(absent, live=False)
         assert (instructions.name, instructions.level) == ("instructions", "fail")
         assert str(Path(config.cwd) / "AGENT.md") in instructions.detail
-
-    def test_a_probe_that_fails_says_why(self, fake_gemini, config):
-        """S1-54."""
-        fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
-        probe = local.test_environment(config, probe_timeout=60)[-1]
-        assert (probe.level, probe.code) == ("fail", "AUTH")
-        assert probe.fix
 
 
 class TestTheHealthOfACliThatIsNotThere:
