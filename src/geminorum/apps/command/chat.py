@@ -197,13 +197,14 @@ async def _turn(
     questions.pause, questions.cancel = getattr(view, "paused", None), live.cancel
     try:
         await follow(live, view, options, fresh=fresh, also=table.talk.events)
-        code = concluded(live, view)
-        if table.lines.interactive:
-            table.talk.say("")
-        return code
     finally:
         questions.pause = questions.cancel = None
+        # Before the summary: whatever changes a file from then on is not the agent.
         table.talk.end_turn(live.result)
+    code = concluded(live, view)
+    if table.lines.interactive:
+        table.talk.say("")
+    return code
 
 
 async def _at_the_start(table: Table, options: Options) -> Options:
