@@ -177,6 +177,10 @@ class Terminal:
         """Type; "\\r" is Enter, "\\x03" Ctrl-C, "\\x04" Ctrl-D."""
         os.write(self._ours, keys.encode())
 
+    def signal(self, number: int) -> None:
+        """As `kill` would."""
+        os.kill(self._child.pid, number)
+
     def ends_with(self) -> int:
         """The exit code, once it has ended."""
         code = self._child.wait(_PATIENCE)

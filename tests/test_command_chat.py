@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 import stat
 from io import StringIO
 from pathlib import Path
@@ -277,6 +278,7 @@ def test_line_editing_history_and_completion(fake_gemini, env, work, private_hom
         chat.wait_for("/files")
         chat.send("\r")
         chat.wait_for("no file was written")
+        chat.wait_for("> ")
         chat.send("\x03")
         chat.wait_for("/quit or Ctrl-D to leave")
         chat.send("\x04")
@@ -295,6 +297,8 @@ def test_ctrl_c_stops_the_turn_and_not_the_chat(fake_gemini, env, work):
         chat.wait_for("Half of it")
         chat.send("\x03")
         chat.wait_for("■ stopped")
+        # Once more, too late for the turn; it is no key here, whatever the terminal's mode.
+        chat.signal(signal.SIGINT)
         chat.send("Again\r")
         chat.wait_for("Whole.")
         chat.wait_for("✓ done")

@@ -137,6 +137,7 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
     async with connect(
         options.changed(approval=None) if ours else options, via=table.door(questions, options)
     ) as talk:
+        table.lines.ignore_ctrl_c()
         while True:
             line = _taken(table, questions) or await _next_line(table)
             if line is None:

@@ -20,6 +20,10 @@ class Lines(Protocol):
 
     interactive: bool
 
+    def ignore_ctrl_c(self) -> None:
+        """From now on it counts at a prompt and in a turn, and does nothing in the moment between:
+        who wanted to stop a turn that has just ended has not had enough of the chat."""
+
     async def prompt(self) -> str: ...
     async def answer(self, question: str) -> str: ...
 
@@ -34,6 +38,9 @@ class Piped:
 
     def __init__(self) -> None:
         self.interactive = sys.stdin.isatty()
+
+    def ignore_ctrl_c(self) -> None:
+        pass  # There are no moments between: without a turn, it reads.
 
     async def prompt(self) -> str:
         return self._line("> " if self.interactive else "")
@@ -63,6 +70,9 @@ class Typed:
         self.interactive = True
         self._words = words
         self._session: PromptSession[str] | None = None
+
+    def ignore_ctrl_c(self) -> None:
+        signal.signal(signal.SIGINT, lambda *_: None)
 
     async def prompt(self) -> str:
         if self._session is None:
