@@ -281,6 +281,7 @@ def test_line_editing_history_and_completion(fake_gemini, env, work, private_hom
         chat.wait_for("> ")
         chat.send("\x03")
         chat.wait_for("/quit or Ctrl-D to leave")
+        chat.wait_for("> ")
         chat.send("\x04")
         assert chat.ends_with() == 0
     assert [request.prompt for request in fake_gemini.requests] == ["Hello", "Hello"]
