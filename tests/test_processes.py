@@ -24,6 +24,9 @@ from geminorum.transports.process import (
     MARKER,
     Capture,
     Child,
+    _environment,
+    _is_in_exec,
+    _of_proc,
     own_group,
     taskkill,
 )
@@ -48,6 +51,35 @@ async def test_output_is_read_to_its_true_end():
 async def test_a_child_that_does_not_read_its_prompt_harms_nobody():
     async with Child([sys.executable, "-c", "pass"], env=ENV, stdin=b"x" * 10_000_000) as child:
         assert await everything(child) == b""
+
+
+def test_a_process_in_the_middle_of_its_exec_has_its_mark():
+    """Linux lets the parent go on before the environment is to be seen."""
+    for _ in range(300):
+        sleeper = subprocess.Popen(["sleep", "300"], env={MARKER: "just-begun"})
+        try:
+            assert b"just-begun" in _environment(sleeper.pid)
+        finally:
+            sleeper.kill()
+            sleeper.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc/PID/stat")
+def test_not_everybody_without_an_environment_is_waited_for():
+    """A program that was given an empty one, a zombie, a thread of the kernel."""
+    bare, zombie = (subprocess.Popen(words, env={}) for words in (["sleep", "300"], ["true"]))
+    try:
+        os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+        assert _environment(bare.pid) == b""  # By then its exec is over.
+        assert not _is_in_exec(_of_proc(bare.pid, "stat"))
+        assert not _is_in_exec(_of_proc(zombie.pid, "stat"))
+        rest = b"0 " * 43
+        assert not _is_in_exec(b"2 (kthreadd) S 0 0 0 0 -1 2129984 " + rest)
+        assert _is_in_exec(b"9 (a) b) (c) R 0 0 0 0 -1 4194304 " + rest)
+    finally:
+        bare.kill()
+        for child in (bare, zombie):
+            child.wait()
 
 
 async def test_a_read_that_was_cancelled_loses_nothing():

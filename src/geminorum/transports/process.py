@@ -37,6 +37,9 @@ STDERR_KEPT = 64 * 1024
 _MARGIN = 1024
 _KILL_ROUNDS, _KILL_PAUSE = 50, 0.005
 _KILL_WAIT = 0.5
+_EXEC_ROUNDS, _EXEC_PAUSE = 100, 0.002
+_NO_PROGRAM = 0x00200000 | 0x00000004
+"""Linux's flags of a thread of the kernel, and of a process that is ending."""
 
 
 class ProcessTree:
@@ -305,16 +308,38 @@ def _pids() -> list[int]:
 def _environment(pid: int) -> bytes:
     if sys.platform == "linux":
         # psutil would parse it into a dict first; there may be thousands of processes.
-        try:
-            with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123 - a Path each is slower
-                return file.read()
-        except OSError:
-            return b""
+        with suppress(OSError):
+            return _of_proc(pid, "environ") or _environment_by_and_by(pid)
+        return b""
     import psutil
 
     with suppress(psutil.Error, OSError):
         return psutil.Process(pid).environ().get(MARKER, "").encode()
     return b""
+
+
+def _environment_by_and_by(pid: int) -> bytes:
+    """In the middle of an exec, a process has none: it is asked again when it has one."""
+    for _ in range(_EXEC_ROUNDS):
+        # Asked before the read: what it has after the exec, it has from its end on.
+        settled = not _is_in_exec(_of_proc(pid, "stat"))
+        if (data := _of_proc(pid, "environ")) or settled:
+            return data
+        time.sleep(_EXEC_PAUSE)
+    return b""
+
+
+def _is_in_exec(stat: bytes) -> bool:
+    """Whether a line of /proc/PID/stat tells of a living program whose environment has no place."""
+    # The name stands in brackets and may hold anything; the state is the first field behind it.
+    state, *fields = stat.rpartition(b")")[2].split()
+    flags, environment_end = int(fields[5]), int(fields[47])
+    return state not in b"ZX" and not flags & _NO_PROGRAM and environment_end == 0
+
+
+def _of_proc(pid: int, name: str) -> bytes:
+    with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - a Path each is slower
+        return file.read()
 
 
 def _alive(process: Process) -> bool:
