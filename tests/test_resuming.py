@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import Cli, Error, Options, ask, connect, errors, sync
+from geminorum import Cli, Error, Options, ask, connect, errors
 from geminorum import run as start
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
@@ -293,18 +292,3 @@ class TestPlaces:
         (folder / "chats" / "session-x-broken00.jsonl").write_text("{nonsense\n")
         (folder / ".project_root").write_text(str(tmp_path))
         assert places.latest(home, tmp_path) == "later-one"
-
-
-def test_a_file_that_was_begun_and_left_empty_is_taken_away(fake_gemini, real_cli_door, tmp_path):
-    """The CLI would take it for a reason to delete the session with it."""
-    fake_gemini.say("One").say("Two")
-    options = Options(cwd=tmp_path, env=fake_gemini.env, home=fake_gemini.home, model="flash")
-    first = sync.ask("Hi", options, via=real_cli_door)
-    store = Path(fake_gemini.home) / ".gemini" / "tmp"
-    (file,) = store.glob(f"*/chats/*{first.session_id[:8]}*")
-    # As if it had begun long ago: then the CLI begins another file beside it.
-    file.rename(file.with_name(re.sub(r"\d{4}-\d\d-\d\dT", "2026-01-01T", file.name)))
-    again = options.changed(resume=first.session_id)
-    assert sync.ask("And?", again, via=real_cli_door).session_id == first.session_id
-    (left,) = store.glob(f"*/chats/*{first.session_id[:8]}*")
-    assert "2026-01-01T" in left.name

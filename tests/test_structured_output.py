@@ -117,6 +117,7 @@ class TestTheRealCli:
                 result = await ask("Go", options.changed(output_schema=schema), via=door)
                 assert result.data == value
 
+    @on_acp
     async def test_an_agent_that_only_talks_is_asked_once_more(
         self, fake_gemini, options, any_door
     ):
@@ -135,10 +136,14 @@ class TestTheRealCli:
         assert live.result.text == "It is Ada, who is 36.Done."
         assert "36" in str(fake_gemini.requests[1].body["contents"])
 
+    @on_cli
     async def test_every_process_of_a_turn_is_paid_for_once(self, fake_gemini, options, any_door):
         fake_gemini.say("Hm.").say("Well.").call(ANSWER, name="Ada", age=36).say("Done.")
-        result = await ask("Who is it?", options, via=any_door)
+        async with run("Who is it?", options, via=any_door) as live:
+            kinds = [type(event) async for event in live]
+        result = live.result
         assert result.data == Person("Ada", 36)
+        assert (kinds.count(Init), kinds.count(Done), kinds.count(UserMessage)) == (1, 1, 3)
         assert len(result.usage.requests) == len(fake_gemini.requests) == 4
         assert result.usage.total == sum(request.total for request in result.usage.requests)
 
@@ -208,6 +213,7 @@ class TestTheRealCli:
         with pytest.raises(TurnLimit):
             await ask("Who?", options.changed(max_turns=1), via=any_door)
 
+    @on_cli
     async def test_each_turn_of_a_chat_has_an_answer_of_its_own(
         self, fake_gemini, options, any_door
     ):

@@ -133,25 +133,31 @@ async def _conversation(table: Table, options: Options) -> tuple[Exit, Options |
     # On a door that asks, we answer for "auto_edit" and "yolo" ourselves: a write that nobody is
     # asked about could not be undone.
     ours = table.via is Via.ACP and options.approval in ("auto_edit", "yolo")
-    code, turns = Exit.OK, 0
     async with connect(
         options.changed(approval=None) if ours else options, via=table.door(questions, options)
     ) as talk:
-        table.lines.ignore_ctrl_c()
-        while True:
-            line = _taken(table, questions) or await _next_line(table)
-            if line is None:
-                return code, None
-            if line == "/resume":
-                if another := await _in_mid_chat(table, options):
-                    return code, another
-                continue
-            if is_command(line):
-                table.talk.command(line)
-                continue
-            fresh = turns == 0 and options.resume is None
-            code = await _turn(table, talk, questions, options, line, fresh=fresh)
-            turns += 1
+        with table.lines.calm_between_turns():
+            return await _turns(table, talk, questions, options)
+
+
+async def _turns(
+    table: Table, talk: Chat, questions: Questions, options: Options
+) -> tuple[Exit, Options | None]:
+    code, turns = Exit.OK, 0
+    while True:
+        line = _taken(table, questions) or await _next_line(table)
+        if line is None:
+            return code, None
+        if line == "/resume":
+            if another := await _in_mid_chat(table, options):
+                return code, another
+            continue
+        if is_command(line):
+            table.talk.command(line)
+            continue
+        fresh = turns == 0 and options.resume is None
+        code = await _turn(table, talk, questions, options, line, fresh=fresh)
+        turns += 1
 
 
 def _taken(table: Table, questions: Questions) -> str | None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -20,9 +20,9 @@ class Lines(Protocol):
 
     interactive: bool
 
-    def ignore_ctrl_c(self) -> None:
-        """From now on it counts at a prompt and in a turn, and does nothing in the moment between:
-        who wanted to stop a turn that has just ended has not had enough of the chat."""
+    def calm_between_turns(self) -> AbstractContextManager[None]:
+        """In this block Ctrl-C counts at a prompt and in a turn, and in the moment between it does
+        nothing: who wanted to stop a turn that has just ended has not had enough of the chat."""
 
     async def prompt(self) -> str: ...
     async def answer(self, question: str) -> str: ...
@@ -39,8 +39,8 @@ class Piped:
     def __init__(self) -> None:
         self.interactive = sys.stdin.isatty()
 
-    def ignore_ctrl_c(self) -> None:
-        pass  # There are no moments between: without a turn, it reads.
+    def calm_between_turns(self) -> AbstractContextManager[None]:
+        return nullcontext()  # There is no moment between: without a turn, it reads.
 
     async def prompt(self) -> str:
         return self._line("> " if self.interactive else "")
@@ -71,8 +71,13 @@ class Typed:
         self._words = words
         self._session: PromptSession[str] | None = None
 
-    def ignore_ctrl_c(self) -> None:
-        signal.signal(signal.SIGINT, lambda *_: None)
+    @contextmanager
+    def calm_between_turns(self) -> Iterator[None]:
+        before = signal.signal(signal.SIGINT, lambda *_: None)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, before)
 
     async def prompt(self) -> str:
         if self._session is None:
