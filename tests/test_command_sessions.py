@@ -39,7 +39,7 @@ def test_a_session_in_which_nobody_spoke_is_not_listed(saved):
     broken = saved.save("e" * 8, day=5)
     broken.write_text("no record")
     done = command("sessions", "list", env=saved.env, cwd=saved.cwd)
-    assert sorted(rows(done.stdout)) == [A, B, broken.name], "what is broken is still told"
+    assert sorted(rows(done.stdout)) == [str(broken), A, B], "what is broken is still told"
 
 
 def test_the_list_of_all_folders_names_them(saved):
@@ -194,6 +194,22 @@ def test_a_search_shows_the_words_around_the_find(saved):
     assert B in done.stdout
     assert "gemini: A pipe joins two programs." in done.stdout
     assert A not in done.stdout
+
+
+def test_a_find_is_a_line_on_a_narrow_screen_and_whole_in_a_pipe(saved):
+    saved.save(A, "Tell me " + "at length " * 9, "before " * 9 + "a needle" + " behind" * 9)
+    with Terminal("sessions", "search", "needle", env=saved.env, cwd=saved.cwd, columns=40) as seen:
+        assert seen.ends_with() == 0
+    heading, find = seen.text.strip().split("\n")
+    assert heading.startswith(f"{A[:8]}  ")
+    assert heading.endswith("…")
+    assert find.strip().startswith("gemini: …")
+    assert find.endswith("…")
+    assert "a needle behind" in find
+    assert max(len(heading), len(find)) <= 40
+    done = command("sessions", "search", "needle", env=saved.env, cwd=saved.cwd)
+    assert done.stdout.startswith(A)
+    assert done.stdout.count("before ") >= 5
 
 
 def test_a_search_that_finds_nothing_says_where_to_look(saved):

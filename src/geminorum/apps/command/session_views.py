@@ -38,24 +38,28 @@ def listing(found: Sequence[SessionInfo], *, more: int, everywhere: bool) -> She
 
 
 def _row(info: SessionInfo, is_screen: bool, with_folder: bool) -> list[str]:
-    name = info.id or info.path.name
     folder = [info.cwd.name if info.cwd and is_screen else str(info.cwd or "")]
     title = f"({info.problem})" if info.problem else info.title or "(nobody has said anything)"
-    shown = name[:SHORT_ID] if is_screen and info.id else name
-    return [shown, when(info.updated), *(folder if with_folder else []), size_of(info.size), title]
+    name = _name(info, is_screen)
+    return [name, when(info.updated), *(folder if with_folder else []), size_of(info.size), title]
+
+
+def _name(info: SessionInfo, is_screen: bool) -> str:
+    """What to type: a screen has no room for more than the beginning of an id."""
+    if not info.id:
+        return info.path.name if is_screen else str(info.path)
+    return info.id[:SHORT_ID] if is_screen else info.id
 
 
 def heading(info: SessionInfo) -> Styled:
     from rich.text import Text as Styled
 
-    name = (info.id or str(info.path), "cyan")
+    name = (_name(info, sys.stdout.isatty()), "cyan")
     return Styled.assemble(name, (f"  {when(info.updated)}  ", "dim"), (_flat(info.title), "bold"))
 
 
-def snippets(events: Iterable[Event], text: str) -> Iterator[Styled]:
-    """The first finds, each with the words around it."""
-    from rich.text import Text as Styled
-
+def snippets(events: Iterable[Event], text: str, width: int | None = None) -> Iterator[Styled]:
+    """The first finds, each with the words around it, as many as `width` has room for."""
     finds = (
         (event, at)
         for event in events
@@ -63,11 +67,20 @@ def snippets(events: Iterable[Event], text: str) -> Iterator[Styled]:
         and (at := event.text.casefold().find(text.casefold())) >= 0
     )
     for _, (event, at) in zip(range(_MOST_FINDS), finds, strict=False):
-        who = "you" if isinstance(event, UserMessage) else "gemini"
-        before = event.text[max(0, at - _AROUND) : at]
-        after = event.text[at + len(text) : at + len(text) + _AROUND]
-        found = (_flat(event.text[at : at + len(text)]), "bold underline")
-        yield Styled.assemble((f"  {who}: ", "dim"), _flat(before), found, _flat(after))
+        yield _snippet(event, at, at + len(text), width)
+
+
+def _snippet(event: Text | UserMessage, start: int, end: int, width: int | None) -> Styled:
+    from rich.text import Text as Styled
+
+    who = f"  {'you' if isinstance(event, UserMessage) else 'gemini'}: "
+    # A sign on each side stands for what is left out.
+    room = _AROUND if width is None else (width - len(who) - (end - start) - 2) // 2
+    around = max(0, min(_AROUND, room))
+    before = "…" * (start > around) + _flat(event.text[max(0, start - around) : start])
+    after = _flat(event.text[end : end + around]) + "…" * (end + around < len(event.text))
+    found = (_flat(event.text[start:end]), "bold underline")
+    return Styled.assemble((who, "dim"), before, found, after)
 
 
 def page(events: Iterable[Event]) -> Iterator[RenderableType]:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -224,9 +224,11 @@ def _put_found(info: SessionInfo, text: str) -> None:
     from geminorum.apps.command.show import console
 
     screen = console()
-    screen.print(heading(info), soft_wrap=not screen.is_terminal)
-    for line in snippets(sessions.load(info).events(), text):
-        screen.print(line, soft_wrap=not screen.is_terminal)
+    # A line each on a screen, as in a list; in a pipe, all of it.
+    how: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+    width = screen.width if screen.is_terminal else None
+    for line in (heading(info), *snippets(sessions.load(info).events(), text, width)):
+        screen.print(line, **(how if width else {"soft_wrap": True}))
 
 
 async def _tail(name: str, *, json: bool) -> None:
