@@ -1,5 +1,6 @@
 """The command as a whole: help, version, completion, wrong usage, exit codes, odd terminals."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ from geminorum.apps.command import main
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.flags import Via, _whole_id, options_from, takes_options
-from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.guard import command_hint, guarded
 from geminorum.apps.command.show_help import _help
 
 
@@ -236,6 +237,14 @@ def test_completion_in_the_shell():
     assert command(env=asked).stdout.split() == ["sessions", "setup"]
     flags = {**asked, "COMP_WORDS": "geminorum run --max", "COMP_CWORD": "2"}
     assert command(env=flags).stdout.split() == ["--max-turns", "--max-budget-usd"]
+
+
+def test_ctrl_c_while_everything_ends_is_no_mistake(capsys):
+    def pressed_again():
+        raise asyncio.CancelledError
+
+    assert guarded(pressed_again) == Exit.CANCELLED
+    assert capsys.readouterr().err == "error  stopped\n"
 
 
 def test_a_mistake_of_ours_is_told_as_one():

@@ -282,6 +282,9 @@ def test_line_editing_history_and_completion(fake_gemini, env, work, private_hom
         chat.send("\x03")
         chat.wait_for("/quit or Ctrl-D to leave")
         chat.wait_for("> ")
+        chat.signal(signal.SIGINT)  # From elsewhere, as good as the key.
+        chat.wait_for("/quit or Ctrl-D to leave")
+        chat.wait_for("> ")
         chat.send("\x04")
         assert chat.ends_with() == 0
     assert [request.prompt for request in fake_gemini.requests] == ["Hello", "Hello"]

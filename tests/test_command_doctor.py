@@ -143,8 +143,8 @@ def test_a_fix_without_a_question_needs_yes(quick, tmp_path):
     done = command("doctor", "--fix", "--yes", env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert f"wrote {home}/.gemini/settings.json" in done.stderr
-    done = command("doctor", "--fix", "--yes", env=env, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "nothing to mend\n")
+    done = command("doctor", "--fix", env=env, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "nothing to mend\n"), "so nobody has to be asked"
 
 
 def test_settings_with_comments_are_left_alone(tmp_path):

@@ -146,7 +146,9 @@ def test_offline_suggests_only_what_can_work(tools, told, untold):
 
 
 def test_offline_can_write_when_it_may(cli, work):
-    arguments = ("run", "--offline", "write a poem to p.txt")
+    # A chat begins a prompt with what was undone; the simulated model must not do that again.
+    prompt = "(I have undone your last changes to: q.txt)\n\nwrite a poem to p.txt"
+    arguments = ("run", "--offline", prompt)
     assert "p.txt" not in command(*arguments, env=cli, cwd=work).stderr
     assert not (work / "p.txt").exists()
     done = command(*arguments, "--approval", "auto_edit", env=cli, cwd=work)

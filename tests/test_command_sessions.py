@@ -4,12 +4,15 @@ import json
 import subprocess
 
 import pytest
+from rich.cells import cell_len
 
 from command_home import A, B, C, SavedHome
 from command_line import COMMAND, Terminal, environment
 from command_line import geminorum_command as command
 from geminorum import Options, events, sessions, sync
 from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.session_views import snippets
+from geminorum.events import UserMessage
 
 
 @pytest.fixture
@@ -40,6 +43,9 @@ def test_a_session_in_which_nobody_spoke_is_not_listed(saved):
     broken.write_text("no record")
     done = command("sessions", "list", env=saved.env, cwd=saved.cwd)
     assert sorted(rows(done.stdout)) == [str(broken), A, B], "what is broken is still told"
+    # A screen names it without its folder, and so it can be typed.
+    done = command("sessions", "delete", broken.name, "--yes", env=saved.env, cwd=saved.cwd)
+    assert (done.returncode, broken.exists()) == (0, False), done.stderr
 
 
 def test_the_list_of_all_folders_names_them(saved):
@@ -55,7 +61,7 @@ def test_a_list_can_be_of_another_folder_since_a_day_and_short(saved):
     assert rows(late.stdout) == [C, B]
     short = command("sessions", "list", "-a", "-n", "1", env=saved.env)
     assert C in short.stdout
-    assert "2 more; geminorum sessions list --limit 3" in short.stdout
+    assert "2 more; geminorum sessions list --all --limit 3" in short.stdout
 
 
 def test_a_list_in_json_is_one_session_a_line(saved):
@@ -210,6 +216,23 @@ def test_a_find_is_a_line_on_a_narrow_screen_and_whole_in_a_pipe(saved):
     done = command("sessions", "search", "needle", env=saved.env, cwd=saved.cwd)
     assert done.stdout.startswith(A)
     assert done.stdout.count("before ") >= 5
+
+
+@pytest.mark.parametrize(
+    ("said", "wanted", "shown"),
+    [
+        ("It talks of a pipe.", "PIPE", "It talks of a pipe."),
+        ("before and behind, a needle", "needle", "…nd behind, a needle"),
+        ("needle " + "and behind " * 9, "needle", "needle and behind a…"),
+        ("使" * 40 + "管道" + "語" * 40, "管道", "…使使使使管道語語語…"),
+        ("ß" * 60 + " a needle", "needle", "…ßßßßßßßßßß a needle"),
+    ],
+    ids=["whole", "before", "behind", "wide letters", "letters that fold to two"],
+)
+def test_a_find_has_the_words_around_it_that_there_is_room_for(said, wanted, shown):
+    (line,) = snippets([UserMessage(said)], wanted, 28)
+    assert line.plain == f"  you: {shown}"
+    assert cell_len(line.plain) <= 28
 
 
 def test_a_search_that_finds_nothing_says_where_to_look(saved):

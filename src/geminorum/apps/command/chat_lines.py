@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -40,7 +41,7 @@ class Piped:
         self.interactive = sys.stdin.isatty()
 
     def calm_between_turns(self) -> AbstractContextManager[None]:
-        return nullcontext()  # There is no moment between: without a turn, it reads.
+        return _on_ctrl_c(lambda: None) if self.interactive else nullcontext()
 
     async def prompt(self) -> str:
         return self._line("> " if self.interactive else "")
@@ -71,13 +72,15 @@ class Typed:
         self._words = words
         self._session: PromptSession[str] | None = None
 
-    @contextmanager
-    def calm_between_turns(self) -> Iterator[None]:
-        before = signal.signal(signal.SIGINT, lambda *_: None)
-        try:
-            yield
-        finally:
-            signal.signal(signal.SIGINT, before)
+    def calm_between_turns(self) -> AbstractContextManager[None]:
+        loop = asyncio.get_running_loop()
+        return _on_ctrl_c(lambda: loop.call_soon_threadsafe(self._pressed))
+
+    def _pressed(self) -> None:
+        """A signal at a prompt, where Ctrl-C is a key, is as good as the key."""
+        app = self._session.app if self._session else None
+        if app and app.future and not app.future.done():
+            app.exit(exception=KeyboardInterrupt())
 
     async def prompt(self) -> str:
         if self._session is None:
@@ -94,6 +97,15 @@ class Typed:
         clear_typeahead(get_app_session().input)
         asked: PromptSession[str] = PromptSession()
         return await asked.prompt_async([("bold", question)], handle_sigint=False)
+
+
+@contextmanager
+def _on_ctrl_c(do: Callable[[], object]) -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, lambda *_: do())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _session(words: Sequence[str]) -> PromptSession[str]:

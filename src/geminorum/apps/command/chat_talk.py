@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -105,9 +106,9 @@ class Talk:
             return self.say("nothing yet: no turn has ended")
         if len(known) < len(self.results):
             return self.say("not known: a turn reported no cost", "  total: ")
-        total = sum(cost.usd for cost in known)
+        total = sum((cost.usd for cost in known), Decimal())
         about = "" if all(cost.exact for cost in known) else "about "
-        return self.say(f"{about}${total:.4f}", "  total: ")
+        return self.say(f"{about}{shown.dollars(total)}", "  total: ")
 
     def _files(self, _: str) -> None:
         rows = list(self._file_rows())

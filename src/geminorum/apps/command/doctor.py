@@ -45,8 +45,6 @@ def doctor(
     from geminorum import Options
     from geminorum import doctor as doctors
 
-    if fix and not yes and not (sys.stdin and sys.stdin.isatty()):
-        raise InvalidOptions("there is nobody to ask", hint="add --yes to mend all the same")
     options = Options(cwd=cwd)
     checks = doctors.check(options, live, live_timeout=timeout)
     _put(checks, json=json)
@@ -119,9 +117,11 @@ def _mend(checks: list[Check], *, yes: bool) -> bool:
     from geminorum.doctor import remedy_for
 
     done = False
-    found = filter(None, map(remedy_for, checks))
     # One remedy may help against two findings; it is asked about once.
-    for remedy in {one.what: one for one in found}.values():
+    remedies = {one.what: one for one in map(remedy_for, checks) if one}
+    if remedies and not yes and not (sys.stdin and sys.stdin.isatty()):
+        raise InvalidOptions("there is nobody to ask", hint="add --yes to mend all the same")
+    for remedy in remedies.values():
         if yes or typer.confirm(remedy.what, err=True):
             _tell(remedy.apply())
             done = True

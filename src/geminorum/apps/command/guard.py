@@ -57,12 +57,22 @@ def _told(work: Callable[[], Any]) -> int:
     except UsageError as error:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        tell("stopped")
-        return Exit.CANCELLED
+        return _stopped()
     except SystemExit as error:
         # Typer leaves with 1 when the reader has gone, which would look like a failed run.
         gone = isinstance(error.__context__, BrokenPipeError)
         return _closed_pipe() if gone else int(error.code or 0)
+    except BaseException as error:
+        # Somebody pressed Ctrl-C once more while everything was about to end. asyncio is not
+        # loaded for this question: whoever was cancelled has loaded it.
+        if type(error).__name__ != "CancelledError":
+            raise
+        return _stopped()
+
+
+def _stopped() -> int:
+    tell("stopped")
+    return Exit.CANCELLED
 
 
 def tell(problem: str, hint: str | None = None) -> None:

@@ -60,8 +60,8 @@ def _looks(request: Request) -> bool:
 def _call_write(request: Request) -> Say:
     from geminorum.testing import Call, Say
 
-    named = _FILE.search(request.prompt)
-    path = named[0] if named else "hello.txt"
+    # The last one: before it, a chat may tell which files were put back.
+    *_, path = ["hello.txt", *_FILE.findall(request.prompt)]
     # A name and never a path: a prompt in play should not write outside its folder.
     arguments = {"file_path": path.rsplit("/", 1)[-1], "content": _POEM}
     thoughts = ("A file is wanted. I know a poem that fits.",)

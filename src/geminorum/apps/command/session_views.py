@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +23,7 @@ _AROUND = 40
 _MOST_FINDS = 3
 
 
-def listing(found: Sequence[SessionInfo], *, more: int, everywhere: bool) -> Sheet:
+def listing(found: Sequence[SessionInfo], *, more: str | None, everywhere: bool) -> Sheet:
     """A table; whole ids in a pipe, where somebody may want to type them."""
     is_screen = sys.stdout.isatty()
     folder = [Column("folder", style="dim", spare=2, elastic=True)] if everywhere else []
@@ -33,8 +35,7 @@ def listing(found: Sequence[SessionInfo], *, more: int, everywhere: bool) -> She
         Column("title", elastic=True),
     ]
     rows = [_row(info, is_screen, bool(folder)) for info in found]
-    notes = [f"{more} more; geminorum sessions list --limit {len(found) + more}"] if more else []
-    return Sheet(columns, rows, notes=notes)
+    return Sheet(columns, rows, notes=[more] if more else [])
 
 
 def _row(info: SessionInfo, is_screen: bool, with_folder: bool) -> list[str]:
@@ -60,27 +61,34 @@ def heading(info: SessionInfo) -> Styled:
 
 def snippets(events: Iterable[Event], text: str, width: int | None = None) -> Iterator[Styled]:
     """The first finds, each with the words around it, as many as `width` has room for."""
-    finds = (
-        (event, at)
-        for event in events
-        if isinstance(event, Text | UserMessage)
-        and (at := event.text.casefold().find(text.casefold())) >= 0
-    )
-    for _, (event, at) in zip(range(_MOST_FINDS), finds, strict=False):
-        yield _snippet(event, at, at + len(text), width)
+    said = (event for event in events if isinstance(event, Text | UserMessage))
+    wanted = re.compile(re.escape(text), re.IGNORECASE)
+    finds = ((event, find) for event in said if (find := wanted.search(event.text)))
+    for _, (event, find) in zip(range(_MOST_FINDS), finds, strict=False):
+        yield _snippet("you" if isinstance(event, UserMessage) else "gemini", find, width)
 
 
-def _snippet(event: Text | UserMessage, start: int, end: int, width: int | None) -> Styled:
+def _snippet(who: str, find: re.Match[str], width: int | None) -> Styled:
+    from rich.cells import cell_len
     from rich.text import Text as Styled
 
-    who = f"  {'you' if isinstance(event, UserMessage) else 'gemini'}: "
-    # A sign on each side stands for what is left out.
-    room = _AROUND if width is None else (width - len(who) - (end - start) - 2) // 2
-    around = max(0, min(_AROUND, room))
-    before = "…" * (start > around) + _flat(event.text[max(0, start - around) : start])
-    after = _flat(event.text[end : end + around]) + "…" * (end + around < len(event.text))
-    found = (_flat(event.text[start:end]), "bold underline")
-    return Styled.assemble((who, "dim"), before, found, after)
+    label, found = f"  {who}: ", _flat(find[0])
+    # A sign on each side stands for what is left out; what one side does not need, the other has.
+    room = 2 * _AROUND if width is None else width - cell_len(label) - cell_len(found) - 2
+    before = _flat(find.string[: find.start()][-room:]) if room > 0 else ""
+    after = _flat(find.string[find.end() :][: max(room, 0)])
+    left = _fitting(before[::-1], room - min(cell_len(after), room // 2))[::-1]
+    right = _fitting(after, room - cell_len(left))
+    more = ("…" * (len(left) < find.start()), "…" * (find.end() + len(right) < len(find.string)))
+    return Styled.assemble((label, "dim"), more[0], left, (found, "bold underline"), right, more[1])
+
+
+def _fitting(text: str, room: int) -> str:
+    """As much of the beginning as `room` columns hold; some letters take two."""
+    from rich.cells import cell_len
+
+    taken = itertools.accumulate(map(cell_len, text))
+    return text[: sum(1 for columns in taken if columns <= room)]
 
 
 def page(events: Iterable[Event]) -> Iterator[RenderableType]:

@@ -44,7 +44,12 @@ def list_(
     place = None if everywhere else (cwd or Path.cwd())
     # One in which nobody has said anything is nothing to go on with.
     found = [one for one in sessions.list(place, since=moment_of(since)) if not one.empty]
-    _put_list(found[:limit], json=json, more=len(found) - limit, everywhere=everywhere)
+    more = None
+    if (left := len(found) - limit) > 0:
+        chosen = [("--all", everywhere), (f"--cwd {cwd}", cwd), (f"--since {since}", since)]
+        flags = " ".join([option for option, given in chosen if given] + [f"--limit {len(found)}"])
+        more = f"{left} more; geminorum sessions list {flags}"
+    _put_list(found[:limit], json=json, more=more, everywhere=everywhere)
 
 
 @app.command()
@@ -162,8 +167,18 @@ def delete(
 def place_of(name: str) -> SessionInfo | Path:
     """The session that is meant: a file as it is named, `latest`, or the one id that begins so."""
     if any(mark in name for mark in "/\\."):  # None of them is in an id.
-        return Path(name)
+        return _file(name)
     return _latest() if name == "latest" else _by_id(name)
+
+
+def _file(name: str) -> Path:
+    """A file as it is named; the list names one that has no id without its folder."""
+    from geminorum import sessions
+
+    path = Path(name)
+    if len(path.parts) > 1 or path.exists():
+        return path
+    return next((info.path for info in sessions.list() if info.path.name == name), path)
 
 
 def _latest() -> SessionInfo:
@@ -197,7 +212,7 @@ def _found(info: SessionInfo | None, problem: str) -> SessionInfo:
 
 
 def _put_list(
-    found: list[SessionInfo], *, json: bool, more: int = 0, everywhere: bool = True
+    found: list[SessionInfo], *, json: bool, more: str | None = None, everywhere: bool = True
 ) -> None:
     if json:
         return _put_json(found)
@@ -208,7 +223,7 @@ def _put_list(
     from geminorum.apps.command.session_views import listing
     from geminorum.apps.command.tables import put
 
-    return put(listing(found, more=max(0, more), everywhere=everywhere))
+    return put(listing(found, more=more, everywhere=everywhere))
 
 
 def _put_json(found: list[SessionInfo]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.show_markdown import Indented, Markdown
 
 if TYPE_CHECKING:
-    from decimal import Decimal
-
     from geminorum import FileChange
 
 LONGEST_MARKDOWN = 200_000
@@ -144,7 +143,14 @@ def money(cost: Cost) -> str:
     """Dollars, marked where they are an estimate or where nobody is billed."""
     about = "" if cost.exact else "about "
     note = "" if cost.billed_usd else ", not billed"
-    return f"{about}${cost.usd:.4f}{note}" if cost.usd < 1 else f"{about}${cost.usd:.2f}{note}"
+    return f"{about}{dollars(cost.usd)}{note}"
+
+
+def dollars(usd: Decimal) -> str:
+    """Cents from a dollar on; below that as many digits as tell it from nothing."""
+    if usd >= 1:
+        return f"${usd:.2f}"
+    return f"${usd:.4f}" if usd == 0 or usd >= Decimal("0.0001") else f"${usd:.6f}"
 
 
 _ENDINGS = {
