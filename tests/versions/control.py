@@ -11,7 +11,7 @@ import pytest
 
 import test_running as running
 import test_stopping as stopping
-from geminorum import Cli, Options, Policy, ToolResult, ask
+from geminorum import Cli, Options, Policy, ToolResult, ask, connect
 from geminorum import run as start
 from geminorum.errors import ConfigError, RunTimeout, SessionLost, TrustError
 from geminorum.wire.effort import thinking
@@ -23,9 +23,6 @@ TOUCH = ("run_shell_command", {"command": "touch made"})
 
 # The same scenarios as on the pinned version, with `real_cli_door` a door to each version.
 sleeping = stopping.sleeping
-test_own_session_id = running.test_the_caller_may_choose_the_session_id
-test_resume_by_id = running.test_a_session_goes_on_later_by_its_id
-test_conversation = running.test_a_conversation_remembers
 test_system_prompt_appended = running.test_a_system_prompt_stands_behind_the_agents_own
 test_system_prompt_replaced = running.test_a_system_prompt_replaces_the_agents_own_on_request
 test_literal_prompt = running.test_a_slash_and_an_at_sign_are_text
@@ -131,6 +128,29 @@ async def test_max_turns(fake_gemini, options, real_cli_door):
     before = settings.read_bytes()
     await running.test_the_turn_limit_ends_the_run(fake_gemini, options, real_cli_door)
     assert settings.read_bytes() == before
+
+
+async def test_own_session_id(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Hi")
+    chosen = "3e0923c9-7033-438d-a978-a361d8031f47"
+    result = await ask("Hi", options.changed(session_id=chosen), via=real_cli_door)
+    assert result.session_id == chosen
+
+
+async def test_conversation(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Noted.").say("Seven.")
+    async with connect(options, via=real_cli_door) as chat:
+        first, second = await chat.ask("Remember seven"), await chat.ask("Which?")
+    assert first.session_id == second.session_id
+    assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
+
+
+async def test_resume_by_id(fake_gemini, options, real_cli_door):
+    fake_gemini.say("Noted.").say("Seven.")
+    first = await ask("Remember seven", options, via=real_cli_door)
+    resumed = options.changed(resume=first.session_id)
+    assert (await ask("Which?", resumed, via=real_cli_door)).session_id == first.session_id
+    assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
 
 
 async def test_resume_latest(fake_gemini, options, real_cli_door):
