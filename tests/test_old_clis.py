@@ -326,3 +326,11 @@ async def test_a_cli_that_knows_no_other_home_gets_our_settings_from_above(
     place = old.seen["env"].get("GEMINI_CLI_SYSTEM_SETTINGS_PATH")
     assert (place == f"{old.seen['env']['GEMINI_CLI_HOME']}/.gemini/settings.json") is above
     assert old.seen["settings"]["model"]["maxSessionTurns"] == 3
+
+
+def test_every_row_of_the_page_of_versions_has_its_test():
+    """It is run by `make test-versions` only, so that here it would break unseen."""
+    from versions import control
+    from versions.features import FEATURES
+
+    assert {name for name in FEATURES if not callable(getattr(control, name, None))} == set()
