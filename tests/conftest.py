@@ -72,29 +72,26 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="session")
-def real_cli() -> list[str]:
-    """The command of the real Gemini CLI, as `make test` installs it."""
+def real_cli_door() -> Cli:
+    """The `Cli` door to the real Gemini CLI, as `make test` installs it."""
     path = os.environ.get("GEMINORUM_TEST_CLI") or ROOT / ".gemini-cli/node_modules/.bin/gemini"
     if not Path(path).exists():
         pytest.fail(f"no Gemini CLI at {path}: run `make test`, which installs it")
+    return Cli(executable=path)
+
+
+@pytest.fixture(scope="session")
+def real_cli(real_cli_door: Cli) -> list[str]:
+    """The command behind that door, for tests that start it by themselves."""
     from geminorum.detect import find_cli
 
-    return list(find_cli(path).command)
+    return list(find_cli(real_cli_door.executable).command)
 
 
 @pytest.fixture(scope="session")
 def quick_start() -> dict[str, str]:
     """For tests that start the real CLI by themselves: what our own doors would add."""
     return {"GEMINI_CLI_NO_RELAUNCH": "true", "NODE_COMPILE_CACHE": str(COMPILED)}
-
-
-@pytest.fixture(scope="session")
-def real_cli_door() -> Cli:
-    """The `Cli` door to the real Gemini CLI."""
-    path = os.environ.get("GEMINORUM_TEST_CLI") or ROOT / ".gemini-cli/node_modules/.bin/gemini"
-    if not Path(path).exists():
-        pytest.fail(f"no Gemini CLI at {path}: run `make test`, which installs it")
-    return Cli(executable=path)
 
 
 @pytest.fixture(scope="session")

@@ -246,7 +246,7 @@ def test_a_search_that_finds_nothing_says_where_to_look(saved):
 
 
 def test_a_tail_follows_and_ends_with_ctrl_c(saved):
-    path = saved.home / ".gemini/tmp/work/chats" / f"session-2026-01-01T10-00-{A[:8]}.jsonl"
+    (path,) = saved.home.rglob(f"session-*-{A[:8]}.jsonl")
     with Terminal("sessions", "tail", A, env=saved.env) as screen:
         screen.wait_for("Noted: seven.")
         more = {"id": "m9", "type": "user", "content": [{"text": "And now eight"}]}

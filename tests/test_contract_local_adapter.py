@@ -38,6 +38,12 @@ def config(fake_gemini, real_cli_door, tmp_path) -> GeminiLocalConfig:
 
 
 @pytest.fixture
+def plain(tmp_path) -> GeminiLocalConfig:
+    """An agent for whom `via` chooses the CLI."""
+    return GeminiLocalConfig(cwd=str(tmp_path / "workspace"))
+
+
+@pytest.fixture
 def store(tmp_path) -> SqliteSessions:
     return SqliteSessions(tmp_path / "state" / "sessions.db")
 
@@ -438,10 +444,6 @@ class TestAroundARun:
     def door(self, stand_in) -> Cli:
         return stand_in(INIT, {"type": "message", "role": "assistant", "content": "Hi"}, SUCCESS)
 
-    @pytest.fixture
-    def plain(self, tmp_path) -> GeminiLocalConfig:
-        return GeminiLocalConfig(cwd=str(tmp_path / "workspace"))
-
     async def test_a_missing_instructions_file_is_a_warning(self, plain, door, stand_in):
         """B-28: the run goes on; the health check is the place to fail."""
         result = await local.execute(
@@ -554,10 +556,6 @@ def remember(store: SqliteSessions, config: GeminiLocalConfig, session_id: str) 
 
 class TestTheShapesOwnRuleForSessions:
     """What the real CLI cannot be made to say; a stand-in prints it."""
-
-    @pytest.fixture
-    def plain(self, tmp_path) -> GeminiLocalConfig:
-        return GeminiLocalConfig(cwd=tmp_path / "workspace")
 
     @pytest.mark.parametrize(
         "error", ["Session not found", "cannot resume", {"message": "no such session"}]

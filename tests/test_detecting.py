@@ -399,6 +399,13 @@ def running(folder: Path) -> list[str]:
     return [line for line in lines if str(folder) in line]
 
 
+async def both_run(folder: Path) -> None:
+    """The script and the program that it starts."""
+    async with asyncio.timeout(30):
+        while len(running(folder)) < 2:
+            await asyncio.sleep(0.01)
+
+
 async def gone(folder: Path) -> bool:
     """Whether all of it has ended; what was killed a moment ago may take another to die."""
     for _ in range(100):
@@ -440,8 +447,7 @@ async def test_a_cli_that_hangs_is_not_available_and_is_gone_afterwards(hanging:
 
 async def test_giving_up_on_the_question_leaves_no_process(hanging: Path) -> None:
     asking = asyncio.create_task(is_available(hanging, timeout=60))
-    while len(running(hanging.parent)) < 2:
-        await asyncio.sleep(0.01)
+    await both_run(hanging.parent)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
@@ -452,8 +458,7 @@ async def test_a_scope_that_cancels_every_wait_leaves_no_process_either(hanging:
     with anyio.CancelScope() as scope:
         async with asyncio.TaskGroup() as group:
             group.create_task(is_available(hanging, timeout=60))
-            while len(running(hanging.parent)) < 2:
-                await asyncio.sleep(0.01)
+            await both_run(hanging.parent)
             scope.cancel()
     assert await gone(hanging.parent)
 

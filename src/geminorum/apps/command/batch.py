@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import math
-from collections.abc import Callable
-from copy import copy
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -61,25 +59,8 @@ Json = Annotated[bool, _option("--json", help="Also print each result.")]
 Door = Annotated[Via, _option(help="The door.")]
 
 
-def _without_one_session(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The flags that a batch always refuses are not on its help page; typed, they are explained."""
-    signature = inspect.signature(command)
-    for name in ("resume", "session_id"):
-        kind, flag = get_args(signature.parameters[name].annotation)
-        unseen = copy(flag)  # The other commands show theirs.
-        unseen.hidden = True
-        command.__annotations__[name] = Annotated[kind, unseen]
-    parameters = [
-        each.replace(annotation=command.__annotations__[name])
-        for name, each in signature.parameters.items()
-    ]
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return command
-
-
 @app.command()
-@_without_one_session
-@takes_options
+@partial(takes_options, unseen=("resume", "session_id"))  # Always refused: `_refuse_one_session`.
 def batch(
     file: File,
     column: Column = None,

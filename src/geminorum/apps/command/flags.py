@@ -4,11 +4,12 @@ commands that send prompts."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from copy import copy
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_args
 
 import typer
 
@@ -179,8 +180,11 @@ _WITH_THE_REST = (CliPath, StartTimeout, StallTimeout)
 _DEFAULTS: dict[str, Any] = {"literal": True, "yolo": False, "replace_system_prompt": False}
 
 
-def takes_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A command with a parameter `options` gets a flag for each field of `Options` instead."""
+def takes_options(function: Callable[..., Any], unseen: Collection[str] = ()) -> Callable[..., Any]:
+    """A command with a parameter `options` gets a flag for each field of `Options` instead.
+
+    Those that are `unseen` are taken, and are not on its help page.
+    """
 
     @wraps(function)
     def command(**given: Any) -> Any:
@@ -194,7 +198,10 @@ def takes_options(function: Callable[..., Any]) -> Callable[..., Any]:
     kept = [each for name, each in own.parameters.items() if name != "options"]
     added = [
         inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=_DEFAULTS.get(name), annotation=kind
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=_DEFAULTS.get(name),
+            annotation=_hidden(kind) if name in unseen else kind,
         )
         for name, kind in _FLAGS.items()
     ]
@@ -206,6 +213,13 @@ def takes_options(function: Callable[..., Any]) -> Callable[..., Any]:
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in [*kept, *added]}
     return command
+
+
+def _hidden(annotation: Any) -> Any:
+    kind, flag = get_args(annotation)
+    hidden = copy(flag)  # The other commands show theirs.
+    hidden.hidden = True
+    return Annotated[kind, hidden]
 
 
 def _whole_id(fields: dict[str, Any]) -> str | None:

@@ -46,9 +46,10 @@ def list_(
     found = [one for one in sessions.list(place, since=moment_of(since)) if not one.empty]
     more = None
     if (left := len(found) - limit) > 0:
+        # The same list again, with the options that chose it.
         chosen = [("--all", everywhere), (f"--cwd {cwd}", cwd), (f"--since {since}", since)]
-        flags = " ".join([option for option, given in chosen if given] + [f"--limit {len(found)}"])
-        more = f"{left} more; geminorum sessions list {flags}"
+        again = [option for option, given in chosen if given]
+        more = f"{left} more; geminorum {' '.join(['sessions list', *again])} --limit {len(found)}"
     _put_list(found[:limit], json=json, more=more, everywhere=everywhere)
 
 
@@ -239,11 +240,12 @@ def _put_found(info: SessionInfo, text: str) -> None:
     from geminorum.apps.command.show import console
 
     screen = console()
-    # A line each on a screen, as in a list; in a pipe, all of it.
-    how: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
     width = screen.width if screen.is_terminal else None
+    # On a screen, as in a list; in a pipe, all of it.
+    line_each: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
+    how = line_each if width else {"soft_wrap": True}
     for line in (heading(info), *snippets(sessions.load(info).events(), text, width)):
-        screen.print(line, **(how if width else {"soft_wrap": True}))
+        screen.print(line, **how)
 
 
 async def _tail(name: str, *, json: bool) -> None:
