@@ -16,7 +16,6 @@ import pytest
 from geminorum import Cli, Options
 from geminorum.contracts import response_provider
 from geminorum.contracts.response_provider import GeminiCliProvider, ProviderError, ProviderResult
-from geminorum.contracts.response_provider.request import allow_rules
 from geminorum.errors import (
     AuthError,
     CliNotFound,
@@ -27,6 +26,7 @@ from geminorum.errors import (
     RunTimeout,
     StartTimeout,
 )
+from geminorum.wire.policy_toml import policy_toml
 
 INIT = {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello"}
@@ -259,13 +259,16 @@ class TestArguments:
 
     def test_allowed_tools_become_rules_that_allow_and_nothing_more(self):
         """S4-12, B-20."""
-        rules = tomllib.loads(allow_rules(["read_file", "run_shell_command(git status)"]))["rule"]
-        assert rules == [
-            {"toolName": "read_file", "decision": "allow", "priority": 300},
+        allowed = ["read_file", "run_shell_command(git status)"]
+        with_them, without = policy_toml(Options(), pre_approved=allowed), policy_toml(Options())
+        others = tomllib.loads(without)["rule"]
+        rules = [rule for rule in tomllib.loads(with_them)["rule"] if rule not in others]
+        assert [{**rule, "priority": 0} for rule in rules] == [
+            {"toolName": "read_file", "decision": "allow", "priority": 0},
             {
                 "toolName": "run_shell_command",
                 "decision": "allow",
-                "priority": 300,
+                "priority": 0,
                 "commandPrefix": "git status",
             },
         ]
@@ -276,8 +279,8 @@ class TestArguments:
             {"allowed_tools": ["glob"]}, via=stand_in(INIT, HELLO, SUCCESS)
         )
         provider.generate("Hi")
-        (file,) = [token for token in stand_in.call["argv"] if "allowed-tools" in token]
-        assert file.startswith("--policy=")
+        assert not [token for token in stand_in.call["argv"] if "allowed-tools" in token]
+        (file,) = [token for token in stand_in.call["argv"] if token.startswith("--policy=")]
         assert not Path(file.removeprefix("--policy=")).exists()
 
     def test_a_cli_without_policies_gets_its_own_flag(self, tmp_path):

@@ -132,7 +132,6 @@ def test_a_command_that_is_allowed_brings_the_shell_but_no_other_command(options
             Options(policy=Policy(rules=(Rule(SHELL, "ask", "git push"),))),
             "refusing single shell commands",
         ),
-        (Options(allowed_tools=[f"{SHELL}(ls)"], approval="yolo"), "in yolo mode"),
         (Options(allowed_tools=[f"{SHELL}(echo a,b)"]), "with a comma"),
         (Options(disallowed_tools=["mcp_server_tool"]), "rules on MCP tools"),
         (Options(policy=Policy(rules=(Rule("mcp_server_*", "allow"),))), "rules on MCP tools"),

@@ -22,11 +22,12 @@ def rules_of(options: Options, **keywords) -> list[dict]:
 
 
 def decision_on(tool: str, options: Options) -> str | None:
-    """What the highest rule says, as the CLI reads the file."""
+    """What the highest rule says on every call of a tool, as the CLI reads the file."""
     matching = [
         rule
         for rule in rules_of(options)
-        if rule["toolName"] == "*" or tool in [rule["toolName"], *_listed(rule)]
+        if (rule["toolName"] == "*" or tool in [rule["toolName"], *_listed(rule)])
+        and rule.get("argsPattern", ".") == "."
     ]
     return max(matching, key=lambda rule: rule["priority"], default={}).get("decision")
 

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from geminorum.cost import PriceBook
 from geminorum.decisions import Decide, Decisions
@@ -76,11 +76,14 @@ class Acp:
     """Read the `.env` of the folder, which may send the API key somewhere else."""
     secrets_in_tools: bool = False
     """Let shell tools see keys and tokens of the environment."""
+    gemini_folder: bool = False
+    """Let file tools write in `.gemini/` and `.agents/`, which steer later runs."""
     shared_tmp: bool = False
     """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
     otherwise the process has one of its own, which ends with it."""
     # The protocol's first message would never pass a sandbox, nor a process started twice.
     sandbox: None = field(default=None, init=False, repr=False)
+    pre_approved: tuple[str, ...] = field(default=(), init=False, repr=False)
     relaunch: bool = field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -89,9 +92,8 @@ class Acp:
         object.__setattr__(self, "tools", tools_of(self.tools))
         check_callbacks(self)
 
-    @property
-    def asks(self) -> bool:
-        return self.decide is not None
+    # The CLI asks us, and we ask whoever decides.
+    interactive: ClassVar[bool] = True
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
         """What this door cannot do without, below what the caller says."""

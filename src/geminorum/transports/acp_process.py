@@ -23,7 +23,6 @@ from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
     announce,
     policies_of,
-    refuse_broken,
     refuse_strange_dotenv,
     settings_of,
     variables_of,
@@ -226,10 +225,8 @@ class AcpProcess:
         env = self.env | variables_of(door, options, program, self._overlay)
         env |= without_proxy(self.env)
         self._given, self._secrets = env, secrets_in(env)
-        own = own_tools_of(door, options, asks=door.asks)
+        own = own_tools_of(door, options, asks=door.decide is not None)
         policies = policies_of(door, options, program, self._overlay, own=own)
-        # A warm CLI keeps to itself that it could not read one, and goes on without it.
-        refuse_broken(self._overlay / ".gemini" / "policies")
         command = warm_command_of(door, options, program, policies)
         return PipedChild(
             command,

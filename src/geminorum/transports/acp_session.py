@@ -21,8 +21,9 @@ from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.launch import working_folder
 from geminorum.transports.resuming import guarded_load
 from geminorum.wire import acp
+from geminorum.wire.policy_toml import told_mode
 
-_MODES = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
+_MODE_IDS = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
 _REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0
 """Seconds of silence after which an old conversation counts as told, and seconds at most."""
 _LOAD_ENDS = 2.0
@@ -140,13 +141,13 @@ async def _furnish(process: AcpProcess, options: Options, session_id: str) -> No
     me = {"sessionId": session_id}
     if options.model is not None:
         await process.request("session/set_model", {**me, "modelId": options.model}, _Nothing)
-    if options.approval is not None:
-        mode = {**me, "modeId": _MODES[options.approval]}
+    if (mode := told_mode(options)) is not None:
         try:
-            await process.request("session/set_mode", mode, _Nothing)
+            wanted = {**me, "modeId": _MODE_IDS[mode]}
+            await process.request("session/set_mode", wanted, _Nothing)
         except Refused as refused:
             if "untrusted" in f"{refused.error.message} {refused.error.data}":
-                raise TrustError(f"the CLI refuses approval={options.approval!r} here") from refused
+                raise TrustError(f"the CLI refuses approval={mode!r} here") from refused
             raise
 
 

@@ -128,6 +128,7 @@ class Backchannel:
             own = {FINAL_ANSWER, *(tool.name for tool in reach.tools)}
             self._asking = Asking(reach.decisions, reach.pattern, news, own)
         self._answer, self._pattern = answer, reach.pattern
+        self._functions = reach.tools
         self._stack = AsyncExitStack()
         self._server: Loopback | None = None
 
@@ -172,7 +173,7 @@ class Backchannel:
     def own_tools(self) -> OwnTools:
         """None of them is for the CLI to ask about: where somebody is asked, the hook does it."""
         answer = (full_name(FINAL_ANSWER),) if self._answer else ()
-        return OwnTools((f"{PREFIX}*",) if self._tools else (), answer=answer)
+        return OwnTools(tuple(full_name(tool.name) for tool in self._functions), answer=answer)
 
     def settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
         """What the CLI must know, beside what the user's settings say."""

@@ -56,10 +56,15 @@ class Cli:
     """Read the `.env` of the folder, which may send the API key somewhere else."""
     secrets_in_tools: bool = False
     """Let shell tools see keys and tokens of the environment."""
+    gemini_folder: bool = False
+    """Let file tools write in `.gemini/` and `.agents/`, which steer later runs."""
     shared_tmp: bool = False
     """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
     otherwise the run has one of its own, which ends with it."""
 
+    pre_approved: tuple[str, ...] = ()
+    """Tools that need no approval, beside those of the approval mode; the others stay as they are,
+    unlike with `Options.allowed_tools`. `run_shell_command(git status)` names a command."""
     tools: Sequence[Callable[..., Any] | Tool] = ()
     """Functions of this process that the agent may call while a run lasts; whoever decides is
     asked about them."""
@@ -77,7 +82,7 @@ class Cli:
         check_callbacks(self)
 
     # The CLI itself asks nobody: its hook does, where there is somebody to decide.
-    asks: ClassVar[bool] = False
+    interactive: ClassVar[bool] = False
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
         """What this door cannot do without, below what the caller says."""

@@ -9,14 +9,17 @@ import shutil
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from geminorum.decisions import Decide
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.home import merged
+from geminorum.transports.user_policies import read_user_policy, refuse_denied_functions
 from geminorum.wire.argv import (
     IGNORE_DOTENV,
     OWN_HOME,
@@ -31,6 +34,7 @@ from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
 from geminorum.wire.policy_toml import OwnTools, policy_toml
 from geminorum.wire.settings_file import parsed_settings
+from geminorum.wire.user_policy import UserPolicy
 
 
 class Door(Protocol):
@@ -55,8 +59,14 @@ class Door(Protocol):
     @property
     def shared_tmp(self) -> bool: ...
     @property
-    def asks(self) -> bool:
-        """Is there somebody to be asked about every tool that may not run unasked?"""
+    def decide(self) -> Decide | None: ...
+    @property
+    def gemini_folder(self) -> bool: ...
+    @property
+    def pre_approved(self) -> tuple[str, ...]: ...
+    @property
+    def interactive(self) -> bool:
+        """Does the CLI itself ask about what may not run unasked?"""
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
         """What this door cannot do without, below what the caller says."""
@@ -170,18 +180,47 @@ def policies_of(
 ) -> list[str]:
     """The policy files to name; an older CLI finds the permissions in its settings instead."""
     _refuse_folder_settings(options, program)
-    theirs = home / ".gemini" / "policies"
     if not has(program.version, POLICY):
-        refuse_broken(theirs)
+        # Of its settings it makes the best by itself: an excluded tool stays excluded.
+        _refuse_two_policies(door, options, read_user_policy(home, home, {}))
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
         return []
+    settings = _settings_in(home / ".gemini" / "settings.json")
+    users = read_user_policy(home, working_folder(options), settings)
+    if own is not None:
+        # A warm process may never be asked for an answer with a shape; its sessions look there.
+        needed = own if not door.interactive else replace(own, answer=())
+        refuse_denied_functions(door, users, needed, asked)
     file = home / "policy.toml"
-    rules = policy_toml(
-        options, plan_tools=door.plan_tools, always_ask=door.asks, asked=asked, own=own
-    )
+    # The flag replaces the user's own policies; their rules are among those of the file.
+    rules = _combined(door, options, asked=asked, own=own, users=users)
     file.write_text(rules, encoding="utf-8")
-    # The flag replaces the user's own policies; naming their folder brings them back.
-    return [str(file), *([str(theirs)] if theirs.is_dir() else [])]
+    return [str(file)]
+
+
+def _combined(door: Door, options: Options, **parts: Any) -> str:
+    try:
+        return policy_toml(
+            options,
+            plan_tools=door.plan_tools,
+            interactive=door.interactive,
+            steering=door.gemini_folder,
+            pre_approved=door.pre_approved,
+            **parts,
+        )
+    except ValueError as error:
+        hint = "shorten the pattern in ~/.gemini/policies, or leave the option out"
+        raise ConfigError(f"the user's policy and the options: {error}", hint=hint) from error
+
+
+def _refuse_two_policies(door: Door, options: Options, users: UserPolicy) -> None:
+    """Older CLIs cannot be told that the stricter of two words counts."""
+    if users.rules and (_limits_tools(options) or door.pre_approved):
+        raise Unsupported(
+            "this CLI cannot combine the user's own policies with the permissions of a run",
+            hint="update it with `npm install -g @google/gemini-cli@latest`, or run without them: "
+            "Options(home=…)",
+        )
 
 
 def _refuse_folder_settings(options: Options, program: CliProgram) -> None:
@@ -195,18 +234,6 @@ def _refuse_folder_settings(options: Options, program: CliProgram) -> None:
             hint="update it with `npm install -g @google/gemini-cli@latest`, or remove the file; "
             "where no tools are limited, Options(trust_workspace=True) accepts it",
         )
-
-
-def refuse_broken(policies: Path) -> None:
-    """Older CLIs complain of a broken policy so late that a tool may have run before."""
-    import tomllib
-
-    for file in sorted(policies.glob("*.toml")):
-        try:
-            tomllib.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            hint = f"mend the policy file {file.name}: the CLI would run without it"
-            raise ConfigError(f"{file.name}: {error}", hint=hint) from error
 
 
 def _limits_tools(options: Options) -> bool:
@@ -324,7 +351,10 @@ def command_of(
     door: Door, options: Options, program: CliProgram, policies: Sequence[str]
 ) -> list[str]:
     """One headless turn; the prompt is not among it."""
-    return _command(door, program, arguments(options, version=program.version, policies=policies))
+    flags = arguments(
+        options, version=program.version, policies=policies, pre_approved=door.pre_approved
+    )
+    return _command(door, program, flags)
 
 
 def warm_command_of(

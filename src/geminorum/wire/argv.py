@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from geminorum.wire.legacy_tools import legacy_tools, unsayable
+from geminorum.wire.policy_toml import told_mode
 
 if TYPE_CHECKING:
     from geminorum.options import Options
@@ -30,6 +31,7 @@ def arguments(
     *,
     version: Version | None = None,
     policies: Sequence[str] = (),
+    pre_approved: Sequence[str] = (),
 ) -> list[str]:
     """Everything behind the program's name. The prompt is not among it: that goes by stdin.
 
@@ -40,14 +42,14 @@ def arguments(
     if options.trust_workspace is None and has(version, SKIP_TRUST):
         flags.append("--skip-trust")
     flags += _named("model", options.model)
-    flags += _named("approval-mode", options.approval)
+    flags += _named("approval-mode", told_mode(options, pre_approved))
     flags += _named("resume", options.resume)
     flags += _named("session-id", options.session_id)
     for folder in options.include_directories:
         flags.append(f"--include-directories={folder}")
     flags += [f"--policy={path}" for path in policies]
     if not has(version, POLICY):
-        flags += legacy_tools(options).flags
+        flags += legacy_tools(options, pre_approved=pre_approved).flags
     return flags
 
 

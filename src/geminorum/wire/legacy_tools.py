@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +49,9 @@ class LegacyTools(msgspec.Struct, frozen=True):
         return settings
 
 
-def legacy_tools(options: Options, *, plan_tools: bool = False) -> LegacyTools:
+def legacy_tools(
+    options: Options, *, plan_tools: bool = False, pre_approved: Sequence[str] = ()
+) -> LegacyTools:
     """What the policy file says, in older words. "ask" is a refusal: nobody is there to ask."""
     decisions = _decisions(options)
     commands = tuple(f"{_SHELL}({command})" for command in _allowed_commands(options))
@@ -63,7 +65,7 @@ def legacy_tools(options: Options, *, plan_tools: bool = False) -> LegacyTools:
     return LegacyTools(
         exclude=(*_under_all_names(refused), *plan),
         core=None if options.allowed_tools is None else (*allowed, *commands),
-        unasked=(*allowed, *commands),
+        unasked=(*allowed, *commands, *pre_approved),
     )
 
 
@@ -75,7 +77,6 @@ def unsayable(options: Options) -> list[str]:
         "plan mode": options.approval == "plan",
         "rules on MCP tools, on agents and with `*`": any(_is_foreign(rule.tool) for rule in rules),
         "refusing single shell commands": any(rule.decision != "allow" for rule in commands),
-        "single shell commands in yolo mode": bool(commands) and options.approval == "yolo",
         "shell commands with a comma": any("," in str(rule.command) for rule in commands),
     }
     return [name for name, is_wanted in problems.items() if is_wanted]

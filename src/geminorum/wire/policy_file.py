@@ -74,8 +74,13 @@ def _rule_problems(rule: FileRule) -> Iterator[str]:
         yield from _pattern_problems(pattern or "")
 
 
+def is_accepted(pattern: str) -> bool:
+    """Does the CLI take the pattern? It refuses those that might run for ever."""
+    return len(pattern) <= _LONGEST_PATTERN and not _NESTED_QUANTIFIERS.search(pattern)
+
+
 def _pattern_problems(pattern: str) -> Iterator[str]:
-    if len(pattern) > _LONGEST_PATTERN or _NESTED_QUANTIFIERS.search(pattern):
+    if not is_accepted(pattern):
         yield f"the pattern {pattern[:80]!r} has nested quantifiers, or is too long"
     try:
         re.compile(in_python(pattern))

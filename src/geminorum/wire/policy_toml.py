@@ -8,25 +8,42 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from geminorum.permissions import KNOWN_TOOLS, TOOL_GROUPS, Level, Policy, rule_of
+from geminorum.wire.user_policy import UserPolicy, stricter
 
 if TYPE_CHECKING:
-    from geminorum.options import Options
+    from geminorum.options import Approval, Options
 
 # Highest first; within the CLI's own order of files, ours is the user's tier, which beats even
 # its yolo mode. A capability that is denied stays denied whatever else is allowed.
 _PLAN_TOOLS, _DISALLOWED, _CAPABILITY_DENIED, _ANSWER = 999, 998, 997, 996
-_RULES, _ALLOWED, _NOTHING_ELSE, _BESIDE_WHITELIST, _CAPABILITY = 990, 980, 970, 960, 500
-_ASKED_BY_MODE = 1
+_STEERING, _RULES, _ALLOWED, _NOTHING_ELSE, _BESIDE_WHITELIST = 995, 990, 980, 970, 960
+_CAPABILITY, _ASKED_BY_MODE = 500, 1
 
 _SHELL, _ANYTHING = "run_shell_command", "."
-# Below whatever else has been said about the shell, and not where a mode decides for itself.
+_WRITERS = ["replace", "write_file"]
+# Not where a mode decides for itself.
+_ASKING_MODES = ["default", "autoEdit"]
+# Below whatever else has been said about the shell.
 _ASK_ABOUT_SHELL: dict[str, Any] = {
     "toolName": _SHELL,
     "decision": "ask_user",
-    "priority": 1,
-    "modes": ["default", "autoEdit"],
+    "priority": _ASKED_BY_MODE,
+    "modes": _ASKING_MODES,
     "argsPattern": _ANYTHING,
 }
+
+
+def _in_any_case(name: str) -> str:
+    return "".join(f"[{letter}{letter.upper()}]" for letter in name)
+
+
+_STEERING_FOLDER = rf"\.(?:{_in_any_case('gemini')}|{_in_any_case('agents')})[ .]*[\\/]"
+# The CLI puts a NUL behind each argument, and a path may hold anything else, quotes included. It
+# drops a file with a quantifier on a group, so the two places of the folder are spelled out.
+_STEERING_PATH = (
+    rf'"file_path":"[\s.\\/]*{_STEERING_FOLDER}|"file_path":"[^\x00]*[\\/]{_STEERING_FOLDER}'
+)
+"""A path through a folder that steers later runs: settings, commands, agents, skills."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +69,19 @@ _ASKED_IN_MODE: dict[str | None, tuple[str, ...]] = {
 }
 """What the CLI asks about where somebody sits before it."""
 _SECOND_NAMES = {"grep_search": "search_file_content"}
+
+
+def told_mode(options: Options, pre_approved: Sequence[str] = ()) -> Approval | None:
+    """The approval mode that the CLI is told.
+
+    In `auto_edit` and `yolo` it lets a command redirect to any file, also where only `git status`
+    is allowed. Where the options name what is allowed, rules say all that these modes would.
+    """
+    if options.approval == "plan":
+        return "plan"
+    if options.policy is not None or options.allowed_tools is not None:
+        return "default"
+    return "default" if pre_approved and options.approval == "auto_edit" else options.approval
 
 
 def asked_tools(options: Options) -> tuple[str, ...]:
@@ -121,25 +151,60 @@ def policy_toml(
     options: Options,
     *,
     plan_tools: bool = False,
-    always_ask: bool = False,
+    interactive: bool = False,
     asked: Sequence[str] = (),
     own: OwnTools | None = None,
+    steering: bool = False,
+    pre_approved: Sequence[str] = (),
+    users: UserPolicy | None = None,
 ) -> str:
-    """The policy file; empty where there is nothing to say.
+    """The policy file for a CLI that asks by itself (`interactive`) or asks nobody; empty where
+    there is nothing to say.
 
-    `always_ask`: a question is put for every shell command that may not run unasked. `asked` is let
-    through to whoever is asked, who has the last word.
+    Calls of the tools in `asked` pass the CLI, because a hook asks about them before. `steering`
+    lets file tools write to folders that steer later runs. `users` is what the user says: the
+    stricter word counts.
     """
     import tomli_w
 
-    rules = [_answerable(rule, asked) for rule in _rules(options)]
-    rules += [_let_through(_rule(tool, "allow", _ASKED_BY_MODE)) for tool in asked]
-    rules += _own_rules(own) if own is not None else []
+    rules = [*_rules(options, pre_approved), *(_own_rules(own) if own is not None else [])]
+    if not steering:
+        rules += _steering_rules(interactive, asked)
     if not plan_tools:
         rules.append(_plan_rule(options))
-    if always_ask:
-        rules = [*map(_without_exceptions, rules), _ASK_ABOUT_SHELL]
-    return tomli_w.dumps({"rule": rules}) if rules else ""
+    users = users or UserPolicy()
+    if users.rules:
+        rules = stricter(users.rules, rules)
+    edits = _EDITS if _edits_unasked(options, pre_approved) else ()
+    habits = _habits(asked, edits, interactive=interactive)
+    rules = [*(_answerable(rule, asked) for rule in rules), *habits]
+    strict = [single for rule in rules for single in always_asking(rule)]
+    file = {"rule": strict, "safety_checker": [*users.checkers]}
+    return tomli_w.dumps({key: value for key, value in file.items() if value})
+
+
+def _edits_unasked(options: Options, pre_approved: Sequence[str]) -> bool:
+    """Is `auto_edit` wanted, and the CLI not told so?"""
+    return options.approval == "auto_edit" and told_mode(options, pre_approved) != "auto_edit"
+
+
+def _habits(
+    asked: Sequence[str], unasked: Sequence[str], *, interactive: bool
+) -> list[dict[str, Any]]:
+    """What the CLI does of its own accord, said more strictly; the user's rules go before."""
+    habits = [_let_through(_rule(tool, "allow", _ASKED_BY_MODE)) for tool in asked]
+    habits += [_rule(tool, "allow", _ASKED_BY_MODE) for tool in unasked if tool not in asked]
+    return [*habits, _ASK_ABOUT_SHELL] if interactive else habits
+
+
+def _steering_rules(interactive: bool, asked: Sequence[str]) -> list[dict[str, Any]]:
+    # A rule that says "ask" would offer the tool to the model; where nobody can be asked by the
+    # CLI, "deny" leaves hidden what is hidden.
+    decision = "ask_user" if interactive else "deny"
+    writers = [tool for tool in _WRITERS if tool not in asked]
+    rule = _rule(writers, decision, _STEERING)
+    rule |= {"modes": _ASKING_MODES, "argsPattern": _STEERING_PATH}
+    return [rule] if writers else []
 
 
 def _own_rules(own: OwnTools) -> list[dict[str, Any]]:
@@ -167,14 +232,20 @@ def _let_through(rule: dict[str, Any]) -> dict[str, Any]:
     return {**rule, **any_arguments, "allowRedirection": True}
 
 
-def _without_exceptions(rule: dict[str, Any]) -> dict[str, Any]:
-    """The CLI runs commands that it knows for safe (`cat`, `grep` …) where a rule says ask; but
-    not where the rule looks at the arguments, whatever it looks for in them."""
-    tools = rule["toolName"]
-    shell = tools == _SHELL or (isinstance(tools, list) and _SHELL in tools)
-    if not shell or rule["decision"] != "ask_user" or "commandPrefix" in rule:
-        return rule
-    return {**rule, "argsPattern": _ANYTHING}
+def always_asking(rule: dict[str, Any]) -> list[dict[str, Any]]:
+    """The rule, so that "ask" means every command.
+
+    The CLI runs commands that it considers safe (`cat`, `git show` …) where a rule says "ask",
+    unless the rule looks at the arguments, whatever it looks for in them.
+    """
+    tools = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
+    conditions = {"commandPrefix", "commandRegex", "argsPattern"}
+    if rule["decision"] != "ask_user" or conditions & rule.keys() or not {_SHELL, "*"} & {*tools}:
+        return [rule]
+    # The one on the shell first: of two rules with one priority, the CLI takes the first.
+    shell = {**rule, "toolName": _SHELL, "argsPattern": _ANYTHING}
+    others = [tool for tool in tools if tool != _SHELL]
+    return [shell, {**rule, "toolName": others}] if others else [shell]
 
 
 def is_refused(options: Options, tool: str) -> bool:
@@ -207,7 +278,21 @@ def _plan_rule(options: Options) -> dict[str, Any]:
     return _rule([*entering, "exit_plan_mode"], "deny", _PLAN_TOOLS)
 
 
-def _rules(options: Options) -> Iterable[dict[str, Any]]:
+def _rules(options: Options, pre_approved: Sequence[str]) -> Iterable[dict[str, Any]]:
+    """What the options say. A shell that may do everything may redirect, too: it has other ways
+    to write; not where files must not be written, nor for single commands."""
+    redirecting = not {*_WRITERS} <= _refused_altogether(options)
+    unasked = (_from_spec(spec, "allow", _BESIDE_WHITELIST) for spec in pre_approved)
+    for rule in (*_spoken(options), *unasked):
+        if options.approval == "plan" and _acts(rule) and rule["decision"] == "allow":
+            continue  # A plan writes its own file, and nothing else.
+        whole = rule["toolName"] in (_SHELL, [_SHELL], "*") and "commandPrefix" not in rule
+        if whole and redirecting and rule["decision"] == "allow":
+            rule["allowRedirection"] = True
+        yield rule
+
+
+def _spoken(options: Options) -> Iterable[dict[str, Any]]:
     policy = options.policy
     for spec in options.disallowed_tools:
         yield _from_spec(spec, "deny", _DISALLOWED)
@@ -222,6 +307,11 @@ def _rules(options: Options) -> Iterable[dict[str, Any]]:
         for spec in options.allowed_tools:
             yield _from_spec(spec, "allow", _ALLOWED)
         yield _rule("*", "deny", _NOTHING_ELSE)
+
+
+def _acts(rule: dict[str, Any]) -> bool:
+    tools = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
+    return not {*_WRITERS, _SHELL, "*"}.isdisjoint(tools)
 
 
 def _capabilities(policy: Policy) -> Iterable[dict[str, Any]]:

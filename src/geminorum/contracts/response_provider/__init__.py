@@ -32,7 +32,6 @@ from geminorum.contracts.response_provider.failures import (
 )
 from geminorum.contracts.response_provider.request import (
     prompt_for,
-    with_allowed,
 )
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, StartTimeout
@@ -159,10 +158,7 @@ class GeminiCliProvider:
         door: Cli,
     ) -> views.Result:
         text = prompt_for(prompt, context, system_prompt)
-        async with (
-            with_allowed(door, self._tools, options) as allowing,
-            client.run(text, options, via=allowing) as live,
-        ):
+        async with client.run(text, options, via=self._allowing(door)) as live:
             async for event in live:
                 _note(event)
         _note_stderr(live.result)
@@ -172,7 +168,7 @@ class GeminiCliProvider:
         """What stands behind the program's name, but for policies: their files come and go."""
         options = self._options(context)
         _, order = delivered(prompt_for("stdin", context or {}, None), literal=options.literal)
-        return [*command_of(self._door, options, _ANY_CLI, ()), *order]
+        return [*command_of(self._allowing(self._door), options, _ANY_CLI, ()), *order]
 
     def _parse_ndjson_stream(self, stdout: bytes) -> tuple[str, dict[str, None]]:
         """The text and the written files of a recorded run."""
@@ -201,6 +197,10 @@ class GeminiCliProvider:
     @property
     def _tools(self) -> list[str]:
         return [*self.config.get("allowed_tools", ())]
+
+    def _allowing(self, door: Cli) -> Cli:
+        """With the tools that need no approval; yolo needs none for any."""
+        return replace(door, pre_approved=(*door.pre_approved, *self._tools))
 
 
 def _files_of(result: views.Result) -> dict[str, None]:
