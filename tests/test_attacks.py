@@ -9,6 +9,7 @@ import pytest
 
 from geminorum import Acp, Cli, Deny, Options, Policy, Rule, ToolResult
 from geminorum import run as start
+from geminorum.policies import Rules
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -145,3 +146,163 @@ async def test_a_subagent_does_not_run_them_either(attack, fake_gemini, clone):
     await attack([], policy=Policy())
     assert not (clone / "PWNED").exists()
     assert NOTES not in (clone / ".git/config").read_text()
+
+
+REDIRECTED = (
+    "git status > made",
+    "git status 2> made",
+    "git status >| made",
+    "git status &> made",
+    "git status | tee made",
+    "git status > ~/made",
+    "git status <<EOF > made\nhi\nEOF",
+    "git status; git status > made",
+    "git status $(git status > made)",
+)
+ONLY_STATUS = {"allowed_tools": [f"{SHELL}(git status)"]}
+STATUS_RULE = (Rule(SHELL, "allow", "git status"),)
+WHITELISTS = {
+    "Cli, yolo": (Cli(), {**ONLY_STATUS, "approval": "yolo"}),
+    "Cli, auto_edit": (Cli(), {"policy": Policy(rules=STATUS_RULE), "approval": "auto_edit"}),
+    "Cli, no writing": (
+        Cli(),
+        {"policy": Policy("deny", rules=STATUS_RULE), "approval": "auto_edit"},
+    ),
+    "Cli, pre-approved": (Cli(pre_approved=(f"{SHELL}(git status)",)), {"approval": "auto_edit"}),
+    "Acp, yolo": (Acp(), {**ONLY_STATUS, "approval": "yolo"}),
+    "Acp, auto_edit": (Acp(), {"policy": Policy(rules=STATUS_RULE), "approval": "auto_edit"}),
+}
+
+
+@pytest.mark.parametrize("name", WHITELISTS)
+async def test_a_command_that_is_allowed_does_not_write_files_by_a_redirection(
+    attack, clone, fake_gemini, name
+):
+    door, options = WHITELISTS[name]
+    results = await attack(shell("git status", *REDIRECTED), door, at_once=True, **options)
+    assert [result.status for result in results] == ["success", *["denied"] * len(REDIRECTED)]
+    assert not (clone / "made").exists()
+    assert not (fake_gemini.home / "made").exists()
+
+
+async def test_auto_edit_still_writes_where_a_command_is_pre_approved(attack, clone):
+    write = ("write_file", {"file_path": "a.txt", "content": "hi"})
+    door = Cli(pre_approved=(f"{SHELL}(git status)",))
+    assert len(ran(await attack([write], door, approval="auto_edit"))) == 1
+    assert (clone / "a.txt").read_text() == "hi"
+
+
+IN_A_WHOLE_SHELL = (
+    "echo hi > made",
+    "ls nothing 2>/dev/null",
+    "cat <<EOF\nhi\nEOF",
+    "wc -l < made",
+)
+
+
+@pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
+async def test_a_shell_that_may_do_everything_may_redirect(attack, clone, door):
+    policy = Policy(shell_execute="allow")
+    results = await attack(shell(*IN_A_WHOLE_SHELL), door, at_once=True, policy=policy)
+    assert len(ran(results)) == len(IN_A_WHOLE_SHELL), results
+    assert (clone / "made").read_text() == "hi\n"
+
+
+async def test_no_shell_may_redirect_where_files_must_not_be_written(attack, clone):
+    policy = Policy(file_write="deny", shell_execute="allow")
+    results = await attack(
+        shell("id", *IN_A_WHOLE_SHELL), at_once=True, policy=policy, approval="auto_edit"
+    )
+    assert len(ran(results)) == 1
+    assert not (clone / "made").exists()
+
+
+EDIT = {"instruction": "Make it.", "old_string": "", "new_string": "{}"}
+STEERING = (
+    ".gemini/settings.json",
+    "./.gemini/settings.json",
+    "src/../.gemini/settings.json",
+    'a"b/../.gemini/settings.json',
+    ".agents/skills/evil/SKILL.md",
+    "src/.gemini/commands/x.toml",
+    ".GEMINI/settings.json",
+)
+WRITING = {
+    "Cli, auto_edit": (Cli(), {"approval": "auto_edit"}),
+    "Cli, allowed": (Cli(), {"policy": Policy(file_write="allow")}),
+    "Cli, listed": (Cli(), {"allowed_tools": ["write_file", "replace"]}),
+    "Acp, auto_edit": (Acp(), {"approval": "auto_edit"}),
+}
+
+
+@pytest.mark.parametrize("name", WRITING)
+async def test_who_may_write_files_may_not_steer_the_next_run(attack, clone, name):
+    door, options = WRITING[name]
+    (clone / "src").mkdir()
+    paths = [*STEERING, str(clone / ".gemini/settings.json")]
+    calls = [("write_file", {"file_path": path, "content": "{}"}) for path in paths]
+    calls.append(("replace", {"file_path": ".gemini/x", **EDIT}))
+    harmless = ("write_file", {"file_path": "about.gemini.txt", "content": ".gemini/x"})
+    results = await attack([harmless, *calls], door, at_once=True, **options)
+    assert [result.status for result in results] == ["success", *["denied"] * len(calls)]
+    assert not [path for path in clone.rglob(".*") if path.name.lower() in (".gemini", ".agents")]
+
+
+@pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
+async def test_no_link_and_no_guess_of_the_cli_leads_there(attack, clone, door):
+    """The CLI edits `.gemini/commands/x.toml` where it finds no other file with such an end."""
+    (clone / ".gemini/commands").mkdir(parents=True)
+    (clone / ".gemini/commands/x.toml").write_text('{"old": 1}')
+    (clone / "conf").symlink_to(".gemini")
+    (clone / "y.json").symlink_to(".gemini/commands/x.toml")
+    edit = {"instruction": "Change it.", "old_string": "old", "new_string": "evil"}
+    ends = ("x.toml", "./x.toml", "commands/x.toml", "s/x.toml", "conf/commands/x.toml", "y.json")
+    calls = [("replace", {"file_path": path, **edit}) for path in ends]
+    links = ("conf/new.json", "./conf/commands/x.toml", "y.json", str(clone / "conf/new.json"))
+    calls += [("write_file", {"file_path": path, "content": "evil"}) for path in links]
+    results = await attack(calls, door, at_once=True, approval="auto_edit")
+    assert [result.status for result in results] == ["denied"] * len(calls)
+    written = {path.name: path.read_text() for path in (clone / ".gemini").rglob("*.*")}
+    assert written == {"x.toml": '{"old": 1}'}
+
+
+@pytest.mark.parametrize("door", [Cli(gemini_folder=True), Acp(gemini_folder=True)])
+async def test_unless_it_is_opened_by_name(attack, clone, door):
+    write = ("write_file", {"file_path": ".gemini/settings.json", "content": "{}"})
+    assert len(ran(await attack([write], door, approval="auto_edit"))) == 1
+
+
+JUDGED = (
+    *("ls", "git status", "git status -s", "git log", "git status; ls", "git status | wc -l"),
+    *("git status > made", "ls 2>/dev/null", "cat <<EOF\nhi\nEOF", "echo $(ls)", "echo `id`"),
+    *("rm -rf made", "rm -r -f made", "ln -s a b", "find . -delete -name nothing", "git diff"),
+    *("git -c a.b=c status", "git branch new", "git branch --list", "git diff --output=made"),
+    *("bash -c 'git status'", "bash -c 'ls > made'", "sudo rm -rf made", "base64 -o x notes.txt"),
+    *("git status # ls", "git status 'open", "FOO=1 git status", "echo ((", "! git status"),
+    *("for f in a b; do echo $f; done", "if true; then ls; fi", "ls && git status && id"),
+)
+JUDGES = {
+    "the whole shell": {"policy": Policy(shell_execute="allow")},
+    "the shell, no writing": {"policy": Policy("deny", "allow"), "approval": "auto_edit"},
+    "one command": {"policy": Policy(rules=STATUS_RULE)},
+    "one command, in yolo": {**ONLY_STATUS, "approval": "yolo"},
+    "all but one command": {
+        "policy": Policy(shell_execute="allow", rules=(Rule(SHELL, "deny", "git log"),))
+    },
+    "yolo": {"approval": "yolo"},
+}
+
+
+@pytest.mark.parametrize("name", JUDGES)
+async def test_a_verdict_says_what_the_cli_does(attack, clone, name):
+    rules = Rules.of(Options(cwd=clone, **JUDGES[name]))
+    calls = shell(*JUDGED)
+    elsewhere = {"command": "ls", "dir_path": str(clone.parent)}
+    calls += [(SHELL, elsewhere)] if name != "yolo" else []  # It asks for no more there.
+    results = await attack(calls, at_once=True, **JUDGES[name])
+    foreseen = {str(a): rules.verdict(tool, a).decision == "allow" for tool, a in calls}
+    happened = {
+        str(call[1]): result.status == "success"
+        for call, result in zip(calls, results, strict=True)
+    }
+    assert foreseen == happened

@@ -50,9 +50,10 @@ def decision(rules: Rules, tool: str, **arguments: object) -> str:
         ("git status > out.txt", "ask"),
         ("git status <(id)", "ask"),
         ("cat <<EOF\nx\nEOF", "ask"),
-        ("for x in a; do git status; done", "ask"),
         ("git status 'open", "ask"),
-        ("git status # git push", "ask"),
+        ("git status # git push", "allow"),
+        ("for x in a; do git status; done", "ask"),
+        ("if git status; then git push; fi", "deny"),
         ("git status && git push", "deny"),
         ("git status $(git push)", "deny"),
         ("bash -c 'git push'", "deny"),
@@ -66,9 +67,26 @@ def test_every_command_in_a_line_is_judged_by_itself(command_line, expected):
     )
 
 
-def test_a_file_may_be_written_to_where_edits_are_allowed_anyway():
-    options = Options(policy=GIT, approval="auto_edit")
-    assert decision(Rules.of(options), "run_shell_command", command="git status > x") == "allow"
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (Options(policy=GIT, approval="auto_edit"), "ask"),
+        (Options(allowed_tools=["run_shell_command(git status)"], approval="yolo"), "ask"),
+        (Options(policy=Policy(shell_execute="allow")), "allow"),
+        (Options(policy=Policy("deny", "allow")), "ask"),
+        (Options(approval="yolo"), "allow"),
+    ],
+)
+def test_only_a_shell_that_may_do_everything_may_redirect(options, expected):
+    rules = Rules.of(options)
+    assert decision(rules, "run_shell_command", command="git status > x") == expected
+
+
+@pytest.mark.parametrize("word", ["a" * 1_000_000, "$(" * 65_000, "`" * 130_000, "'a' " * 30_000])
+def test_a_long_command_is_judged_in_no_time(word):
+    """The old reader took 22 s for a megabyte, and hours for a hundred."""
+    rules = Rules.of(Options(policy=GIT))
+    assert decision(rules, "run_shell_command", command=f"git log {word}") == "ask"
 
 
 def test_what_no_rule_names_goes_by_the_habits_of_the_cli():
@@ -154,7 +172,7 @@ def test_a_line_that_is_not_understood_is_told_as_such():
     assert shell_line("`" + "$(" * 3000) is None
     line = shell_line("a 2>&1 | b && c &>d; e \\; f")
     assert line is not None
-    assert line.commands == ("a 2>&1", "b", "c &>d", "e \\; f")
+    assert line.commands == ("a", "b", "c", "e \\; f")
     assert line.redirects
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +20,10 @@ import msgspec
 from geminorum.errors import ConfigError
 from geminorum.options import Approval, Options
 from geminorum.permissions import Level
+from geminorum.wire.build_files import is_build_file
+from geminorum.wire.dangerous import is_dangerous
 from geminorum.wire.policy_file import FileRule, in_python, policy_problems, read_policy
-from geminorum.wire.policy_toml import policy_toml
+from geminorum.wire.policy_toml import Steering, policy_toml, told_mode
 from geminorum.wire.shell_line import shell_line
 
 _SHELL = "run_shell_command"
@@ -51,24 +53,29 @@ class Verdict(msgspec.Struct, frozen=True):
 
 def toml_of(options: Options) -> str:
     """The policy file that a run with these options gives to the CLI."""
-    return policy_toml(options)
+    return policy_toml(options, steering=Steering())
 
 
 class Rules:
-    """The rules of a policy, the weightiest first, as the CLI goes through them.
+    """The rules of a policy, the weightiest first, as a headless CLI 0.61 goes through them.
 
-    Not looked at: what the CLI holds dangerous (`rm -rf`) or harmless (`ls`) by itself, its
-    protection of build files, and the policies of extensions and of the machine.
+    Not looked at: the policies of the user, of extensions and of the machine.
     """
 
-    def __init__(self, rules: Iterable[FileRule], approval: Approval | None = None) -> None:
-        self._approval = approval
+    def __init__(
+        self,
+        rules: Iterable[FileRule],
+        approval: Approval | None = None,
+        cwd: str | os.PathLike[str] = ".",
+    ) -> None:
+        self._approval, self._cwd = approval, Path(cwd).absolute()
         self._rules = sorted(rules, key=lambda rule: -rule.priority)
 
     @classmethod
     def of(cls, options: Options) -> Rules:
         """What a run with these options would be held to."""
-        return cls(read_policy(toml_of(options)).rule, options.approval)
+        rules = read_policy(toml_of(options)).rule
+        return cls(rules, told_mode(options), options.cwd or ".")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], approval: Approval | None = None) -> Rules:
@@ -90,39 +97,65 @@ class Rules:
     def verdict(self, tool: str, input: Mapping[str, Any] | None = None) -> Verdict:
         """What would happen to a call of this tool with this input."""
         arguments = dict(input or {})
-        found = self._of_call(tool, arguments)
-        command = arguments.get("command")
-        if tool != _SHELL or not isinstance(command, str) or found.decision == "deny":
+        rule = self._first(tool, arguments)
+        found = self._word(rule, tool)
+        if found.decision == "deny":
             return found
-        return _strictest([found, *self._of_commands(command, arguments, found)])
-
-    def _of_commands(
-        self, command: str, arguments: Mapping[str, Any], whole: Verdict
-    ) -> Sequence[Verdict]:
-        """Each command in a line has to be allowed by itself."""
-        line = shell_line(command)
-        if line is None:
-            lenient = self._approval == "yolo"
-            return [] if lenient else [Verdict("ask", "the command cannot be taken apart")]
-        parts = [part for part in line.commands if part != command.strip()]
-        found = [self._of_call(_SHELL, {**arguments, "command": part}) for part in parts]
-        if line.redirects and self._approval not in ("auto_edit", "yolo"):
-            found.append(Verdict("ask", "it redirects to or from a file"))
+        command = arguments.get("command")
+        if tool == _SHELL and isinstance(command, str):
+            return _strictest([found, *self._doubts(rule, command, arguments)])
+        if found.decision == "allow" and is_build_file(tool, arguments):
+            return Verdict("deny", "the CLI lets no tool write a build file")
         return found
 
-    def _of_call(self, tool: str, arguments: Mapping[str, Any]) -> Verdict:
-        told = _stable(arguments)
-        for rule in self._rules:
-            if self._fits(rule, tool, told):
-                return Verdict(_LEVELS[rule.decision], _described(rule))
-        return self._habit(tool)
+    def _doubts(
+        self, rule: FileRule | None, command: str, arguments: Mapping[str, Any]
+    ) -> Iterator[Verdict]:
+        """What the CLI has to say against a command that a rule allows."""
+        if self._approval != "yolo" and not (rule and _patterns(rule)):
+            if not self._is_inside(arguments.get("dir_path")):
+                yield Verdict("ask", "its folder lies outside of cwd")
+            if is_dangerous(command):
+                yield Verdict("ask", "the CLI considers the command dangerous")
+        line = shell_line(command)
+        if line is None:
+            lenient = self._approval == "yolo" and not (rule and _patterns(rule))
+            if not lenient:
+                yield Verdict("ask", "the command cannot be read")
+            return
+        # Each command in a line has to be allowed by itself.
+        parts = (part for part in dict.fromkeys(line.commands) if part != command.strip())
+        for part in parts:
+            yield self._word(self._first(_SHELL, {**arguments, "command": part}), _SHELL)
+        if line.redirects and not self._may_redirect(rule):
+            yield Verdict("ask", "it redirects to or from a file")
+
+    def _may_redirect(self, rule: FileRule | None) -> bool:
+        allowed = rule is not None and bool(rule.allow_redirection)
+        return allowed or self._approval in ("auto_edit", "yolo")
+
+    def _is_inside(self, folder: object) -> bool:
+        if not isinstance(folder, str):
+            return True
+        return Path(os.path.normpath(self._cwd / folder)).is_relative_to(self._cwd)
+
+    def _first(self, tool: str, arguments: Mapping[str, Any]) -> FileRule | None:
+        """The rule that decides."""
+        text = _stable(arguments)
+        return next((rule for rule in self._rules if self._fits(rule, tool, text)), None)
+
+    def _word(self, rule: FileRule | None, tool: str) -> Verdict:
+        if rule is None:
+            return self._habit(tool)
+        return Verdict(_LEVELS[rule.decision], _described(rule))
 
     def _fits(self, rule: FileRule, tool: str, told: str) -> bool:
         mode = _MODES.get(self._approval, self._approval)
         if (rule.modes and mode not in rule.modes) or rule.subagent or rule.tool_annotations:
             return False
-        names = [rule.tool_name] if isinstance(rule.tool_name, str) else rule.tool_name
-        if not any(_is_meant(name, tool, rule.mcp_name) for name in names):
+        if rule.interactive or not any(
+            _is_meant(name, tool, rule.mcp_name) for name in _names(rule)
+        ):
             return False
         patterns = _patterns(rule)
         return not patterns or any(re.search(pattern, told) for pattern in patterns)
@@ -135,7 +168,13 @@ class Rules:
             unasked |= _UNASKED["auto_edit"]
         if tool in unasked:
             return Verdict("allow", "no rule; the CLI allows it by itself")
+        if self._approval == "plan":
+            return Verdict("deny", "no rule; a plan may only be written to its own file")
         return Verdict("ask", "no rule; the CLI would ask")
+
+
+def _names(rule: FileRule) -> list[str]:
+    return [rule.tool_name] if isinstance(rule.tool_name, str) else rule.tool_name
 
 
 def _is_meant(name: str, tool: str, server: str | None) -> bool:
@@ -171,7 +210,7 @@ def _json(value: Any) -> str:
 
 
 def _described(rule: FileRule) -> str:
-    names = rule.tool_name if isinstance(rule.tool_name, str) else ", ".join(rule.tool_name)
+    names = ", ".join(_names(rule))
     narrowed = rule.command_prefix or rule.command_regex or rule.args_pattern
     what = f"{names} ({narrowed})" if narrowed else names
     return f"rule {rule.priority:g} on {what}"

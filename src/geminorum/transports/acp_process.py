@@ -25,6 +25,7 @@ from geminorum.transports.launch import (
     policies_of,
     refuse_strange_dotenv,
     settings_of,
+    steering_of,
     variables_of,
     warm_command_of,
     without_proxy,
@@ -77,7 +78,7 @@ def process_wide(options: Options) -> Options:
     one: environment, settings, policies. The rest each session has for itself."""
     default = Options()
     own = {name: getattr(default, name) for name in _EACH_ITS_OWN}
-    if options.approval != "plan":
+    if options.approval not in ("plan", "auto_edit"):
         own["approval"] = None
     if options.effort is None:
         own["model"] = None
@@ -145,6 +146,19 @@ class AcpProcess:
                 hint="open it through an Acp() of its own",
             )
         refuse_strange_dotenv(self.door, options, self.program, self._given)
+        self._refuse_strange_steering(options)
+
+    def _refuse_strange_steering(self, options: Options) -> None:
+        """The policy of the process knows the ways into the folders that it was started for."""
+        if self.door.gemini_folder or working_folder(options) == self._cwd:
+            return
+        known, found = steering_of(self.options), steering_of(options)
+        if strange := (found.files - known.files) | (found.links - known.links):
+            raise Unsupported(
+                f"{min(strange)!r} steers runs in {str(working_folder(options))!r}, and the policy "
+                "of this process does not protect it",
+                hint="open it through an Acp() of its own, or allow it: Acp(gemini_folder=True)",
+            )
 
     # ---- speaking
 

@@ -141,7 +141,7 @@ async def _furnish(process: AcpProcess, options: Options, session_id: str) -> No
     me = {"sessionId": session_id}
     if options.model is not None:
         await process.request("session/set_model", {**me, "modelId": options.model}, _Nothing)
-    if (mode := told_mode(options)) is not None:
+    if (mode := told_mode(options, interactive=True)) is not None:
         try:
             wanted = {**me, "modeId": _MODE_IDS[mode]}
             await process.request("session/set_mode", wanted, _Nothing)

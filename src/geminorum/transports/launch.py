@@ -19,6 +19,7 @@ from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.home import merged
+from geminorum.transports.steering import steering_in
 from geminorum.transports.user_policies import read_user_policy, refuse_denied_functions
 from geminorum.wire.argv import (
     IGNORE_DOTENV,
@@ -32,7 +33,7 @@ from geminorum.wire.argv import (
 from geminorum.wire.effort import overrides
 from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
-from geminorum.wire.policy_toml import OwnTools, policy_toml
+from geminorum.wire.policy_toml import OwnTools, Steering, policy_toml
 from geminorum.wire.settings_file import parsed_settings
 from geminorum.wire.user_policy import UserPolicy
 
@@ -204,13 +205,19 @@ def _combined(door: Door, options: Options, **parts: Any) -> str:
             options,
             plan_tools=door.plan_tools,
             interactive=door.interactive,
-            steering=door.gemini_folder,
+            steering=None if door.gemini_folder else steering_of(options),
             pre_approved=door.pre_approved,
             **parts,
         )
     except ValueError as error:
         hint = "shorten the pattern in ~/.gemini/policies, or leave the option out"
         raise ConfigError(f"the user's policy and the options: {error}", hint=hint) from error
+
+
+def steering_of(options: Options) -> Steering:
+    """Ways to the files that steer runs in the folders of these options."""
+    cwd = working_folder(options)
+    return steering_in([cwd, *(cwd / extra for extra in options.include_directories)])
 
 
 def _refuse_two_policies(door: Door, options: Options, users: UserPolicy) -> None:

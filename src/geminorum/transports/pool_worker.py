@@ -18,7 +18,7 @@ from geminorum.transports.acp import Acp
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp_session import AcpSession, furnished, opened
 from geminorum.transports.acp_tools import SessionTools
-from geminorum.transports.launch import working_folder
+from geminorum.transports.launch import steering_of, working_folder
 
 CRASHED, UNUSED, NOT_STARTED = "crashed", "unused", "not started"
 """Why a process is let go, beside the limits: it ended by itself; another kind was wanted; there
@@ -50,13 +50,14 @@ def key_of(door: Acp, options: Options) -> Key:
 
 def _folder_to_itself(door: Acp, options: Options, env: Mapping[str, str]) -> Path | None:
     """The folder, where what lies in it would hold for the guests from other folders, too: its
-    variables, and settings (the CLI has one telemetry per process, and it logs prompts)."""
+    variables, settings (the CLI has one telemetry per process, and it logs prompts), and the files
+    that the policy of a process protects."""
     folder, home = working_folder(options), home_of(options, env)
     settings = folder / ".gemini" / "settings.json"
     above = [one for one in (folder, *folder.parents) if one != home]
     read = options.trust_workspace is not False and folder != home and settings.exists()
     mine = door.dotenv or read or any((one / ".gemini" / ".env").exists() for one in above)
-    return folder if mine else None
+    return folder if mine or (not door.gemini_folder and any(steering_of(options))) else None
 
 
 class Worker:

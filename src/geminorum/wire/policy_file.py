@@ -62,6 +62,12 @@ def in_python(pattern: str) -> str:
     return re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", pattern)
 
 
+def in_javascript(text: str) -> str:
+    """A pattern for this text where the CLI looks for it: in JSON."""
+    quoted = msgspec.json.encode(text).decode()[1:-1]
+    return re.sub(r'[-\[\]{}()*+?.,\\^$|#\s"]', r"\\\g<0>", quoted)
+
+
 def _rule_problems(rule: FileRule) -> Iterator[str]:
     by_command = [part for part in (rule.command_prefix, rule.command_regex) if part is not None]
     if by_command and rule.tool_name != "run_shell_command":

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.permissions import KNOWN_TOOLS, TOOL_GROUPS, Level, Policy, rule_of
+from geminorum.wire.policy_file import in_javascript
 from geminorum.wire.user_policy import UserPolicy, stricter
 
 if TYPE_CHECKING:
@@ -33,17 +34,19 @@ _ASK_ABOUT_SHELL: dict[str, Any] = {
 }
 
 
-def _in_any_case(name: str) -> str:
-    return "".join(f"[{letter}{letter.upper()}]" for letter in name)
+STEERING_FOLDERS = (".gemini", ".agents")
+"""Where settings, commands, agents and skills of later runs lie."""
+_BY_ABSOLUTE_PATH = "Name the file by its absolute path."
+_NAMES_IN_A_PATTERN = 20
 
 
-_STEERING_FOLDER = rf"\.(?:{_in_any_case('gemini')}|{_in_any_case('agents')})[ .]*[\\/]"
-# The CLI puts a NUL behind each argument, and a path may hold anything else, quotes included. It
-# drops a file with a quantifier on a group, so the two places of the folder are spelled out.
-_STEERING_PATH = (
-    rf'"file_path":"[\s.\\/]*{_STEERING_FOLDER}|"file_path":"[^\x00]*[\\/]{_STEERING_FOLDER}'
-)
-"""A path through a folder that steers later runs: settings, commands, agents, skills."""
+class Steering(NamedTuple):
+    """Other ways to what lies in those folders."""
+
+    files: frozenset[str] = frozenset()
+    """The names of files in them: the CLI finds one to edit by the end of its path."""
+    links: frozenset[str] = frozenset()
+    """The names of links into them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,17 +74,23 @@ _ASKED_IN_MODE: dict[str | None, tuple[str, ...]] = {
 _SECOND_NAMES = {"grep_search": "search_file_content"}
 
 
-def told_mode(options: Options, pre_approved: Sequence[str] = ()) -> Approval | None:
-    """The approval mode that the CLI is told.
+def told_mode(
+    options: Options, pre_approved: Sequence[str] = (), *, interactive: bool = False
+) -> Approval | None:
+    """The approval mode that the CLI is told; where it is another one, rules say all that the
+    options mean.
 
-    In `auto_edit` and `yolo` it lets a command redirect to any file, also where only `git status`
-    is allowed. Where the options name what is allowed, rules say all that these modes would.
+    In `auto_edit` and `yolo` the CLI lets a command redirect to any file, also where only `git
+    status` is allowed. Over ACP (`interactive`) it edits files in `auto_edit` without a look at
+    the rules.
     """
     if options.approval == "plan":
         return "plan"
     if options.policy is not None or options.allowed_tools is not None:
         return "default"
-    return "default" if pre_approved and options.approval == "auto_edit" else options.approval
+    if options.approval == "auto_edit" and (pre_approved or interactive):
+        return "default"
+    return options.approval
 
 
 def asked_tools(options: Options) -> tuple[str, ...]:
@@ -154,38 +163,34 @@ def policy_toml(
     interactive: bool = False,
     asked: Sequence[str] = (),
     own: OwnTools | None = None,
-    steering: bool = False,
+    steering: Steering | None = None,
     pre_approved: Sequence[str] = (),
     users: UserPolicy | None = None,
 ) -> str:
     """The policy file for a CLI that asks by itself (`interactive`) or asks nobody; empty where
     there is nothing to say.
 
-    Calls of the tools in `asked` pass the CLI, because a hook asks about them before. `steering`
-    lets file tools write to folders that steer later runs. `users` is what the user says: the
+    Calls of the tools in `asked` pass the CLI, because a hook asks about them before. File tools
+    may not write where `steering` leads; None: they may. `users` is what the user says: the
     stricter word counts.
     """
     import tomli_w
 
     rules = [*_rules(options, pre_approved), *(_own_rules(own) if own is not None else [])]
-    if not steering:
-        rules += _steering_rules(interactive, asked)
+    if steering is not None:
+        rules += _steering_rules(steering, asked, interactive=interactive)
     if not plan_tools:
         rules.append(_plan_rule(options))
     users = users or UserPolicy()
     if users.rules:
         rules = stricter(users.rules, rules)
-    edits = _EDITS if _edits_unasked(options, pre_approved) else ()
+    told = told_mode(options, pre_approved, interactive=interactive)
+    edits = _EDITS if options.approval == "auto_edit" != told else ()
     habits = _habits(asked, edits, interactive=interactive)
     rules = [*(_answerable(rule, asked) for rule in rules), *habits]
     strict = [single for rule in rules for single in always_asking(rule)]
     file = {"rule": strict, "safety_checker": [*users.checkers]}
     return tomli_w.dumps({key: value for key, value in file.items() if value})
-
-
-def _edits_unasked(options: Options, pre_approved: Sequence[str]) -> bool:
-    """Is `auto_edit` wanted, and the CLI not told so?"""
-    return options.approval == "auto_edit" and told_mode(options, pre_approved) != "auto_edit"
 
 
 def _habits(
@@ -197,14 +202,51 @@ def _habits(
     return [*habits, _ASK_ABOUT_SHELL] if interactive else habits
 
 
-def _steering_rules(interactive: bool, asked: Sequence[str]) -> list[dict[str, Any]]:
+def _steering_rules(
+    steering: Steering, asked: Sequence[str], *, interactive: bool
+) -> list[dict[str, Any]]:
     # A rule that says "ask" would offer the tool to the model; where nobody can be asked by the
     # CLI, "deny" leaves hidden what is hidden.
     decision = "ask_user" if interactive else "deny"
     writers = [tool for tool in _WRITERS if tool not in asked]
-    rule = _rule(writers, decision, _STEERING)
-    rule |= {"modes": _ASKING_MODES, "argsPattern": _STEERING_PATH}
-    return [rule] if writers else []
+    through = [_in_any_case(name) for name in STEERING_FOLDERS]
+    through += [in_javascript(name) for name in sorted(steering.links)]
+    rules = [
+        _rule(writers, decision, _STEERING) | {"argsPattern": _through(names)}
+        for names in _some(through)
+        if writers
+    ]
+    rules += [
+        _rule("replace", "deny", _STEERING)
+        | {"argsPattern": _by_the_end(names), "denyMessage": _BY_ABSOLUTE_PATH}
+        for names in _some([in_javascript(name) for name in sorted(steering.files)])
+    ]
+    return [{**rule, "modes": _ASKING_MODES} for rule in rules]
+
+
+def _some(names: Sequence[str]) -> Iterable[Sequence[str]]:
+    """So many at once that the CLI does not find their pattern too long."""
+    step = _NAMES_IN_A_PATTERN
+    return (names[start : start + step] for start in range(0, len(names), step))
+
+
+def _in_any_case(name: str) -> str:
+    letters = (f"[{letter}{letter.upper()}]" if letter.isalpha() else "" for letter in name)
+    return rf"\.{''.join(letters)}"
+
+
+# The CLI puts a NUL behind each argument, and a path may hold anything else, quotes included. It
+# drops a file with a quantifier on a group, so two places in a path are two patterns.
+def _through(names: Sequence[str]) -> str:
+    """A path with one of these names in it."""
+    name = rf'(?:{"|".join(names)})[ .]*[\\/"]'
+    return rf'"file_path":"[\s.\\/]*{name}|"file_path":"[^\x00]*[\\/]{name}'
+
+
+def _by_the_end(names: Sequence[str]) -> str:
+    """A relative path that ends with one of these names."""
+    name = rf'(?:{"|".join(names)})\s*"\x00'
+    return rf'"file_path":"\s*{name}|"file_path":"\s*[^\s\\/\x00][^\x00]*[\\/]{name}'
 
 
 def _own_rules(own: OwnTools) -> list[dict[str, Any]]:

@@ -1,166 +1,87 @@
-"""A shell command to the commands in it, each of which a policy has a word on."""
+"""A shell command to the commands in it, each of which a policy has a word on.
+
+By the grammar that the CLI itself reads commands with.
+"""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
 
-_GRAMMAR = {"if", "for", "while", "until", "case", "function", "select", "{", "!", "[["}
-_SHELLS = {"bash", "sh", "zsh", "dash", "ksh"}
+if TYPE_CHECKING:
+    from tree_sitter import Node, Parser
+
+_COMMANDS = {"command", "declaration_command", "unset_command", "test_command"}
+_REDIRECTIONS = {
+    *("redirected_statement", "file_redirect", "heredoc_redirect", "herestring_redirect"),
+}
+_WRAPPER = re.compile(r"\s*(?:\S+/)?(?:sh|bash|zsh)\s+-c\s+", re.I)
+_LONGEST_COMMAND = 128 * 1024
+"""Linux starts no program with a longer argument, so that no shell ever runs such a command."""
+_MAX_HEREDOCS = 50
+"""The time that the grammar takes grows with the square of their number."""
+_DEEPEST = 16
 
 
 class ShellLine(NamedTuple):
     commands: tuple[str, ...]
-    """Also those inside `$(…)`, backticks and `bash -c '…'`."""
+    """Also those inside `$(…)`, backticks, loops and `bash -c '…'`."""
     redirects: bool
     """Does any of it read from a file or write to one?"""
 
 
-class _TooClever(Exception):
-    """More of the shell's grammar than is understood here."""
-
-
-def shell_line(text: str) -> ShellLine | None:
-    """None for what is not understood: a here-document, a loop, a quote that never ends.
-
-    It errs on that side: whoever asks must then not take the command for harmless.
-    """
-    try:
-        scan = _Scan(text)
-        scan.run()
-    except (_TooClever, RecursionError):
+def shell_line(text: str, depth: int = 0) -> ShellLine | None:
+    """None for what cannot be read; whoever asks must then not take it for harmless."""
+    if len(text) > _LONGEST_COMMAND or text.count("<<") > _MAX_HEREDOCS or depth > _DEEPEST:
         return None
-    return ShellLine(tuple(scan.commands), scan.redirects) if scan.commands else None
+    source = text.encode(errors="replace")
+    root = _parser().parse(source).root_node
+    nodes = [] if root.has_error else list(_below(root))
+    outer = [_text(node, source) for node in nodes if node.type in _COMMANDS]
+    inner = [shell_line(part, depth + 1) for part in map(_unwrapped, outer) if part is not None]
+    if not outer or any(line is None for line in inner):
+        return None
+    lines = [line for line in inner if line is not None]
+    redirects = any(node.type in _REDIRECTIONS for node in nodes)
+    wrapped = [part for part in map(_unwrapped, outer) if part is not None]
+    commands = (*outer, *wrapped, *(command for line in lines for command in line.commands))
+    return ShellLine(commands, redirects or any(line.redirects for line in lines))
 
 
-class _Scan:
-    """Walks over the text once; `at` is where it stands, `start` where the command began."""
+@cache
+def _parser() -> Parser:
+    # Only what judges commands needs the grammar, and it is large.
+    import tree_sitter_bash
+    from tree_sitter import Language, Parser
 
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.commands: list[str] = []
-        self.redirects = False
-        self._at = self._start = 0
-        self._in_double = False
-        self._steps: dict[str, Callable[[], None]] = {
-            "\\": lambda: self._move(2),
-            "'": self._single,
-            '"': self._double,
-            "`": self._backticks,
-            "$": self._dollar,
-            "#": self._comment,
-            **dict.fromkeys("<>", self._arrow),
-            **dict.fromkeys(";|\n", self._end),
-            "&": self._ampersand,
-            **dict.fromkeys("()", self._refuse),
-        }
-
-    def run(self) -> None:
-        while self._at < len(self.text):
-            mark = self.text[self._at]
-            active = mark in '\\"`$' if self._in_double else mark in self._steps
-            if active:
-                self._steps[mark]()
-            else:
-                self._move(1)
-        if self._in_double:
-            raise _TooClever
-        self._end()
-
-    def _move(self, steps: int) -> None:
-        self._at += steps
-
-    def _refuse(self) -> None:
-        raise _TooClever
-
-    def _end(self) -> None:
-        command = self.text[self._start : self._at].strip()
-        self._move(1)
-        self._start = self._at
-        if command:
-            self._add(command)
-
-    def _add(self, command: str) -> None:
-        if command.split()[0] in _GRAMMAR:
-            raise _TooClever
-        self.commands.append(command)
-        for inner in _wrapped(command):
-            self._nested(inner)
-
-    def _nested(self, text: str) -> None:
-        scan = _Scan(text)
-        scan.run()
-        self.commands += scan.commands
-        self.redirects |= scan.redirects
-
-    def _single(self) -> None:
-        self._at = self._first("'", self._at + 1) + 1
-
-    def _double(self) -> None:
-        self._in_double = not self._in_double
-        self._move(1)
-
-    def _backticks(self) -> None:
-        end = self._first("`", self._at + 1)
-        self._nested(self.text[self._at + 1 : end])
-        self._at = end + 1
-
-    def _dollar(self) -> None:
-        if self.text[self._at + 1 : self._at + 2] == "(":
-            self._parenthesis(self._at + 2)
-        else:
-            self._move(1)
-
-    def _parenthesis(self, start: int) -> None:
-        """The commands up to the closing one. Arithmetic, and quotes with a `)`, are too clever."""
-        depth, at = 1, start
-        while depth:
-            at = self._first("()", at)
-            depth += 1 if self.text[at] == "(" else -1
-            at += 1
-        self._nested(self.text[start : at - 1])
-        self._at = at
-
-    def _arrow(self) -> None:
-        if self.text.startswith("<<", self._at):
-            raise _TooClever
-        self.redirects = True
-        if self.text[self._at + 1 : self._at + 2] == "(":
-            self._parenthesis(self._at + 2)
-        else:
-            self._move(1)
-
-    def _ampersand(self) -> None:
-        # `2>&1` and `&>` write; they do not begin another command.
-        beside = self.text[self._at - 1 : self._at] + self.text[self._at + 1 : self._at + 2]
-        if self._at and ">" in beside:
-            self._move(1)
-        else:
-            self._end()
-
-    def _comment(self) -> None:
-        before = self.text[self._at - 1 : self._at]
-        if before and not before.isspace():
-            self._move(1)
-        else:
-            raise _TooClever
-
-    def _first(self, marks: str, start: int) -> int:
-        found = re.compile(f"[{re.escape(marks)}]").search(self.text, start)
-        if found is None:
-            raise _TooClever
-        return found.start()
+    return Parser(Language(tree_sitter_bash.language()))
 
 
-def _wrapped(command: str) -> list[str]:
-    """What a shell is told to run by `-c`."""
+def _below(root: Node) -> Iterator[Node]:
+    ahead = [root]
+    while ahead:
+        node = ahead.pop()
+        yield node
+        ahead += reversed(node.children)
+
+
+def _text(node: Node, source: bytes) -> str:
+    return source[node.start_byte : node.end_byte].decode(errors="replace").strip()
+
+
+def _unwrapped(command: str) -> str | None:
+    """What a shell is told to run by `-c`; None for any other command."""
+    found = _WRAPPER.match(command)
+    if found is None:
+        return None
+    told = command[found.end() :].strip()
+    if told[:1] == "'" == told[-1:] and len(told) > 1:
+        return told[1:-1]
     try:
-        words = shlex.split(command)
-    except ValueError as error:
-        raise _TooClever from error
-    name = words[0].rpartition("/")[2] if words else ""
-    if name not in _SHELLS or len(words) < 3 or not re.fullmatch(r"-\w*c", words[1]):
-        return []
-    return [words[2]]
+        words = shlex.split(told)
+    except ValueError:
+        return told
+    return words[0] if told[:1] == '"' and len(words) == 1 else told

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from geminorum.permissions import KNOWN_TOOLS
-from geminorum.wire.policy_file import PolicyFile, is_accepted
+from geminorum.wire.policy_file import PolicyFile, in_javascript, is_accepted
 
 Rule: TypeAlias = dict[str, Any]
 Decision: TypeAlias = Literal["allow", "ask_user", "deny"]
@@ -169,10 +169,8 @@ def _pattern(rule: Rule) -> str:
 
 
 def _prefix_pattern(prefix: str) -> str:
-    begun = f'"command":{msgspec.json.encode(prefix).decode()[:-1]}'
-    escaped = re.sub(r'[-\[\]{}()*+?.,\\^$|#\s"]', r"\\\g<0>", begun)
     # A prefix ends where a word does.
-    return rf'{escaped}(?:[\s"]|\\")'
+    return rf'"command":"{in_javascript(prefix)}(?:[\s"]|\\")'
 
 
 def _shared_rest(one: Rule, other: Rule) -> Rule | None:
