@@ -177,6 +177,7 @@ class AcpConversation:
     async def __aenter__(self) -> AcpConversation:
         async with AsyncExitStack() as stack:
             self._process = await self._own_or_given(stack)
+            self._process.refuse_denied_answer(self.options)
             self._choose_session()
             await stack.enter_async_context(self.tools)
             # In the background: what goes wrong is told by the first turn's stream.

@@ -23,6 +23,7 @@ from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
     announce,
     policies_of,
+    refuse_denied_answer,
     refuse_strange_dotenv,
     settings_of,
     steering_of,
@@ -147,6 +148,11 @@ class AcpProcess:
             )
         refuse_strange_dotenv(self.door, options, self.program, self._given)
         self._refuse_strange_steering(options)
+
+    def refuse_denied_answer(self, options: Options) -> None:
+        """Refuses a session whose answer the user's policies would not let through."""
+        if options.output_schema is not None:
+            refuse_denied_answer(self.door, options, self._overlay)
 
     def _refuse_strange_steering(self, options: Options) -> None:
         """The policy of the process knows the ways into the folders that it was started for."""

@@ -18,6 +18,7 @@ from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.surroundings import environment, home_of
+from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.home import merged
 from geminorum.transports.steering import steering_in
 from geminorum.transports.user_policies import read_user_policy, refuse_denied_functions
@@ -33,6 +34,7 @@ from geminorum.wire.argv import (
 from geminorum.wire.effort import overrides
 from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
+from geminorum.wire.mcp import full_name
 from geminorum.wire.policy_toml import OwnTools, Steering, policy_toml
 from geminorum.wire.settings_file import parsed_settings
 from geminorum.wire.user_policy import UserPolicy
@@ -197,6 +199,13 @@ def policies_of(
     rules = _combined(door, options, asked=asked, own=own, users=users)
     file.write_text(rules, encoding="utf-8")
     return [str(file)]
+
+
+def refuse_denied_answer(door: Door, options: Options, home: Path) -> None:
+    """For a session that has to answer in a shape, by a tool that the user may deny."""
+    settings = _settings_in(home / ".gemini" / "settings.json")
+    users = read_user_policy(home, working_folder(options), settings)
+    refuse_denied_functions(door, users, OwnTools(answer=(full_name(FINAL_ANSWER),)))
 
 
 def _combined(door: Door, options: Options, **parts: Any) -> str:
