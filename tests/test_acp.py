@@ -210,7 +210,7 @@ async def test_sessions_of_one_process_have_a_folder_a_model_and_a_mode_each(
         folder.mkdir()
         fake_gemini.when(f"in {name}").call("write_file", file_path="f", content=name).say("Done")
     async with door.warm(options) as warm:
-        one = connect(options.changed(cwd=folders["a"], approval="auto_edit"), via=warm)
+        one = connect(options.changed(cwd=folders["a"], approval="yolo"), via=warm)
         other = options.changed(cwd=folders["b"], model="gemini-2.5-pro", approval="default")
         async with one as first, connect(other, via=warm) as second:
             results = await asyncio.gather(first.ask("in a"), told(second.turn("in b")))
@@ -229,6 +229,8 @@ async def test_what_belongs_to_the_process_cannot_differ_between_its_sessions(
     async with door.warm(options) as warm:
         with pytest.raises(errors.Unsupported, match="disallowed_tools, env"):
             await ask("x", options.changed(env={}, disallowed_tools=["glob"]), via=warm)
+        with pytest.raises(errors.Unsupported, match="approval"):
+            await ask("x", options.changed(approval="auto_edit"), via=warm)
         with pytest.raises(errors.Unsupported, match="SOMETHING_NEW"):
             await ask("x", options.changed(cwd=strange.parent), via=warm)
     with pytest.raises(errors.GeminorumError, match="not open"):
@@ -347,14 +349,14 @@ async def test_a_mode_that_allows_is_not_asked_about(fake_gemini, options, acp):
     def decide(request: PermissionRequest) -> Deny:
         raise AssertionError(f"asked about {request.name}")
 
-    async with acp(decide=decide).warm(options) as warm:
-        for approval in ("auto_edit", "yolo"):
-            fake_gemini.call("write_file", file_path="a.txt", content=approval)
-            if approval == "yolo":
-                fake_gemini.call("run_shell_command", command="touch b.txt")
-            fake_gemini.say("Done")
-            events = await told(run("Go", options.changed(approval=approval), via=warm))
-            assert {result.status for result in of(ToolResult, events)} == {"success"}
+    for approval in ("auto_edit", "yolo"):
+        fake_gemini.call("write_file", file_path="a.txt", content=approval)
+        if approval == "yolo":
+            fake_gemini.call("run_shell_command", command="touch b.txt")
+        fake_gemini.say("Done")
+        chosen = options.changed(approval=approval)
+        events = await told(run("Go", chosen, via=acp(decide=decide)))
+        assert {result.status for result in of(ToolResult, events)} == {"success"}
 
 
 # ---- stopping

@@ -522,7 +522,8 @@ def test_limits_that_make_no_sense_are_refused(how, hint):
     [
         (None, None, False, False),
         (".gemini/settings.json", True, False, True),
-        (".gemini/settings.json", False, False, False),
+        (".gemini/settings.json", False, False, True),
+        ("src/settings.json", None, False, False),
         (".gemini/.env", None, False, True),
         (None, None, True, True),
     ],

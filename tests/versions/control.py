@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import test_attacks as attacks
 import test_running as running
 import test_stopping as stopping
 from geminorum import Cli, Options, Policy, ToolResult, ask, connect
@@ -23,6 +24,7 @@ TOUCH = ("run_shell_command", {"command": "touch made"})
 
 # The same scenarios as on the pinned version, with `real_cli_door` a door to each version.
 sleeping = stopping.sleeping
+attack, clone = attacks.attack, attacks.clone
 test_system_prompt_appended = running.test_a_system_prompt_stands_behind_the_agents_own
 test_system_prompt_replaced = running.test_a_system_prompt_replaces_the_agents_own_on_request
 test_literal_prompt = running.test_a_slash_and_an_at_sign_are_text
@@ -95,6 +97,48 @@ async def test_only_git_status(attempt, options):
 
 async def test_only_git_status_in_yolo(attempt, options):
     await only_git_status(attempt, options, "yolo")
+
+
+@pytest.mark.parametrize("name", [name for name in attacks.CONFIGURATIONS if "Acp" not in name])
+async def test_safe_looking_commands(attack, clone, name):
+    await attacks.test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes(
+        attack, clone, name
+    )
+
+
+@pytest.mark.parametrize("name", [name for name in attacks.CONFIGURATIONS if "Acp" in name])
+async def test_safe_looking_commands_warm(attack, clone, name):
+    await attacks.test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes(
+        attack, clone, name
+    )
+
+
+async def test_hundred_commands(attack, clone):
+    await attacks.test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(
+        attack, clone, Cli()
+    )
+
+
+@pytest.mark.parametrize("name", ["Cli, yolo", "Cli, auto_edit"])
+async def test_redirection(attack, clone, fake_gemini, name):
+    redirecting = attacks.test_a_command_that_is_allowed_does_not_write_files_by_a_redirection
+    await redirecting(attack, clone, fake_gemini, name)
+
+
+async def test_steering_folders(attack, clone):
+    await attacks.test_who_may_write_files_may_not_steer_the_next_run(
+        attack, clone, "Cli, auto_edit"
+    )
+
+
+async def test_users_denial(attempt, options, fake_gemini):
+    folder = fake_gemini.home / ".gemini/policies"
+    folder.mkdir(parents=True)
+    (folder / "mine.toml").write_text(
+        '[[rule]]\ntoolName = "write_file"\ndecision = "deny"\npriority = 100\n'
+    )
+    assert await attempt(WRITE, policy=Policy(file_write="allow")) != ["success"]
+    assert made(options) == set()
 
 
 async def test_disallowed_tool(attempt, options):

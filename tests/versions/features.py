@@ -12,7 +12,9 @@ Outcome: TypeAlias = Literal["works", "Unsupported"]
 BY_SETTINGS = (
     "Said with `--allowed-tools`, `tools.core` and `tools.exclude`: there is no `--policy` yet."
 )
-NO_COMMANDS = "In yolo mode that CLI would let the shell's other commands run as well."
+NO_WARM = "`Acp` needs CLI 0.51."
+BESIDE = "By a policy file that lies beside the user's own."
+ONE_POLICY = "That CLI cannot combine the user's policies with permissions of a run."
 ALWAYS_TRUSTED = (
     "Headless, that CLI takes every folder for a trusted one, and puts its settings above ours. "
     "A folder that has a `.gemini/settings.json` is refused, unless `trust_workspace=True` and no "
@@ -56,8 +58,24 @@ FEATURES = {
     "test_only_git_status": Feature(
         "`allowed_tools`: only `git status` of the shell", note=(BY_SETTINGS, _OLDEST)
     ),
-    "test_only_git_status_in_yolo": Feature(
-        "the same in yolo mode", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
+    "test_only_git_status_in_yolo": Feature("the same in yolo mode", note=(BY_SETTINGS, _OLDEST)),
+    "test_redirection": Feature(
+        "and it cannot write by a redirection", note=(BY_SETTINGS, _OLDEST)
+    ),
+    "test_safe_looking_commands": Feature(
+        '"ask" with nobody to ask: not even `uniq` and `git show` run', note=(BY_SETTINGS, _OLDEST)
+    ),
+    "test_safe_looking_commands_warm": Feature(
+        "the same through `Acp`", unsupported=_OLDER, note=(NO_WARM, _OLDER)
+    ),
+    "test_hundred_commands": Feature("nor any of a hundred others", note=(BY_SETTINGS, _OLDEST)),
+    "test_steering_folders": Feature(
+        "files in `.gemini/` and `.agents/` are not written", note=(BESIDE, _OLDEST)
+    ),
+    "test_users_denial": Feature(
+        "what a policy of the user's denies stays denied",
+        unsupported=_OLDEST,
+        note=(ONE_POLICY, _OLDEST),
     ),
     "test_disallowed_tool": Feature("`disallowed_tools`", note=(BY_SETTINGS, _OLDEST)),
     "test_approval_default": Feature('`approval="default"` only reads'),

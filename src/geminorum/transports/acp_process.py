@@ -100,6 +100,7 @@ class AcpProcess:
         self.env = environment(options) if env is None else env
         self.home = home_of(options, self.env)
         self._cwd = working_folder(options)
+        self._steering = steering_of(options)
         self._secrets: list[str] = []
         self._given: Mapping[str, str] = {}
         self._lines = Lines()
@@ -158,7 +159,7 @@ class AcpProcess:
         """The policy of the process knows the ways into the folders that it was started for."""
         if self.door.gemini_folder or working_folder(options) == self._cwd:
             return
-        known, found = steering_of(self.options), steering_of(options)
+        known, found = self._steering, steering_of(options)
         if strange := (found.files - known.files) | (found.links - known.links):
             raise Unsupported(
                 f"{min(strange)!r} steers runs in {str(working_folder(options))!r}, and the policy "

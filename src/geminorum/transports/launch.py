@@ -35,7 +35,7 @@ from geminorum.wire.effort import overrides
 from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
 from geminorum.wire.mcp import full_name
-from geminorum.wire.policy_toml import OwnTools, Steering, policy_toml
+from geminorum.wire.policy_toml import OwnTools, Steering, policy_toml, steering_toml
 from geminorum.wire.settings_file import parsed_settings
 from geminorum.wire.user_policy import UserPolicy
 
@@ -187,6 +187,8 @@ def policies_of(
         # Of its settings it makes the best by itself: an excluded tool stays excluded.
         _refuse_two_policies(door, options, read_user_policy(home, home, {}))
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
+        if not door.gemini_folder:
+            _protect_by_policy(home / ".gemini" / "policies", steering_of(options))
         return []
     settings = _settings_in(home / ".gemini" / "settings.json")
     users = read_user_policy(home, working_folder(options), settings)
@@ -221,6 +223,18 @@ def _combined(door: Door, options: Options, **parts: Any) -> str:
     except ValueError as error:
         hint = "shorten the pattern in ~/.gemini/policies, or leave the option out"
         raise ConfigError(f"the user's policy and the options: {error}", hint=hint) from error
+
+
+def _protect_by_policy(policies: Path, steering: Steering) -> None:
+    """Older CLIs take no file by a flag, but read one that lies beside the user's."""
+    theirs = sorted(policies.glob("*.toml"))
+    targets = {file.name: file.resolve() for file in theirs}
+    if policies.is_symlink():
+        policies.unlink()
+    policies.mkdir(mode=0o700, exist_ok=True)
+    for name, target in targets.items():
+        (policies / name).symlink_to(target)
+    (policies / "geminorum.toml").write_text(steering_toml(steering), encoding="utf-8")
 
 
 def steering_of(options: Options) -> Steering:

@@ -202,6 +202,13 @@ def _habits(
     return [*habits, _ASK_ABOUT_SHELL] if interactive else habits
 
 
+def steering_toml(steering: Steering) -> str:
+    """A policy file that only keeps file tools from what steers later runs."""
+    import tomli_w
+
+    return tomli_w.dumps({"rule": _steering_rules(steering, (), interactive=False)})
+
+
 def _steering_rules(
     steering: Steering, asked: Sequence[str], *, interactive: bool
 ) -> list[dict[str, Any]]:
@@ -245,7 +252,7 @@ def _through(names: Sequence[str]) -> str:
 
 def _by_the_end(names: Sequence[str]) -> str:
     """A relative path that ends with one of these names."""
-    name = rf'(?:{"|".join(names)})\s*"\x00'
+    name = rf'(?:{"|".join(names)})\s*"'
     return rf'"file_path":"\s*{name}|"file_path":"\s*[^\s\\/\x00][^\x00]*[\\/]{name}'
 
 
