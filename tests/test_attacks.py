@@ -9,7 +9,9 @@ import pytest
 
 from geminorum import Acp, Cli, Deny, Options, Policy, Rule, ToolResult
 from geminorum import run as start
+from geminorum.errors import Unsupported
 from geminorum.policies import Rules
+from geminorum.transports.steering import steering_in
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -131,7 +133,8 @@ async def test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(attack, 
     assert ran(results) == []
 
 
-async def test_a_subagent_does_not_run_them_either(attack, fake_gemini, clone):
+@pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
+async def test_a_subagent_does_not_run_them_either(attack, fake_gemini, clone, door):
     """Its calls are in no stream: what they did is looked for in the folder."""
     (clone / "src").mkdir()
     agents = fake_gemini.home / ".gemini/agents"
@@ -143,7 +146,8 @@ async def test_a_subagent_does_not_run_them_either(attack, fake_gemini, clone):
     for tool, arguments in CHAIN:
         fake_gemini.call(tool, **arguments)
     fake_gemini.call("complete_task", result="done").say("Done.")
-    await attack([], policy=Policy())
+    await attack([], door, policy=Policy())
+    assert len(fake_gemini.requests) >= len(CHAIN) + 3
     assert not (clone / "PWNED").exists()
     assert NOTES not in (clone / ".git/config").read_text()
 
@@ -226,6 +230,8 @@ STEERING = (
     ".agents/skills/evil/SKILL.md",
     "src/.gemini/commands/x.toml",
     ".GEMINI/settings.json",
+    "link.json",
+    "folder/new/settings.json",
 )
 WRITING = {
     "Cli, auto_edit": (Cli(), {"approval": "auto_edit"}),
@@ -239,6 +245,9 @@ WRITING = {
 async def test_who_may_write_files_may_not_steer_the_next_run(attack, clone, name):
     door, options = WRITING[name]
     (clone / "src").mkdir()
+    # They lead nowhere yet, and the CLI would make the folder.
+    (clone / "link.json").symlink_to(".gemini/settings.json")
+    (clone / "folder").symlink_to(".agents")
     paths = [*STEERING, str(clone / ".gemini/settings.json")]
     calls = [("write_file", {"file_path": path, "content": "{}"}) for path in paths]
     calls.append(("replace", {"file_path": ".gemini/x", **EDIT}))
@@ -264,6 +273,30 @@ async def test_no_link_and_no_guess_of_the_cli_leads_there(attack, clone, door):
     assert [result.status for result in results] == ["denied"] * len(calls)
     written = {path.name: path.read_text() for path in (clone / ".gemini").rglob("*.*")}
     assert written == {"x.toml": '{"old": 1}'}
+
+
+def test_every_link_into_such_a_folder_is_found_however_deep_it_lies(tmp_path):
+    deep = tmp_path / "node_modules/a/b/c"
+    deep.mkdir(parents=True)
+    (tmp_path / "src/.agents/skills").mkdir(parents=True)
+    (tmp_path / "src/.agents/skills/SKILL.md").touch()
+    (deep / "within").symlink_to(tmp_path / "src/.agents/skills")
+    (deep / "missing").symlink_to("../../../../.Gemini/x")
+    (deep / "chained").symlink_to("within")
+    (deep / "outside").symlink_to(tmp_path.parent / ".gemini/tmp")
+    (deep / "harmless").symlink_to(tmp_path / "src")
+    found = steering_in([tmp_path])
+    assert found.links == {"within", "missing", "chained", "outside"}
+    assert found.files == {"SKILL.md"}
+
+
+def test_a_folder_that_cannot_be_searched_for_links_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("geminorum.transports.steering._MAX_ENTRIES", 3)
+    for name in "abcd":
+        (tmp_path / name).touch()
+    with pytest.raises(Unsupported, match="more than 3 files") as caught:
+        steering_in([tmp_path])
+    assert "gemini_folder=True" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("door", [Cli(gemini_folder=True), Acp(gemini_folder=True)])

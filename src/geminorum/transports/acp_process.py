@@ -36,6 +36,7 @@ from geminorum.transports.piped import PipedChild
 from geminorum.wire import acp
 from geminorum.wire.argv import ACP, has
 from geminorum.wire.lines import Lines
+from geminorum.wire.policy_toml import Steering
 
 if TYPE_CHECKING:
     from geminorum.transports.acp import Acp
@@ -100,7 +101,7 @@ class AcpProcess:
         self.env = environment(options) if env is None else env
         self.home = home_of(options, self.env)
         self._cwd = working_folder(options)
-        self._steering = steering_of(options)
+        self._steering = Steering() if door.gemini_folder else steering_of(options)
         self._secrets: list[str] = []
         self._given: Mapping[str, str] = {}
         self._lines = Lines()

@@ -4,52 +4,78 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from geminorum.errors import Unsupported
 from geminorum.wire.policy_toml import STEERING_FOLDERS, Steering
 
-_MAX_ENTRIES = 10_000
-_SKIPPED = {".git", "node_modules"}
+_MAX_ENTRIES = 500_000
+# A clone brings no links in there, and the CLI itself writes nothing there.
+_SKIPPED = ".git"
 
 
 def steering_in(folders: Sequence[Path]) -> Steering:
-    """The names of the files that steer runs in these folders, and of the links that lead there:
-    the CLI follows links, and looks for a file that it does not find by the end of its path."""
-    places = [folder / name for folder in folders for name in STEERING_FOLDERS]
-    steering = [place for place in places if place.is_dir()]
-    if not steering:
-        return Steering()
-    files = [entry.name for entry in _walked(steering) if not _is_folder(entry)]
-    targets = [folder.resolve() for folder in steering]
-    links = [entry.name for entry in _walked(folders) if _leads_into(entry, targets)]
+    """The names of the files that steer runs in these folders, and of the links that lead there.
+
+    The CLI follows links, also those to a folder that does not exist yet, and looks for a file
+    that it does not find by the end of its path.
+    """
+    roots = [folder.resolve() for folder in folders]
+    files, links = set(), set()
+    for entry, is_inside in _walked(roots):
+        if is_inside and not _is_folder(entry):
+            files.add(entry.name)
+        if entry.is_symlink() and _leads_there(Path(entry.path), roots):
+            links.add(entry.name)
     return Steering(frozenset(files), frozenset(links))
 
 
-def _walked(folders: Iterable[Path]) -> Iterator[os.DirEntry[str]]:
-    """All below the folders, the nearest first, as far as it can be read."""
-    return islice(_entries(deque(map(str, folders))), _MAX_ENTRIES)
-
-
-def _entries(ahead: deque[str]) -> Iterator[os.DirEntry[str]]:
+def _walked(roots: Sequence[Path]) -> Iterator[tuple[os.DirEntry[str], bool]]:
+    """All below the folders, and whether it lies in a folder that steers."""
+    ahead = deque((str(root), False) for root in roots)
+    seen = 0
     while ahead:
-        try:
-            with os.scandir(ahead.popleft()) as found:
-                entries = list(found)
-        except OSError:
-            continue
-        yield from entries
-        ahead += [e.path for e in entries if _is_folder(e) and e.name not in _SKIPPED]
+        folder, is_inside = ahead.popleft()
+        entries = _entries(folder)
+        seen += len(entries)
+        if seen > _MAX_ENTRIES:
+            _refuse_so_many(roots)
+        yield from ((entry, is_inside) for entry in entries)
+        below = (entry for entry in entries if _is_folder(entry) and entry.name != _SKIPPED)
+        ahead += [(entry.path, is_inside or _steers(entry.name)) for entry in below]
+
+
+def _refuse_so_many(roots: Sequence[Path]) -> None:
+    raise Unsupported(
+        f"{str(roots[0])!r} holds more than {_MAX_ENTRIES:,} files: not all of them can be "
+        "searched for links into .gemini/ and .agents/, which steer later runs",
+        hint="name a smaller folder as cwd, or accept such writes: gemini_folder=True on the "
+        "transport",
+    )
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []  # What we may not read, the agent may not either.
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
 
 
-def _leads_into(entry: os.DirEntry[str], folders: Sequence[Path]) -> bool:
+def _steers(name: str) -> bool:
+    return name.lower() in STEERING_FOLDERS
+
+
+def _leads_there(link: Path, roots: Sequence[Path]) -> bool:
     try:
-        target = Path(entry.path).resolve() if entry.is_symlink() else None
+        target = link.resolve()
     except (OSError, RuntimeError):
-        return False  # It leads nowhere, or in a circle.
-    return target is not None and any(target.is_relative_to(folder) for folder in folders)
+        return False  # It leads in a circle.
+    # Where a folder of the agent itself lies in such a folder, only what follows counts.
+    root = next((root for root in roots if target.is_relative_to(root)), Path(target.anchor))
+    return any(map(_steers, target.relative_to(root).parts))
