@@ -232,6 +232,17 @@ class TestTheRealCli:
         assert await tried(WRITE, policy=Policy(file_write="allow")) == []
         assert not (tried.folder / "a.txt").exists()
 
+    @pytest.mark.parametrize("door", [Cli, Acp])
+    async def test_an_administrators_rule_stands_above_both(self, tried, users, tmp_path, door):
+        """The CLI names such a file by a flag, too, beside the machine's own folder."""
+        users(rule("glob", "deny"), rule("write_file", "allow"))
+        file = tmp_path / "admin.toml"
+        file.write_text(toml(rule("glob", "allow"), rule("write_file", "deny")))
+        via = door(extra_args=(f"--admin-policy={file}",))
+        policy = Policy(file_write="allow", rules=(Rule("glob", "deny"),))
+        assert await tried(WRITE, ATTEMPTS[1], door=via, policy=policy) == ["glob"]
+        assert not (tried.folder / "a.txt").exists()
+
     @pytest.mark.parametrize("priority", [100, 600])
     async def test_the_contracts_do_not_go_over_it_either(
         self, tried, users, fake_gemini, real_cli_door, priority
