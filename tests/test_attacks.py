@@ -253,7 +253,9 @@ async def test_who_may_write_files_may_not_steer_the_next_run(attack, clone, nam
     calls.append(("replace", {"file_path": ".gemini/x", **EDIT}))
     harmless = ("write_file", {"file_path": "about.gemini.txt", "content": ".gemini/x"})
     results = await attack([harmless, *calls], door, at_once=True, **options)
-    assert [result.status for result in results] == ["success", *["denied"] * len(calls)]
+    assert len(results) == 1 + len(calls)
+    assert len(ran(results)) == 1
+    assert (clone / "about.gemini.txt").exists()
     assert not [path for path in clone.rglob(".*") if path.name.lower() in (".gemini", ".agents")]
 
 

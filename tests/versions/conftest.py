@@ -7,7 +7,7 @@ import pytest
 
 from conftest import ROOT
 from geminorum import Cli
-from geminorum.errors import Unsupported
+from geminorum.errors import CliTooOld, Unsupported
 from geminorum.install import PINNED_CLI, shim_in
 from versions.features import FEATURES, VERSIONS
 from versions.table import page
@@ -36,7 +36,7 @@ def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo) -> I
         return report
     version = item.callspec.params["real_cli_door"]
     expected = FEATURES[item.originalname].expected(version)
-    refused = call.excinfo is not None and call.excinfo.errisinstance(Unsupported)
+    refused = call.excinfo is not None and call.excinfo.errisinstance((Unsupported, CliTooOld))
     if refused and expected == "Unsupported" and not item.funcargs["fake_gemini"].log:
         report.outcome, report.longrepr = "passed", None
     elif report.passed and expected == "Unsupported":

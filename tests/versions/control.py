@@ -99,18 +99,24 @@ async def test_only_git_status_in_yolo(attempt, options):
     await only_git_status(attempt, options, "yolo")
 
 
-@pytest.mark.parametrize("name", [name for name in attacks.CONFIGURATIONS if "Acp" not in name])
+NEWER = ("Cli, decide says no", "Cli, asks about everything")
+WARM = [name for name in attacks.CONFIGURATIONS if "Acp" in name]
+CHAIN = attacks.test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes
+
+
+@pytest.mark.parametrize("name", sorted(attacks.CONFIGURATIONS.keys() - {*NEWER, *WARM}))
 async def test_safe_looking_commands(attack, clone, name):
-    await attacks.test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes(
-        attack, clone, name
-    )
+    await CHAIN(attack, clone, name)
 
 
-@pytest.mark.parametrize("name", [name for name in attacks.CONFIGURATIONS if "Acp" in name])
+@pytest.mark.parametrize("name", NEWER)
+async def test_safe_looking_commands_asked_about(attack, clone, name):
+    await CHAIN(attack, clone, name)
+
+
+@pytest.mark.parametrize("name", WARM)
 async def test_safe_looking_commands_warm(attack, clone, name):
-    await attacks.test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes(
-        attack, clone, name
-    )
+    await CHAIN(attack, clone, name)
 
 
 async def test_hundred_commands(attack, clone):

@@ -12,6 +12,7 @@ Outcome: TypeAlias = Literal["works", "Unsupported"]
 BY_SETTINGS = (
     "Said with `--allowed-tools`, `tools.core` and `tools.exclude`: there is no `--policy` yet."
 )
+NO_QUESTIONS = "`decide` needs CLI 0.40, and `*` in a rule needs `--policy`."
 NO_WARM = "`Acp` needs CLI 0.51."
 BESIDE = "By a policy file that lies beside the user's own."
 ONE_POLICY = "That CLI cannot combine the user's policies with permissions of a run."
@@ -64,6 +65,11 @@ FEATURES = {
     ),
     "test_safe_looking_commands": Feature(
         '"ask" with nobody to ask: not even `uniq` and `git show` run', note=(BY_SETTINGS, _OLDEST)
+    ),
+    "test_safe_looking_commands_asked_about": Feature(
+        'the same where `decide` says no, and with `Rule("*", "ask")`',
+        unsupported=_OLDEST,
+        note=(NO_QUESTIONS, _OLDEST),
     ),
     "test_safe_looking_commands_warm": Feature(
         "the same through `Acp`", unsupported=_OLDER, note=(NO_WARM, _OLDER)

@@ -12,7 +12,8 @@ What a caller of geminorum controls, and on which version of the CLI it holds.
 each version, and writes only when every cell was tried and is as it says.
 
 - **works**: shown by the run.
-- `Unsupported`: raised before anything starts. Nothing is silently weaker.
+- `Unsupported`: raised before anything starts (`CliTooOld` where a whole transport is meant).
+  Nothing is silently weaker.
 """
 
 
