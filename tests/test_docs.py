@@ -155,6 +155,18 @@ def test_the_pages_build_without_a_warning_and_fetch_nothing(tmp_path):
         assert ELSEWHERE.findall(page.read_text()) == [], page
 
 
+def test_every_threat_on_the_page_of_security_names_a_test_that_there_is():
+    page = (DOCS / "security.md").read_text().partition("## Threats")[2]
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| ")][1:]
+    sources = "\n".join(file.read_text() for file in (ROOT / "tests").rglob("test_*.py"))
+    assert len(rows) > 20
+    for row in rows:
+        assert len(row) == 4, row
+        named = re.findall(r"`(test_\w+)`", row[2])
+        assert named, row[0]
+        assert [name for name in named if f"def {name}(" not in sources] == []
+
+
 @pytest.mark.parametrize(
     ("shown", "real", "same"),
     [
