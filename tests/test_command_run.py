@@ -345,7 +345,7 @@ def test_an_agent_cannot_move_the_cursor(fake_gemini, env, work):
         assert terminal.ends_with() == 0
     assert "\x1b[2J" not in terminal.raw
     assert "\x1b]0;owned" not in terminal.raw
-    assert "safe �[2J�]0;owned� words" in terminal.text
+    assert r"safe \u001b[2J\u001b]0;owned\u0007 words" in terminal.text
 
 
 def test_ctrl_c_on_a_terminal(fake_gemini, env, work):

@@ -198,4 +198,4 @@ def test_a_narrow_table_leaves_out_what_matters_least():
 
 def test_a_cell_is_one_line_without_commands_to_the_terminal():
     sheet = Sheet([Column("a"), Column("b")], [["x\ny\x1b[2J", "z"]], notes=["end"])
-    assert plain(sheet) == "a       b\nx y[2J  z\nend\n"
+    assert plain(sheet) == "a             b\nx y\\u001b[2J  z\nend\n"

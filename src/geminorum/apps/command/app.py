@@ -32,6 +32,7 @@ from geminorum.apps.command.guard import (
     replace_closed_streams,
     show_warnings_plainly,
 )
+from geminorum.apps.command.printable_output import make_output_printable
 from geminorum.apps.command.show_help import command_page, front_page, page_width
 
 
@@ -60,8 +61,24 @@ COMMANDS: dict[str, Row] = {
 }
 
 
+def _show_help(ctx: Any, _: Any, wanted: bool) -> None:
+    # Not by Typer's `echo`, which may write past our stdout: it would not know our colours.
+    if wanted and not ctx.resilient_parsing:
+        sys.stdout.write(ctx.get_help() + "\n")
+        ctx.exit()
+
+
+def _with_our_help(option: Any) -> Any:
+    if option is not None:
+        option.callback = _show_help
+    return option
+
+
 class OneCommand(TyperCommand):
     """A command with our help page."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _with_our_help(super().get_help_option(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         formatter.write(command_page(self, ctx, page_width()))
@@ -69,6 +86,9 @@ class OneCommand(TyperCommand):
 
 class CommandGroup(TyperGroup):
     """A group with our help page."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _with_our_help(super().get_help_option(ctx))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args[0] not in self.list_commands(ctx) and not args[0].startswith("-"):
@@ -99,6 +119,9 @@ def new_app(help: str | None = None) -> typer.Typer:
 
 class LazyCommands(TyperGroup):
     """The commands of the table; each is imported when it is called."""
+
+    def get_help_option(self, ctx: Any) -> Any:
+        return _with_our_help(super().get_help_option(ctx))
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -134,7 +157,7 @@ def _show_version(wanted: bool) -> None:
     if wanted:
         from geminorum.apps.command.show_version import version_lines
 
-        typer.echo("\n".join(version_lines()))
+        sys.stdout.writelines(f"{line}\n" for line in version_lines())
         raise typer.Exit
 
 
@@ -151,6 +174,7 @@ def called(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     replace_closed_streams()
     forgive_narrow_encodings()
+    make_output_printable()
     leave_properly_on_signals()
     show_warnings_plainly()
     arguments = list(sys.argv[1:] if argv is None else argv)

@@ -55,7 +55,11 @@ def _progress(screen: Any) -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
     from rich.progress import TimeRemainingColumn as Remaining
 
-    columns = [BarColumn(bar_width=None), MofNCompleteColumn(), TextColumn("{task.description}")]
+    columns = [
+        BarColumn(bar_width=None),
+        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+    ]
     if screen.width >= 60:
         columns.append(Remaining())
     return Progress(*columns, console=screen, expand=True)

@@ -6,7 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geminorum.apps.command import show_events as shown
+from geminorum.apps.command.tables import flat
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,5 +44,4 @@ async def picked(
 def row(number: int, info: SessionInfo) -> str:
     """A session on one line."""
     when = datetime.fromtimestamp(info.updated / 1000)
-    title = " ".join(shown.printable(info.title).split())
-    return f"{number:>3}  {when:%Y-%m-%d %H:%M}  {title}"
+    return f"{number:>3}  {when:%Y-%m-%d %H:%M}  {flat(info.title)}"

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text as Line
 
 from geminorum import Allow, Deny, PermissionRequest
 from geminorum.apps.command import show_events as shown
 from geminorum.apps.command.show_markdown import Indented
+from geminorum.views.plain_text import printable_line
 
 if TYPE_CHECKING:
     from geminorum.apps.command.chat_lines import Lines
     from geminorum.apps.command.undo import Copies
 
 WRITING = ("write_file", "replace", "edit")
+_ROWS_OF_AN_ANSWER = 3
 _ASK = "y / n / a(lways) / what to do instead:\n> "
 
 
@@ -88,24 +91,66 @@ class Questions:
             self._copies.keep(Path(self._cwd, path))
 
 
+class Whole:
+    """All of a question; one that is taller than the terminal says so at its end."""
+
+    def __init__(self, *parts: RenderableType) -> None:
+        self._parts = Group(*parts)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._parts
+        rows = len(console.render_lines(self._parts, options, pad=False))
+        if rows + _ROWS_OF_AN_ANSWER > console.height:
+            yield Line(f"  (that were {rows} lines; scroll up to read all of them)", "bold yellow")
+
+
 def question(request: PermissionRequest, cwd: Path) -> RenderableType:
     """What the agent wants to do, in full: nobody should say yes to what is cut off."""
-    head = Line.assemble(("? ", "bold yellow"), (shown.printable(request.name), "bold"))
+    head = Line.assemble(("? ", "bold yellow"), (_on_a_line(request.name), "bold"))
     command = request.input.get("command")
     if isinstance(command, str):
-        return Group(head, Indented(Line(shown.printable(command), "bold"), "    ", first="  $ "))
-    head.append(f" {shown.gist(request.input)}")
+        shell = Indented(Line(_exposed(command), "bold"), "    ", first="  $ ")
+        return Whole(head, shell, *_rest(request.input, "command"))
     change = _change(request.input, cwd) if request.name in WRITING else None
-    body = shown.diff(*change, lines=None) if change else None
-    return Group(head, body) if body is not None else head
+    if change is None:
+        return Whole(head, *(_rest(request.input) or _named(request.reason)))
+    head.append(f" {_on_a_line(str(request.input.get('file_path', '')))}")
+    body = shown.diff(*change, lines=None) or "  (nothing changes)"
+    told = ("file_path", *shown.change_names(request.input))
+    return Whole(head, body, *_rest(request.input, *told))
+
+
+def _rest(arguments: dict[str, Any], *told: str) -> list[RenderableType]:
+    """The arguments that were not told yet: one of them may be the folder of a command."""
+    left = {name: value for name, value in arguments.items() if name not in told}
+    return [_argument(name, value) for name, value in left.items()]
+
+
+def _argument(name: str, value: Any) -> RenderableType:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return Indented(Line(f"{_on_a_line(name)}: {_exposed(text)}"), "    ", first="  ")
+
+
+def _named(reason: str | None) -> list[RenderableType]:
+    """What the agent calls it, where a door tells no arguments."""
+    return [_argument("it says", reason)] if reason else []
+
+
+def _on_a_line(name: str) -> str:
+    return shown.without_padding(printable_line(name))
+
+
+def _exposed(text: str) -> str:
+    return shown.without_padding(shown.printable(text))
 
 
 def _change(arguments: dict[str, Any], cwd: Path) -> tuple[str, str] | None:
     change = shown.asked_change(arguments)
     path = arguments.get("file_path")
-    if change is None or "content" not in arguments or not isinstance(path, str):
+    whole = shown.change_names(arguments) == ("content",)
+    if change is None or not whole or not isinstance(path, str):
         return change
     try:
-        return Path(cwd, path).read_text(encoding="utf-8", errors="replace"), change[1]
-    except OSError:
+        return Path(cwd, path).read_bytes().decode(errors="replace"), change[1]
+    except (OSError, ValueError):
         return change

@@ -114,6 +114,7 @@ def _put(checks: list[Check], *, json: bool) -> None:
 
 def _mend(checks: list[Check], *, yes: bool) -> bool:
     """Was anything done?"""
+    from geminorum.apps.command.show import confirmed
     from geminorum.doctor import remedy_for
 
     done = False
@@ -122,7 +123,7 @@ def _mend(checks: list[Check], *, yes: bool) -> bool:
     if remedies and not yes and not (sys.stdin and sys.stdin.isatty()):
         raise InvalidOptions("there is nobody to ask", hint="add --yes to mend all the same")
     for remedy in remedies.values():
-        if yes or typer.confirm(remedy.what, err=True):
+        if yes or confirmed(remedy.what, err=True):
             _tell(remedy.apply())
             done = True
     if not done:

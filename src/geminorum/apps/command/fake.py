@@ -79,12 +79,12 @@ def _add(running: FakeGemini, step: Any, where: str) -> None:
 
 
 def _announce(running: FakeGemini, *, json: bool) -> None:
-    if json:
-        from geminorum.apps.command.show import print_json_line
+    from geminorum.apps.command.show import print_json_line, write_data
 
+    if json:
         return print_json_line({"env": running.env})
-    lines = [f"export {name}={shlex.quote(value)}" for name, value in running.env.items()]
-    sys.stdout.writelines(f"{line}\n" for line in lines)
+    for name, value in running.env.items():
+        write_data(f"export {name}={shlex.quote(value)}\n")
     sys.stdout.flush()
     # Beside the data: `eval "$(geminorum fake | head -5)"` must not meet it.
     sys.stderr.write(f"a simulated model answers at {running.url}; Ctrl-C ends it\n")

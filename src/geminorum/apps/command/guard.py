@@ -22,6 +22,7 @@ import typer
 
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.show_style import arrow, styled
+from geminorum.views.plain_text import printable
 
 if TYPE_CHECKING:
     from geminorum import GeminorumError
@@ -88,8 +89,8 @@ def broken(text: str, margin: int) -> str:
     """Broken between words, where a terminal would break it in the middle of one."""
     if not sys.stderr.isatty():
         return text
-    # An error may quote an agent, a file or a server, none of which may move the cursor.
-    text = re.sub(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]", "�", text)
+    # Before it is broken: an error may quote an agent, a file or a server, and escapes take room.
+    text = printable(text)
     width = max(shutil.get_terminal_size().columns - margin, 20)
     rows = [
         row

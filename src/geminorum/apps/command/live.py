@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
@@ -11,6 +12,7 @@ from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.show import Showing, print_line
 from geminorum.apps.command.show_style import arrow
 from geminorum.events import encode
+from geminorum.views.plain_text import printable_line
 
 if TYPE_CHECKING:
     from decimal import Decimal
@@ -86,9 +88,10 @@ class QuietView(JsonView):
     def __init__(self) -> None:
         self._streamed = False
         self._open_line = False
+        self._held = ""
 
     def __exit__(self, *_: object) -> None:
-        if self._open_line:
+        if self._open_line or self._held:
             self._write("\n")
         sys.stdout.flush()
 
@@ -105,15 +108,11 @@ class QuietView(JsonView):
         return not text.endswith("\n")
 
     def _write(self, text: str) -> None:
-        if not text:
-            return
-        if sys.stdout.isatty():
-            from geminorum.apps.command.show_events import printable
-
-            text = printable(text)
-        sys.stdout.write(text)
-        sys.stdout.flush()
-        self._open_line = not text.endswith("\n")
+        ready, self._held = _in_whole_letters(self._held + text)
+        if ready:
+            sys.stdout.write(ready)
+            sys.stdout.flush()
+            self._open_line = not ready.endswith("\n")
 
 
 class PlainView(QuietView):
@@ -151,13 +150,21 @@ class PlainView(QuietView):
         from geminorum.apps.command.show_events import gist
 
         use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
-        _aside(f"[{use.name} {gist(use.input)[:100]}] {result.status}")
+        _aside(f"[{printable_line(use.name)} {gist(use.input)[:100]}] {result.status}")
+
+
+_UNFINISHED = re.compile(r"[\r\u0600-\u18ff\u200b-\u200d\u2190-\u2bff\ufe0f\U0001f000-\U000e007f]*")
+_MOST_HELD = 100
+
+
+def _in_whole_letters(text: str) -> tuple[str, str]:
+    """The text up to where the next piece may still join on, and the rest: half an emoji is not
+    printable."""
+    match = _UNFINISHED.match(text[: -_MOST_HELD - 1 : -1])
+    end = len(text) - (match.end() if match else 0)
+    return text[:end], text[end:]
 
 
 def _aside(text: str) -> None:
-    if sys.stderr.isatty():
-        from geminorum.apps.command.show_events import printable
-
-        text = printable(text)
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

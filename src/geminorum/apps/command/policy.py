@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -53,13 +52,13 @@ def show(
     policy: Wanted = None, approval: Mode = None, allow: Only = None, deny: Never = None
 ) -> None:
     """The policy file in TOML that a run would give to the Gemini CLI."""
+    from geminorum.apps.command.show import write_data
     from geminorum.policies import toml_of
 
     if policy is not None and _is_file_of_the_cli(policy):
         _rules(policy, approval, allow, deny)  # Says what is wrong with it.
-        sys.stdout.write(Path(policy).read_text(encoding="utf-8"))
-        return
-    sys.stdout.write(toml_of(_options(policy, approval, allow, deny)))
+        return write_data(Path(policy).read_text(encoding="utf-8"))
+    return write_data(toml_of(_options(policy, approval, allow, deny)))
 
 
 @app.command("test")

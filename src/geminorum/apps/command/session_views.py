@@ -6,10 +6,11 @@ import itertools
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.apps.command.moments import size_of, when
-from geminorum.apps.command.tables import Column, Sheet
+from geminorum.apps.command.tables import Column, Sheet, flat
 from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, UserMessage
 
 if TYPE_CHECKING:
@@ -157,9 +158,9 @@ def told(event: Event) -> Told | None:
         case Thinking():
             return Told("thought", "dim", _flat(event.text), "dim")
         case ToolUse():
-            return Told("tool", "yellow", f"{_safe(event.name)} {brief(event.input)}")
+            return Told("tool", "yellow", f"{_flat(event.name)} {brief(event.input)}")
         case ToolResult():
-            output = _cut(_flat(str(event.output or "")), 100)
+            output = cut(_flat(str(event.output or "")), 100)
             return Told("", "", f"{event.status}  {output}".rstrip(), "dim")
         case Error():
             return Told("error", "red", _safe(event.message))
@@ -169,8 +170,8 @@ def told(event: Event) -> Told | None:
 
 def brief(input: dict[str, Any]) -> str:
     """A call's arguments in one short line."""
-    words = (f"{key}={_cut(_flat(str(value)), 60)}" for key, value in input.items())
-    return _cut(" ".join(words), 140)
+    words = (f"{_flat(key)}={cut(_flat(str(value)), 60)}" for key, value in input.items())
+    return cut(" ".join(words), 140)
 
 
 def _flat(text: str) -> str:
@@ -185,5 +186,12 @@ def _safe(text: str) -> str:
     return printable(text)
 
 
-def _cut(text: str, length: int) -> str:
+def label_of(one: SessionInfo | Path) -> str:
+    """A session in a question: short enough that nobody loses sight of what is asked."""
+    if isinstance(one, Path):
+        return str(one)
+    return f"{one.id or one.path}  {cut(flat(one.title), 60)}"
+
+
+def cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"

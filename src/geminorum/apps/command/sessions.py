@@ -118,8 +118,9 @@ def export(
 
     text = sessions.export(sessions.load(place_of(session)), format, title=title)
     if output is None:
-        sys.stdout.write(text)
-        return
+        from geminorum.apps.command.show import write_data
+
+        return write_data(text)
     if output.exists() and not force:
         raise InvalidOptions(f"{output} is there already", hint="add --force to write over it")
     try:
@@ -127,7 +128,7 @@ def export(
     except OSError as error:
         why = f"{output} cannot be written: {error.strerror}"
         raise InvalidOptions(why, hint="choose another --output") from error
-    _tell(f"{output}: {len(text.encode()):,} bytes")
+    return _tell(f"{output}: {len(text.encode()):,} bytes")
 
 
 @app.command()
@@ -153,11 +154,11 @@ def delete(
 ) -> None:
     """Remove sessions for good, with what their tools left behind."""
     from geminorum import sessions
+    from geminorum.apps.command.session_views import label_of
 
     found = [_there(place_of(name)) for name in session]  # All, before the first is gone.
     for one in found:
-        label = one if isinstance(one, Path) else f"{one.id or one.path}  {one.title}"
-        if yes or _sure(f"Delete {label}?"):
+        if yes or _sure(f"Delete {label_of(one)}?"):
             for path in sessions.delete(one):
                 sys.stdout.write(f"removed {path}\n")
 
@@ -284,7 +285,9 @@ def _put_events(told: Iterable[Event]) -> None:
 def _sure(question: str) -> bool:
     if not (sys.stdin and sys.stdin.isatty()):
         raise InvalidOptions("there is nobody to ask", hint="add --yes to delete all the same")
-    return typer.confirm(question)
+    from geminorum.apps.command.show import confirmed
+
+    return confirmed(question)
 
 
 def _tell(line: str) -> None:

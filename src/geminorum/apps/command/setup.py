@@ -24,16 +24,15 @@ def setup(
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Install the Gemini CLI, pinned and private; runs find it there by themselves."""
+    from geminorum.apps.command.show import print_json_line, write_data
     from geminorum.install import PINNED_CLI, install_cli, private_folder
 
     folder, wanted = into or private_folder(), version or PINNED_CLI
     with echo_is_off(), _bar(f"Gemini CLI {wanted}"):
         program = install_cli(folder, wanted)
     if json:
-        from geminorum.apps.command.show import print_json_line
-
         return print_json_line({"path": program.path, "version": wanted})
-    sys.stdout.write(f"{program.path}\n")
+    write_data(f"{program.path}\n")
     if into is not None:
         sys.stderr.write(f"tell runs where it is: export GEMINI_CLI_PATH={program.path}\n")
     return None
@@ -49,7 +48,7 @@ def _bar(what: str) -> AbstractContextManager[Any]:
         return nullcontext()
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     progress = Progress(*columns, console=screen, transient=True)
     progress.add_task(what, total=None)
     return progress

@@ -6,6 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from geminorum.apps.command.printable_output import stream_behind
+from geminorum.views.plain_text import printable, printable_line
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -29,14 +32,14 @@ class Showing(NamedTuple):
 def console(*, stderr: bool = False) -> Console:
     """The console of this process: coloured on a terminal, plain in a pipe, with NO_COLOR and on
     a dumb terminal."""
-    from rich.console import Console
     from rich.theme import Theme
 
+    from geminorum.apps.command.show_console import PrintableConsole
     from geminorum.apps.command.show_style import STYLES
 
-    stream = sys.stderr if stderr else sys.stdout
+    stream = stream_behind(sys.stderr if stderr else sys.stdout)
     width = None if stream.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH
-    return Console(
+    return PrintableConsole(
         file=stream,
         highlight=False,
         emoji=False,
@@ -64,7 +67,25 @@ def print_json_line(data: Any) -> None:
 
 
 def print_line(line: bytes) -> None:
-    """A line of bytes, at once: whoever reads it may wait for it."""
+    """A line of JSON, at once: whoever reads it may wait for it.
+
+    Hidden characters are escaped in it, which to a reader of JSON are the same characters.
+    """
+    if not line.isascii() or b"\x7f" in line:
+        line = printable(line.decode()).encode()
     sys.stdout.flush()
     sys.stdout.buffer.write(line + b"\n")
     sys.stdout.buffer.flush()
+
+
+def write_data(text: str) -> None:
+    """What somebody asked for as data: exact in a pipe or a file, printable on a terminal."""
+    stream = sys.stdout if sys.stdout.isatty() else stream_behind(sys.stdout)
+    stream.write(text)
+
+
+def confirmed(question: str, *, err: bool = False) -> bool:
+    """Does whoever sits there say yes? The question has one line, whatever is in it."""
+    import typer
+
+    return typer.confirm(printable_line(question), err=err)

@@ -15,6 +15,8 @@ from rich.text import Text as Line
 from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse
 from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.show_markdown import Indented, Markdown
+from geminorum.views import plain_text
+from geminorum.views.plain_text import printable_line
 
 if TYPE_CHECKING:
     from geminorum import FileChange
@@ -26,7 +28,6 @@ _LINES = 12
 _LONGEST = 500
 """Letters of one line of them."""
 _ONE_ROW: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _TELLING = ("command", "file_path", "path", "dir_path", "query", "pattern", "url", "prompt")
 
 
@@ -43,11 +44,11 @@ def thought(text: str) -> RenderableType:
 
 def heading(init: Init, door: str, offline: bool) -> Line:
     """Who works where."""
-    named = "model chosen by the CLI" if init.model == "auto" else printable(init.model or "")
+    named = "model chosen by the CLI" if init.model == "auto" else printable_line(init.model or "")
     model = "simulated model" if offline else (named or "the default model")
     line = Line.assemble(("● ", "cyan"), (model, "bold"), (f" · {door}", "dim"))
     elsewhere = init.cwd and Path(init.cwd) != Path.cwd()
-    return line.append(f" · {printable(init.cwd or '')}", "dim") if elsewhere else line
+    return line.append(f" · {printable_line(init.cwd or '')}", "dim") if elsewhere else line
 
 
 def gist(arguments: dict[str, Any]) -> str:
@@ -59,7 +60,7 @@ def gist(arguments: dict[str, Any]) -> str:
 
 def call_running(use: ToolUse) -> Line:
     """A call that nobody has answered yet."""
-    line = Line.assemble((printable(use.name), "bold"), (f" {gist(use.input)}", "dim"))
+    line = Line.assemble((printable_line(use.name), "bold"), (f" {gist(use.input)}", "dim"))
     line.truncate(200, overflow="ellipsis")
     return line
 
@@ -71,7 +72,9 @@ def call_ended(use: ToolUse, result: ToolResult) -> RenderableType:
     """A call and how it ended, on one line."""
     mark, colour = _MARKS[result.status]
     refused = " refused" if result.status == "denied" else ""
-    line = Line.assemble((f"{mark} ", colour), (printable(use.name), "bold"), (refused, colour))
+    line = Line.assemble(
+        (f"{mark} ", colour), (printable_line(use.name), "bold"), (refused, colour)
+    )
     line.append(f" {gist(use.input)}", "dim")
     line.no_wrap, line.overflow = True, "ellipsis"
     # A Text alone would forget both when it is printed.
@@ -92,12 +95,11 @@ def output_of(result: ToolResult) -> RenderableType | None:
 
 def diff(before: str, after: str, lines: int | None = _LINES) -> RenderableType | None:
     """What changed between two texts; None where nothing did."""
-    changed = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[
-        2:
-    ]
+    # Where only the line ends differ, they are what is shown.
+    changed = _changed(_unified(before), _unified(after)) or _changed(before, after)
     if not changed:
         return None
-    plain = [printable(line) for line in changed]
+    plain = [without_padding(printable(line)) for line in changed]
     return Group(
         *(
             Indented(Line(line, _diff_style(line)), "    ", first="  ")
@@ -106,17 +108,41 @@ def diff(before: str, after: str, lines: int | None = _LINES) -> RenderableType 
     )
 
 
+def _changed(before: str, after: str) -> list[str]:
+    # Not `splitlines`: that parts lines, and hides the letter, where the file has no line end.
+    old, new = (text.removesuffix("\n").split("\n") if text else [] for text in (before, after))
+    return list(difflib.unified_diff(old, new, lineterm="", n=1))[2:]
+
+
+def _unified(text: str) -> str:
+    return text.replace("\r\n", "\n")
+
+
+_EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n){3,}")
+_SPACES = re.compile(r"[^\S\n]{21,}")
+
+
+def without_padding(text: str) -> str:
+    """Many spaces or empty lines as their number: what follows must not be out of sight."""
+    text = _EMPTY_LINES.sub(lambda run: f"\n…{run[0].count(chr(10)) - 1} empty lines…\n", text)
+    return _SPACES.sub(lambda run: f" …{len(run[0])} spaces… ", text)
+
+
 def asked_change(arguments: dict[str, Any]) -> tuple[str, str] | None:
     """The change that a call asks for, where its arguments tell: before and after."""
-    match arguments:
-        case {"old_string": str(old), "new_string": str(new)}:
-            return old, new
-        case {"old_content": str(old), "new_content": str(new)}:
-            return old, new
-        case {"content": str(content)}:
-            return "", content
-        case _:
-            return None
+    texts = [arguments[name] for name in change_names(arguments)]
+    return ("" if len(texts) == 1 else texts[0], texts[-1]) if texts else None
+
+
+_CHANGES = (("old_string", "new_string"), ("old_content", "new_content"), ("content",))
+
+
+def change_names(arguments: dict[str, Any]) -> tuple[str, ...]:
+    """The arguments that tell the change."""
+    for names in _CHANGES:
+        if all(isinstance(arguments.get(name), str) for name in names):
+            return names
+    return ()
 
 
 def warning(error: Error) -> Line:
@@ -177,7 +203,7 @@ def summary(result: Result, brief: bool = False) -> RenderableType:
 def facts_of(result: Result) -> list[str]:
     """Model, time, tokens and cost, those that are known."""
     usage = result.usage
-    facts = [printable(result.model or ""), f"{result.duration:.1f} s"]
+    facts = [printable_line(result.model or ""), f"{result.duration:.1f} s"]
     if usage:
         cached = f", {usage.cached:,} cached" if usage.cached else ""
         facts.append(f"{usage.input:,} in{cached} / {usage.output + usage.thoughts:,} out")
@@ -194,7 +220,7 @@ def short(path: str | Path) -> str:
     """As one would type it: from the current folder on, where it lies below that."""
     here = Path.cwd()
     below = Path(path).is_relative_to(here)
-    return printable(str(Path(path).relative_to(here) if below else path))
+    return printable_line(str(Path(path).relative_to(here) if below else path))
 
 
 def _first(lines: list[str], count: int | None = _LINES) -> Iterator[str]:
@@ -209,4 +235,4 @@ def _diff_style(line: str) -> str:
 
 def printable(text: str) -> str:
     """Without the letters by which a file or a model could take over the terminal."""
-    return _CONTROL.sub("�", text.replace("\r\n", "\n")).expandtabs(4)
+    return plain_text.printable(text).expandtabs(4)

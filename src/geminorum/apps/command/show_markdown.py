@@ -25,6 +25,8 @@ from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
 from rich.text import Text as Line
 
+from geminorum.views.plain_text import printable
+
 # The terminal's own colours, and none that is lost on black or on white: no blue, no yellow.
 _CODE = ANSISyntaxTheme(
     {
@@ -103,12 +105,23 @@ class Markdown(markdown.Markdown):
 
     def __init__(self, text: str) -> None:
         super().__init__(text, hyperlinks=False)
+        for token in self.parsed:
+            for one in (token, *(token.children or ())):
+                _make_plain(one)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         drawn: Any = super().__rich_console__(console, options)
         for line in Segment.split_lines(drawn):
             yield from _trimmed(line)
             yield Segment.line()
+
+
+def _make_plain(token: Any) -> None:
+    if token.type == "image":
+        # Rich draws it over the beginning of its line, and does not say where it lies.
+        token.type, token.content = "text", f"{token.content} ({token.attrGet('src')})"
+    # Once more, now that `&#x202e;` and `%E2%80%AE` are letters.
+    token.content = printable(token.content)
 
 
 def _trimmed(line: list[Segment]) -> list[Segment]:

@@ -6,6 +6,8 @@ import os
 import sys
 from typing import TextIO
 
+from geminorum.apps.command.printable_output import PrintableStream, colour
+
 _CODES = {"bold": "1", "dim": "2", "red": "1;31", "cyan": "36", "green": "32", "yellow": "33"}
 
 STYLES = {
@@ -36,14 +38,15 @@ def has_colour(stream: TextIO) -> bool:
     """May colours be written there? NO_COLOR and a dumb terminal say no, as does a pipe."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    return stream.isatty()
+    # Only there does a colour become an escape; rich puts another stream before it for a bar.
+    return isinstance(stream, PrintableStream) and stream.isatty()
 
 
 def styled(text: str, style: str, stream: TextIO | None = None) -> str:
     """The text, in colour where the stream shows any."""
     if not has_colour(stream or sys.stdout):
         return text
-    return f"\x1b[{_CODES[style]}m{text}\x1b[0m"
+    return f"{colour(_CODES[style])}{text}{colour('0')}"
 
 
 def arrow(stream: TextIO) -> str:

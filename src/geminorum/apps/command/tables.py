@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from geminorum.views.plain_text import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 _BLOCKS = " ▏▎▍▌▋▊▉█"
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _GAP = 2
 _LEAST = 12
 """Letters of a cell that may be cut: fewer say nothing."""
@@ -43,7 +43,7 @@ def put(sheet: Sheet) -> None:
     """On stdout: a table for a terminal, plain columns for a program or a file."""
     from geminorum.apps.command.show import console
 
-    screen = console()
+    screen, sheet = console(), _flattened(sheet)
     if not screen.is_terminal:
         sys.stdout.write(plain(sheet))
         return
@@ -125,9 +125,14 @@ def _longest(sheet: Sheet, number: int) -> int:
 
 
 def _flattened(sheet: Sheet) -> Sheet:
-    """Cells of one line, without what would make a terminal do things: strangers write titles."""
-    rows = [[_CONTROL.sub("", " ".join(cell.split())) for cell in row] for row in sheet.rows]
-    return sheet._replace(rows=rows)
+    """Cells and notes of one line, which do nothing to a terminal: strangers write titles."""
+    rows = [[flat(cell) for cell in row] for row in sheet.rows]
+    return sheet._replace(rows=rows, notes=[flat(note) for note in sheet.notes])
+
+
+def flat(text: str) -> str:
+    """On one line, with a single space between words."""
+    return " ".join(printable(text).split())
 
 
 def plain(sheet: Sheet) -> str:

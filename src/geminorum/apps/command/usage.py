@@ -10,7 +10,7 @@ import typer
 
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.session_views import SHORT_ID
-from geminorum.apps.command.tables import Bar, Column, Sheet, bars, can_draw_blocks, put
+from geminorum.apps.command.tables import Bar, Column, Sheet, bars, can_draw_blocks, flat, put
 
 if TYPE_CHECKING:
     from geminorum.usage import Report, Row
@@ -92,7 +92,7 @@ def _cells(row: Row, *, short: bool = False) -> list[str]:
 
 
 def _name(row: Row, *, short: bool) -> str:
-    return row.key[:SHORT_ID] if short else row.key
+    return flat(row.key)[:SHORT_ID] if short else flat(row.key)
 
 
 def _money(row: Row) -> str:
