@@ -422,9 +422,11 @@ async def test_a_sandbox_that_cannot_reach_us_is_refused(stand_in):
 
 
 def test_the_settings_of_a_run_with_tools_carry_a_token_that_is_new_each_time():
-    first, second = Loopback({}), Loopback({})
-    assert len(first.token) >= 32
-    assert first.token != second.token
+    paths = dict.fromkeys(["/mcp", "/decide"], ToolServer([]).answer)
+    servers = [Loopback(paths), Loopback(paths)]
+    tokens = {server.token_for(path) for server in servers for path in paths}
+    assert len(tokens) == 4
+    assert min(map(len, tokens)) >= 32
 
 
 class TestTheServer:
@@ -439,9 +441,9 @@ class TestTheServer:
         """The status and the body of one exchange."""
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         try:
-            known = head or f"Authorization: Bearer {server.token}\r\n"
-            size = f"Content-Length: {len(body)}\r\n\r\n"
-            writer.write(f"{method} /mcp HTTP/1.1\r\n{known}{size}".encode() + body)
+            known = head or f"Authorization: Bearer {server.token_for('/mcp')}\r\n"
+            sized = f"Host: {server.host}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(f"{method} /mcp HTTP/1.1\r\n{known}{sized}".encode() + body)
             told = (await reader.readuntil(b"\r\n\r\n")).decode()
             (length,) = re.findall(r"Content-Length: (\d+)", told)
             answer = await reader.readexactly(int(length))

@@ -159,7 +159,8 @@ class AcpConversation:
         if door.decide is not None and options.approval == "yolo":
             text = "decide is never asked: these options allow everything by themselves"
             warnings.warn(text, stacklevel=3)
-        self.tools = SessionTools(door, options, door.answer_attempts)
+        asks = door.decide is not None
+        self.tools = SessionTools(door, options, door.answer_attempts, asks=asks)
         self._given, self._process = process, process
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[AcpSession] | None = None

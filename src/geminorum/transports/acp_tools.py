@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from geminorum.errors import ConfigError, TrustError
+from geminorum.events import PermissionRequest
 from geminorum.options import Options
+from geminorum.tools import Tool
 from geminorum.transports.backchannel import Offering, offers_of
 from geminorum.transports.final_answer import INSTRUCTIONS, FinalAnswer
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
+from geminorum.transports.grants import Ask
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import Served, ToolServer, served
 from geminorum.wire.mcp import SERVER, full_name, own_name
-from geminorum.wire.policy_toml import OwnTools, asked_functions
+from geminorum.wire.policy_toml import OwnTools, asked_functions, told_mode
+
+_PATH = "/mcp"
 
 
 def own_tools_of(door: Offering, options: Options, *, asks: bool) -> OwnTools:
@@ -25,10 +31,19 @@ def own_tools_of(door: Offering, options: Options, *, asks: bool) -> OwnTools:
     return OwnTools(unasked, asked, answer=(full_name(FINAL_ANSWER),))
 
 
+def _asked_names(options: Options, tools: Sequence[Tool]) -> tuple[str, ...]:
+    if told_mode(options, interactive=True) == "yolo":
+        return ()
+    return tuple(map(own_name, asked_functions(options, [full_name(tool.name) for tool in tools])))
+
+
 class SessionTools:
     """Serves one session for one block. Where it has nothing to offer, it is not there."""
 
-    def __init__(self, door: Offering, options: Options, attempts: int) -> None:
+    def __init__(
+        self, door: Offering, options: Options, attempts: int, *, asks: bool = False
+    ) -> None:
+        """`asks`: somebody is asked about functions, unless the options say otherwise."""
         tools, shape = offers_of(door, options)
         self._shape, self._attempts = shape, attempts
         self._renames = bool(door.tools or shape)
@@ -37,13 +52,14 @@ class SessionTools:
         if shape is not None:
             offered.append(Served(FinalAnswer(shape, 1).served.declared, self._take))
         self.names = tuple(tool.declared.name for tool in offered)
+        self._asked = _asked_names(options, tools) if asks else ()
         # Told by the server and not by the process, which other sessions share.
-        self._tools = ToolServer(offered, INSTRUCTIONS if shape else "")
+        self._tools = ToolServer(offered, INSTRUCTIONS if shape else "", asked=self._asked)
         self._server: Loopback | None = None
 
     async def __aenter__(self) -> SessionTools:
         if self.names:
-            self._server = await Loopback({"/mcp": self._tools.answer}).__aenter__()
+            self._server = await Loopback({_PATH: self._tools.answer}).__aenter__()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -55,8 +71,8 @@ class SessionTools:
         """For `session/new`."""
         if self._server is None:
             return []
-        token = {"name": "Authorization", "value": f"Bearer {self._server.token}"}
-        url = f"{self._server.url}/mcp"
+        token = {"name": "Authorization", "value": f"Bearer {self._server.token_for(_PATH)}"}
+        url = f"{self._server.url}{_PATH}"
         return [{"type": "http", "name": SERVER, "url": url, "headers": [token]}]
 
     def check_known(self, options: Options) -> None:
@@ -80,8 +96,20 @@ class SessionTools:
         self._answer = None if shape is None else FinalAnswer(shape, self._attempts)
         return self._answer
 
+    def allow_once(self, request: PermissionRequest) -> None:
+        """Somebody was asked, and said yes: one call may run."""
+        self._tools.allow_once(request.name, request.input)
+
+    def ask_at_call(self, request: PermissionRequest, ask: Ask) -> bool:
+        """Has somebody asked when the call comes, where the tool is one that runs only if
+        allowed; False: it is not."""
+        if request.name not in self._asked:
+            return False
+        self._tools.ask_at_call(request.name, ask)
+        return True
+
     def cancel(self) -> None:
-        """Ends every call that runs: nobody waits for its result any more."""
+        """Ends every call that runs, and what was allowed: nobody waits for results any more."""
         self._tools.cancel()
 
     async def _take(self, arguments: dict[str, Any]) -> tuple[str, bool]:

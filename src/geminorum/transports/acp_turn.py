@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from geminorum import cost
 from geminorum.auth import payer
-from geminorum.decisions import Decision
+from geminorum.decisions import Allow, AllowAlways, Decision
 from geminorum.errors import GeminorumError, ProtocolError, RunFailed
 from geminorum.events import (
     Cost,
@@ -35,7 +35,7 @@ from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complai
 from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
-from geminorum.wire.acp_events import AcpDecoder
+from geminorum.wire.acp_events import AcpDecoder, omits_input
 from geminorum.wire.acp_verdict import TurnEnding, ended_early, fits, last_events, reported
 from geminorum.wire.policy_toml import is_denied
 from geminorum.wire.stream_json import PARSE_ERROR
@@ -84,7 +84,7 @@ class AcpTurn:
         self._broken: Error | None = None
         """Why there was no session to ask in."""
         self._wish: Reason | None = None
-        self._questions: dict[int | str | None, asyncio.Task[None]] = {}
+        self._questions: dict[int | str | None, asyncio.Task[Any]] = {}
         self._patrols: list[Patrol] = []
         self._beginning: asyncio.Task[None] | None = None
         self._patience: asyncio.TimerHandle | None = None
@@ -208,6 +208,10 @@ class AcpTurn:
             self.garbled(bytes(params))
             return
         request = self._decoder.question(question, params, now())
+        ask = partial(self._decide_at_call, request)
+        if omits_input(question.tool_call) and self._tools.ask_at_call(request, ask):
+            self._process.answer(number, acp.choice(question, Allow()))
+            return
         self._questions[number] = asyncio.create_task(
             self._decide(number, question, request), context=self._context.copy()
         )
@@ -268,9 +272,28 @@ class AcpTurn:
         finally:
             # Withdrawn where we were cancelled: a question without an answer would hang the turn.
             self._questions.pop(number, None)
+            if isinstance(decision, Allow | AllowAlways):
+                self._tools.allow_once(request)
             self._process.answer(number, acp.choice(question, decision))
             asked = self._door.decide is not None or decision is None
             self._push(self._decoder.decided(request, decision, now(), asked=asked))
+
+    async def _decide_at_call(
+        self, request: PermissionRequest, arguments: dict[str, Any]
+    ) -> str | None:
+        """Asks about a call of a function whose arguments were too long for the question; why it
+        may not run, if so."""
+        request = msgspec.structs.replace(request, input=arguments)
+        question = self._conversation.decisions.ask(request)
+        task = asyncio.create_task(question, context=self._context.copy())
+        self._questions[f"call {request.id}"] = task
+        await asyncio.wait([task])
+        self._questions.pop(f"call {request.id}", None)
+        decision = None if task.cancelled() or self._wish is not None else task.result()
+        self._push(self._decoder.decided(request, decision, now()))
+        if isinstance(decision, Allow | AllowAlways):
+            return None
+        return (decision.reason if decision else "") or "the user said no"
 
     # ---- the way out
 
@@ -468,7 +491,7 @@ class AcpTurn:
         return price_of(usage, self._door.prices, payer(self._options, self._process.env))
 
 
-async def _ended(*tasks: asyncio.Task[None]) -> None:
+async def _ended(*tasks: asyncio.Task[Any]) -> None:
     for task in tasks:
         task.cancel()
     if tasks:

@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Callable, Collection, Iterator
+from typing import Any
 
 import msgspec
 
@@ -26,10 +27,12 @@ class Asking:
         pattern: str,
         news: Callable[[], None],
         own: Collection[str] = (),
+        on_allowed: Callable[[str, dict[str, Any]], None] = lambda name, arguments: None,
     ) -> None:
         """`pattern` is for the tools asked about, `own` are functions of the caller's, as the
-        caller named them; `news` is called with something to tell."""
-        self._decisions, self._news = decisions, news
+        caller named them; `news` is called with something to tell, `on_allowed` with each call of
+        a function that may run now."""
+        self._decisions, self._news, self._on_allowed = decisions, news, on_allowed
         self._own = {name: full_name(name) for name in own}
         self._matcher = re.compile(pattern)
         self._pending: set[asyncio.Future[Decision]] = set()
@@ -52,7 +55,11 @@ class Asking:
         told = msgspec.structs.replace(request, decision=word_of(decision))
         self._decided.append(told)
         self._news()
-        return hook_answer(_reason(decision) if isinstance(decision, Deny) else None)
+        if isinstance(decision, Deny):
+            return hook_answer(_reason(decision))
+        if call.tool_name in self._own.values():
+            self._on_allowed(request.name, request.input)
+        return hook_answer(None)
 
     @property
     def is_open(self) -> bool:

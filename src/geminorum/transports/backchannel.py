@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,12 +26,19 @@ from geminorum.transports.tool_server import ToolServer, served
 from geminorum.wire.argv import HOOKS, has
 from geminorum.wire.hook import hook_command, hook_script, hook_settings, matcher
 from geminorum.wire.mcp import PREFIX, SERVER, check_names, full_name
-from geminorum.wire.policy_toml import OwnTools, asked_functions, asked_tools, unasked_tools
+from geminorum.wire.policy_toml import (
+    OwnTools,
+    asked_functions,
+    asked_tools,
+    is_denied_function,
+    unasked_tools,
+)
 from geminorum.wire.verdict import Stop
 
 if TYPE_CHECKING:
     from geminorum.transports.cli import Cli
 
+_FUNCTIONS, _QUESTIONS = "/mcp", "/decide"
 _FOREVER = 2**31 - 1
 """Milliseconds. The run has limits of its own; a tool may take its time."""
 
@@ -99,7 +106,10 @@ def _is_wanted(tool: Tool, options: Options) -> bool:
     """By the lists of the options, which mean every tool; as the caller writes it, or the CLI."""
     names = {tool.name, full_name(tool.name), f"{PREFIX}*"}
     listed = options.allowed_tools is None or not names.isdisjoint(options.allowed_tools)
-    return listed and names.isdisjoint(options.disallowed_tools)
+    if not listed or not names.isdisjoint(options.disallowed_tools):
+        return False
+    # Who has the token can call what is offered, whatever the CLI hides from the model.
+    return not is_denied_function(options, [full_name(tool.name), tool.name])
 
 
 def refuse_unreachable(door: Cli, options: Options, program: CliProgram) -> None:
@@ -122,22 +132,27 @@ class Backchannel:
         offered = [served(tool) for tool in reach.tools]
         if answer is not None:
             offered.append(answer.served)
-        self._tools = ToolServer(offered) if offered else None
+        functions = [tool.name for tool in reach.tools]
+        asked = [name for name in functions if full_name(name) in reach.asked]
+        self._offers = bool(offered)
+        self._tools = ToolServer(offered, asked=asked, on_read=self._hide_token)
         self._asking: Asking | None = None
         if reach.decisions is not None and reach.asked:
-            own = {FINAL_ANSWER, *(tool.name for tool in reach.tools)}
-            self._asking = Asking(reach.decisions, reach.pattern, news, own)
+            own = {FINAL_ANSWER, *functions}
+            self._asking = Asking(reach.decisions, reach.pattern, news, own, self._tools.allow_once)
         self._answer, self._pattern = answer, reach.pattern
         self._functions = reach.tools
+        self._settings_file: Path | None = None
+        """Where the CLI finds the token for functions; None: nowhere."""
         self._stack = AsyncExitStack()
         self._server: Loopback | None = None
 
     async def __aenter__(self) -> Backchannel:
         routes = {}
-        if self._tools is not None:
-            routes["/mcp"] = self._tools.answer
+        if self._offers:
+            routes[_FUNCTIONS] = self._tools.answer
         if self._asking is not None:
-            routes["/decide"] = self._asking.answer
+            routes[_QUESTIONS] = self._asking.answer
         if routes:
             self._server = await self._stack.enter_async_context(Loopback(routes))
         return self
@@ -147,6 +162,8 @@ class Backchannel:
 
     def completed(self, events: list[Event]) -> list[Event]:
         """The events with what was decided, and the answer that was given, among them."""
+        if events:
+            self._hide_token()  # A CLI that speaks has read its settings.
         if self._asking is not None:
             events = self._asking.placed(events)
         return events if self._answer is None else self._answer.judged(events)
@@ -179,14 +196,31 @@ class Backchannel:
         """What the CLI must know, beside what the user's settings say."""
         if self._server is None:
             return {}
-        settings = _mcp_settings(theirs, self._server) if self._tools else {}
+        settings = {}
+        if self._offers:
+            settings = _mcp_settings(theirs, self._server)
+            self._settings_file = home / ".gemini" / "settings.json"
         if self._asking is not None:
-            script = home / "ask.sh"
-            script.write_text(hook_script(self._server.port, self._server.token))
+            key = home / "key"
+            key.write_text(f"{self._server.token_for(_QUESTIONS)}\n")
+            command = hook_command(hook_script(self._server.port, str(key)))
             # A name that nobody can have switched off beforehand.
             name = f"geminorum-{secrets.token_hex(4)}"
-            settings |= hook_settings(theirs, hook_command(str(script)), self._pattern, name)
+            settings |= hook_settings(theirs, command, self._pattern, name)
         return settings
+
+    def _hide_token(self) -> None:
+        """Takes the token for functions off the disk before a tool can run: the CLI knows it."""
+        file, self._settings_file = self._settings_file, None
+        if file is None or self._server is None:
+            return
+        with suppress(OSError):  # The home may be gone, and the token with it.
+            hidden = file.read_text(encoding="utf-8")
+            hidden = hidden.replace(self._server.token_for(_FUNCTIONS), "")
+            # In one step: the CLI must never find half a file.
+            fresh = file.with_suffix(".new")
+            fresh.write_text(hidden, encoding="utf-8")
+            fresh.replace(file)
 
 
 def admitting(theirs: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,8 +233,8 @@ def admitting(theirs: Mapping[str, Any]) -> dict[str, Any]:
 
 def _mcp_settings(theirs: Mapping[str, Any], server: Loopback) -> dict[str, Any]:
     entry = {
-        "httpUrl": f"{server.url}/mcp",
-        "headers": {"Authorization": f"Bearer {server.token}"},
+        "httpUrl": f"{server.url}{_FUNCTIONS}",
+        "headers": {"Authorization": f"Bearer {server.token_for(_FUNCTIONS)}"},
         "timeout": _FOREVER,
         "trust": True,
     }

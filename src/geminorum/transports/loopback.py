@@ -1,35 +1,50 @@
-"""HTTP/1.1 on loopback, in the loop of the run: only who knows the token is heard."""
+"""HTTP/1.1 on loopback, in the loop of the run: each path hears only who knows its token."""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 Handler: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
 """A body to the JSON that answers it; None: taken note of."""
 
 _GREATEST_HEAD = 64 * 1024
 _GREATEST_BODY = 64 * 1024 * 1024
+_IDLE_SECONDS = 60.0
+"""The CLI itself closes a connection that it has not used for four seconds."""
 _JSON = "Content-Type: application/json\r\n"
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
+_AT_MOST_ONCE = ("authorization", "content-length", "host", "transfer-encoding")
+"""Two of these mean that two readers of one request could see two different requests."""
 
 
 class Loopback:
     """Answers POSTs by their path, for one block; after it neither task nor socket is left."""
 
-    def __init__(self, routes: Mapping[str, Handler]) -> None:
-        self._routes = routes
+    def __init__(self, routes: Mapping[str, Handler], idle: float = _IDLE_SECONDS) -> None:
+        """`idle` bounds the seconds that a client takes for a request, not those for its answer."""
+        self._routes, self._idle = routes, idle
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
-        self.token = secrets.token_urlsafe(24)
+        # One for each path: who may ask a question may not, by that, call a function.
+        self._tokens = {path: secrets.token_urlsafe(24) for path in routes}
         self.port = 0
+
+    def token_for(self, path: str) -> str:
+        return self._tokens[path]
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self.host}"
 
     async def __aenter__(self) -> Loopback:
         self._server = await asyncio.start_server(
@@ -52,7 +67,8 @@ class Loopback:
         assert task is not None
         self._tasks.add(task)
         try:
-            # Whatever the client does to its connection is its own affair: nothing to report.
+            # Whatever the client does to its connection is its own affair, as is the time that it
+            # lets pass: nothing to report.
             with suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
                 while await self._exchange(reader, writer):
                     pass
@@ -64,29 +80,66 @@ class Loopback:
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         """One request and its answer; whether the connection may serve another."""
-        method, path, headers = _head(await reader.readuntil(b"\r\n\r\n"))
-        known = f"Bearer {self.token}".encode()
-        if not hmac.compare_digest(headers.get("authorization", "").encode(), known):
-            # Before the body is read: strangers get no memory of ours.
-            return await _send(writer, "401 Unauthorized", close=True)
-        size = int(headers.get("content-length", 0))
-        if size > _GREATEST_BODY or "transfer-encoding" in headers:
-            return await _send(writer, "413 Content Too Large", close=True)
-        body = await reader.readexactly(size)
-        handler = self._routes.get(path)
-        if handler is None or method != "POST":
-            return await _send(writer, "405 Method Not Allowed" if handler else "404 Not Found")
-        answer, close = await handler(body), headers.get("connection", "").lower() == "close"
+        try:
+            async with asyncio.timeout(self._idle):
+                head = _parsed(await reader.readuntil(b"\r\n\r\n"))
+                # Before the body is read: strangers get no memory of ours.
+                handler = self._handler_for(head)
+                body = await reader.readexactly(_size_of(head))
+        except _Refused as refused:
+            return await _send(writer, refused.status, close=True)
+        if head.method != "POST":
+            return await _send(writer, "405 Method Not Allowed")
+        answer, close = await handler(body), head.headers.get("connection", "").lower() == "close"
         if answer is None:
             return await _send(writer, "202 Accepted", close=close)
         return await _send(writer, "200 OK", answer, close=close)
 
+    def _handler_for(self, head: _Head) -> Handler:
+        """Raises where a request is not meant for us, or comes from a stranger."""
+        if head.headers.get("host") != self.host:
+            # A web page under a name that leads here would send that name.
+            raise _Refused("403 Forbidden")
+        token = self._tokens.get(head.path)
+        if token is None:
+            raise _Refused("404 Not Found")
+        sent = head.headers.get("authorization", "").encode()
+        if not hmac.compare_digest(sent, f"Bearer {token}".encode()):
+            raise _Refused("401 Unauthorized")
+        return self._routes[head.path]
 
-def _head(head: bytes) -> tuple[str, str, dict[str, str]]:
-    first, *lines = head.decode("latin-1").strip().split("\r\n")
-    method, path, _version = first.split(" ")
-    pairs = (line.partition(":") for line in lines)
-    return method, path, {name.strip().lower(): value.strip() for name, _, value in pairs}
+
+class _Refused(Exception):
+    """A request that is answered with a status, and its connection closed."""
+
+    def __init__(self, status: str) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class _Head(NamedTuple):
+    method: str
+    path: str
+    headers: Mapping[str, str]
+
+
+def _parsed(head: bytes) -> _Head:
+    first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
+    words, found = first.split(" "), [_HEADER.fullmatch(line) for line in lines]
+    pairs = [(one[1].lower(), one[2]) for one in found if one is not None]
+    names = [name for name, _value in pairs]
+    if len(words) != 3 or None in found or any(names.count(name) > 1 for name in _AT_MOST_ONCE):
+        raise _Refused("400 Bad Request")
+    return _Head(words[0], words[1], dict(pairs))
+
+
+def _size_of(head: _Head) -> int:
+    told = head.headers.get("content-length", "0")
+    if "transfer-encoding" in head.headers or not re.fullmatch("[0-9]{1,15}", told):
+        raise _Refused("400 Bad Request")
+    if int(told) > _GREATEST_BODY:
+        raise _Refused("413 Content Too Large")
+    return int(told)
 
 
 async def _send(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
 
 from geminorum import tools
 from geminorum.tools import Tool
+from geminorum.transports.grants import Ask, Grants
 from geminorum.wire import mcp
 from geminorum.wire.mcp import Declared, Message, Refusal
 
@@ -37,11 +38,21 @@ def served(tool: Tool) -> Served:
 class ToolServer:
     """Answers MCP messages; `answer` is a handler for a `Loopback`."""
 
-    def __init__(self, offered: Sequence[Served], instructions: str = "") -> None:
-        """`instructions` are what the model is told of these tools as a whole."""
-        self._instructions = instructions
+    def __init__(
+        self,
+        offered: Sequence[Served],
+        instructions: str = "",
+        *,
+        asked: Collection[str] = (),
+        on_read: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`instructions` are what the model is told of these tools as a whole; those in `asked`
+        run only for a call that was allowed. `on_read` is called when somebody has asked what
+        there is."""
+        self._instructions, self._on_read = instructions, on_read
         self.was_read = False
         """Has somebody asked what there is?"""
+        self._grants = Grants(asked)
         self._tools = {tool.declared.name: tool for tool in offered}
         self._running: set[asyncio.Future[tuple[str, bool]]] = set()
 
@@ -56,8 +67,19 @@ class ToolServer:
         except Refusal as refusal:
             return mcp.refused(request_id, refusal)
 
+    def allow_once(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Somebody was asked about this call, and said yes."""
+        if (tool := self._tools.get(name)) is not None:
+            self._grants.leave(name, mcp.sent_arguments(tool.declared, arguments))
+
+    def ask_at_call(self, name: str, ask: Ask) -> None:
+        """Somebody is to be asked when the call comes: until then its arguments are not known."""
+        self._grants.postpone(name, ask)
+
     def cancel(self) -> None:
-        """Ends every call that runs; the agent hears that it was cancelled."""
+        """Ends every call that runs, and forgets what was allowed; the agent hears that it was
+        cancelled."""
+        self._grants.revoke()
         for call in self._running:
             call.cancel()
 
@@ -69,6 +91,7 @@ class ToolServer:
                 return {}
             case "tools/list":
                 self.was_read = True
+                self._on_read()
                 return mcp.listing([tool.declared for tool in self._tools.values()])
             case "tools/call":
                 return await self._called(message.params)
@@ -79,9 +102,14 @@ class ToolServer:
         tool, arguments = self._tools.get(str(params.get("name"))), params.get("arguments") or {}
         if tool is None or not isinstance(arguments, dict):
             raise Refusal(mcp.INVALID_PARAMS, f"no tool {params.get('name')!r}")
-        # A task of its own, so that it can be cancelled and the question still be answered.
         sent = mcp.sent_arguments(tool.declared, arguments)
-        call = asyncio.ensure_future(tool.call(sent))
+        if (why := await self._grants.refusal(tool.declared.name, sent)) is not None:
+            return mcp.outcome(why, failed=True)
+        return await self._run(tool, sent)
+
+    async def _run(self, tool: Served, arguments: dict[str, Any]) -> Any:
+        # A task of its own, so that it can be cancelled and the question still be answered.
+        call = asyncio.ensure_future(tool.call(arguments))
         self._running.add(call)
         try:
             await asyncio.wait([call])

@@ -183,6 +183,9 @@ class AcpDecoder:
     def _ended(self, call: CallEnded, common: dict[str, Any]) -> list[Event]:
         if call.status not in ("completed", "failed"):
             return []
+        if (refused := self._refused.pop(call.tool_call_id, None)) is not None:
+            # Our own function refused it, since the question could not tell its arguments.
+            return [msgspec.structs.replace(refused, content=call.text or None)]
         begun: list[Event] = []
         if self._open.pop(call.tool_call_id, None) is None:
             # Bad arguments, or a policy that says no: the first word is the last.
@@ -195,7 +198,7 @@ class AcpDecoder:
 
     def _note(self, call: Call) -> None:
         shell = call.name == SHELL and bool(told_input(call))
-        if shell or (call.name.startswith("mcp_") and _arguments(call.text) is not None):
+        if shell or (call.name.startswith("mcp_") and not omits_input(call)):
             self._known.add(call.tool_call_id)
 
     def _name(self, call: Call) -> str:
@@ -221,6 +224,11 @@ def told_input(call: Call) -> dict[str, Any]:
         return _arguments(call.text) or {}
     paths = [place.path for place in call.locations or () if place.path]
     return {"file_path": paths[0]} if len(paths) == 1 else {}
+
+
+def omits_input(call: Call) -> bool:
+    """Are the arguments of a server's tool too long for the wire to tell them?"""
+    return call.name.startswith("mcp_") and _arguments(call.text) is None
 
 
 def _edit(tool: str, path: str, before: str, after: str) -> dict[str, Any]:

@@ -74,29 +74,33 @@ def _either(names: Sequence[str]) -> str:
 
 
 def hook_command(script: str) -> str:
-    """What the CLI gives to bash. Only an answer of ours lets a tool run: whatever else happens, a
-    script that is gone, broken or killed, leaves the answer of the trap."""
+    """What the CLI gives to bash: the whole script, since a file could be rewritten by a command
+    that was allowed. Only an answer of ours lets a tool run: whatever else happens, a script that
+    is broken or killed, leaves the answer of the trap."""
     answer = shlex.quote(hook_answer(_NO_ANSWER).decode().strip())
     # The exit code says no a second time: a bash that prints something of its own beforehand would
     # make the answer unreadable, and then the code alone counts.
     denial = shlex.quote(f"printf %s {answer}; exit 2")
-    # No `$` in here, since the CLI would put variables in; `command`, so that no mode of bash
-    # ends the shell where the file is missing.
-    return f"trap {denial} EXIT; command . {shlex.quote(script)}"
+    # No variable in here, since the CLI would put its own in.
+    text = script.replace("\\", r"\\").replace("$", r"\0044")
+    return f'trap {denial} EXIT; eval "$(printf %b {shlex.quote(text)})"'
 
 
-def hook_script(port: int, token: str) -> str:
+def hook_script(port: int, key: str) -> str:
     """Asks us by HTTP with nothing but bash, which the CLI starts anyway: a tenth of what it takes
-    to start Python."""
+    to start Python. `key` is the file with the token, which a command line would show to every
+    user of the machine."""
     return f"""\
 # A signal must not end the question before its answer: the CLI would take that for a yes.
 trap '' TERM INT HUP QUIT PIPE USR1 USR2
 # Not </dev/stdin: what the CLI gives is a socket, which cannot be opened by name.
 body=$(cat)
 LC_ALL=C
+IFS= read -r token <{shlex.quote(key)} || exit 2
 exec 3<>/dev/tcp/127.0.0.1/{port} || exit 2
-printf 'POST /decide HTTP/1.1\\r\\nAuthorization: Bearer {token}\\r\\n' >&3 || exit 2
-printf 'Connection: close\\r\\nContent-Length: %d\\r\\n\\r\\n%s' "${{#body}}" "$body" >&3 || exit 2
+printf 'POST /decide HTTP/1.1\\r\\nHost: 127.0.0.1:{port}\\r\\n' >&3 || exit 2
+printf 'Authorization: Bearer %s\\r\\nConnection: close\\r\\n' "$token" >&3 || exit 2
+printf 'Content-Length: %d\\r\\n\\r\\n%s' "${{#body}}" "$body" >&3 || exit 2
 IFS= read -r line <&3 && [[ $line == 'HTTP/1.1 200 '* ]] || exit 2
 while IFS= read -r line <&3 && [[ $line != $'\\r' ]]; do :; done
 IFS= read -r answer <&3 && [[ $answer == '{{'*'}}' ]] || exit 2

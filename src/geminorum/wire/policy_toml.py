@@ -136,6 +136,19 @@ def asked_functions(options: Options, names: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in names if not any(fnmatchcase(name, one) for one in settled))
 
 
+def is_denied_function(options: Options, names: Sequence[str]) -> bool:
+    """Does a rule deny one of the caller's own functions, by one of its names?"""
+    rules = options.policy.rules if options.policy is not None else ()
+    # Beside a whitelist, what a rule allows weighs less than what another denies.
+    heard = [rule for rule in rules if rule.decision != "allow" or options.allowed_tools is None]
+    words = (
+        rule.decision
+        for rule in heard
+        if rule.command is None and any(fnmatchcase(name, rule.tool) for name in names)
+    )
+    return next(words, None) == "deny"
+
+
 def _refused_altogether(options: Options) -> set[str]:
     policy = options.policy or Policy()
     denied = [rule.tool for rule in policy.rules if rule.decision == "deny" and not rule.command]
