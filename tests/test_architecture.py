@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
         *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
-        *("wire", "sessions", "transports"),
+        *("wire", "sessions", "transports", "policies"),
     },
     "client": {"events", "errors", "options", "prompt", "schema", "transports", "views"},
     "sync": {"events", "errors", "options", "prompt", "transports", "views", "client"},

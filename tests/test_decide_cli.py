@@ -5,7 +5,6 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 import tomllib
 from dataclasses import replace
 
@@ -578,15 +577,3 @@ def test_a_server_that_is_called_as_ours_is_asked_about():
     assert pattern.match("write_file")
     assert not pattern.match("mcp_geminorum_put")
     assert re.compile(matcher(("mcp_*",))).match("mcp_geminorum_delete")
-
-
-async def test_a_script_that_the_agent_could_rewrite_is_refused(
-    fake_gemini, real_cli_door, tmp_path, monkeypatch
-):
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    door = replace(real_cli_door, decide=lambda request: True)
-    options = Options(cwd=tmp_path, env=fake_gemini.env, approval="auto_edit")
-    with pytest.raises(Unsupported, match="temporary folder"):
-        await ask("Go", options, via=door)
-    assert fake_gemini.log == []

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
@@ -13,17 +14,21 @@ from msgspec import UNSET, Raw
 
 from geminorum._version import __version__
 from geminorum.detect import CliProgram, Version, version_text
-from geminorum.errors import CliTooOld, ProtocolError, Unsupported
+from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp_tools import own_tools_of
 from geminorum.transports.backchannel import admitting
-from geminorum.transports.home import Overlay, selected_auth
+from geminorum.transports.control_place import place_outside
+from geminorum.transports.home import Overlay, replace_file, selected_auth
 from geminorum.transports.launch import (
+    NO_COMPILE_CACHE,
+    agent_folders,
     announce,
     policies_of,
     refuse_denied_answer,
+    refuse_exposed,
     refuse_strange_dotenv,
     settings_of,
     steering_of,
@@ -104,6 +109,7 @@ class AcpProcess:
         self._steering = Steering() if door.gemini_folder else steering_of(options)
         self._secrets: list[str] = []
         self._given: Mapping[str, str] = {}
+        self._control: Mapping[Path, bytes] = {}
         self._lines = Lines()
         self._replies: dict[int, Reply] = {}
         self._listeners: dict[str, Listener] = {}
@@ -149,12 +155,32 @@ class AcpProcess:
                 hint="open it through an Acp() of its own",
             )
         refuse_strange_dotenv(self.door, options, self.program, self._given)
+        self._refuse_exposed(options, hint="open it through an Acp() of its own")
         self._refuse_strange_steering(options)
 
     def refuse_denied_answer(self, options: Options) -> None:
         """Refuses a session whose answer the user's policies would not let through."""
         if options.output_schema is not None:
             refuse_denied_answer(self.door, options, self._overlay)
+
+    def restore_control_files(self) -> None:
+        """For the session that is to be opened: each reads them anew, and a command that another
+        was allowed may have rewritten them."""
+        try:
+            for file, content in self._control.items():
+                replace_file(file, content)
+        except OSError as error:
+            text = f"the settings and policies of this process cannot be written again: {error}"
+            raise ConfigError(text, hint="open another Acp()") from error
+
+    def _refuse_exposed(self, options: Options, **how: str) -> None:
+        """What steers the process was laid outside of the folders that it was started for."""
+        folders = agent_folders(self.door, options, self.home, self.env)
+        control = [self._overlay]
+        compiled = self._given.get("NODE_COMPILE_CACHE")
+        if compiled and NO_COMPILE_CACHE not in self._given:
+            control.append(Path(compiled))
+        refuse_exposed(self.door, options, control, folders, self._policies, **how)
 
     def _refuse_strange_steering(self, options: Options) -> None:
         """The policy of the process knows the ways into the folders that it was started for."""
@@ -242,14 +268,19 @@ class AcpProcess:
         door, options, program = self.door, self.options, self.program
         settings = settings_of(door, options, self.env, selected_auth(self.home))
         instructions = None if options.replace_system_prompt else options.system_prompt
-        self._overlay = stack.enter_context(Overlay(self.home, settings, instructions))
+        folders = agent_folders(door, options, self.home, self.env)
+        overlay = Overlay(self.home, settings, instructions, place_outside(folders))
+        self._overlay = stack.enter_context(overlay)
         announce(self._overlay, admitting)
-        env = self.env | variables_of(door, options, program, self._overlay)
+        env = self.env | variables_of(door, options, program, self._overlay, folders)
         env |= without_proxy(self.env)
         self._given, self._secrets = env, secrets_in(env)
         own = own_tools_of(door, options, asks=door.decide is not None)
-        policies = policies_of(door, options, program, self._overlay, own=own)
-        command = warm_command_of(door, options, program, policies)
+        self._policies = policies_of(door, options, program, self._overlay, own=own)
+        self._refuse_exposed(options)
+        control = [self._overlay / ".gemini" / "settings.json", *map(Path, self._policies)]
+        self._control = {file: file.read_bytes() for file in control}
+        command = warm_command_of(door, options, program, self._policies)
         return PipedChild(
             command,
             cwd=self._cwd,

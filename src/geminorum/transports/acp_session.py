@@ -61,6 +61,7 @@ async def opened(
     await process.ready()
     async with process.opening:
         since = time.time_ns() // 1_000_000
+        process.restore_control_files()
         found = await _found(process, options, cwd, tools.servers if tools else [])
         if tools is not None:
             tools.check_known(options)

@@ -21,6 +21,7 @@ from geminorum.tools import Tool
 from geminorum.transports.asking import Asking
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.final_answer import FinalAnswer
+from geminorum.transports.home import replace_file
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import ToolServer, served
 from geminorum.wire.argv import HOOKS, has
@@ -215,12 +216,8 @@ class Backchannel:
         if file is None or self._server is None:
             return
         with suppress(OSError):  # The home may be gone, and the token with it.
-            hidden = file.read_text(encoding="utf-8")
-            hidden = hidden.replace(self._server.token_for(_FUNCTIONS), "")
-            # In one step: the CLI must never find half a file.
-            fresh = file.with_suffix(".new")
-            fresh.write_text(hidden, encoding="utf-8")
-            fresh.replace(file)
+            token = self._server.token_for(_FUNCTIONS).encode()
+            replace_file(file, file.read_bytes().replace(token, b""))
 
 
 def admitting(theirs: Mapping[str, Any]) -> dict[str, Any]:

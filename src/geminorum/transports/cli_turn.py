@@ -21,6 +21,7 @@ from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
 from geminorum.transports.bill import price_of, with_earlier
+from geminorum.transports.control_place import place_outside
 from geminorum.transports.final_answer import (
     ONCE_MORE,
     FinalAnswer,
@@ -29,10 +30,11 @@ from geminorum.transports.final_answer import (
 )
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
+    agent_folders,
     announce,
     command_of,
     policies_of,
-    refuse_within,
+    refuse_exposed,
     settings_of,
     variables_of,
     without_proxy,
@@ -172,11 +174,10 @@ class CliTurn:
         door, options, program = self._door, self._options, self._program
         settings = settings_of(door, options, self._env, selected_auth(self._home))
         instructions = None if options.replace_system_prompt else options.system_prompt
-        home = stack.enter_context(Overlay(self._home, settings, instructions))
-        self._overlay = home
-        if self._reach.asked:
-            refuse_within(home, self._cwd)
-        env = self._env | variables_of(door, options, program, home)
+        folders = agent_folders(door, options, self._home, self._env)
+        overlay = Overlay(self._home, settings, instructions, place_outside(folders))
+        home = self._overlay = stack.enter_context(overlay)
+        env = self._env | variables_of(door, options, program, home, folders)
         if self._reach:
             announce(home, partial(self._back.settings, home=home))
             env |= without_proxy(self._env)
@@ -184,6 +185,7 @@ class CliTurn:
         policies = policies_of(
             door, options, program, home, asked=self._reach.asked, own=self._back.own_tools
         )
+        refuse_exposed(door, options, [home], folders, policies)
         command = [*command_of(door, options, program, policies), *self._prompt]
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 import stat
 import sys
@@ -16,12 +17,14 @@ import time
 import weakref
 from collections.abc import Mapping
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import psutil
 
 from geminorum.errors import ConfigError
+from geminorum.transports.control_place import candidates
 from geminorum.wire.settings_file import parsed_settings
 
 _PREFIX = "geminorum-home-"
@@ -37,10 +40,15 @@ class Overlay:
     """A private folder to be GEMINI_CLI_HOME, in which `settings` win over the user's."""
 
     def __init__(
-        self, base: Path, settings: Mapping[str, Any], instructions: str | None = None
+        self,
+        base: Path,
+        settings: Mapping[str, Any],
+        instructions: str | None = None,
+        place: Path | None = None,
     ) -> None:
+        """`place` is the folder to make it in; None: the temporary folder."""
         _sweep()
-        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
         # Runs at interpreter exit too. Links are removed, never followed.
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         try:
@@ -64,7 +72,7 @@ class Overlay:
 @cache
 def _sweep() -> None:
     """Remove, once, what processes left that were killed: no one else will."""
-    for stale in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*-*"):
+    for stale in chain.from_iterable(place.glob(f"{_PREFIX}*-*") for place in candidates()):
         owner = stale.name.removeprefix(_PREFIX).partition("-")[0]
         if owner.isdecimal() and not psutil.pid_exists(int(owner)) and _is_stale(stale):
             shutil.rmtree(stale, ignore_errors=True)
@@ -97,6 +105,13 @@ def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
             value = merged(below, value)
         both[key] = value
     return both
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Puts the content in place in one step: nobody reads half a file."""
+    fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    fresh.write_bytes(content)
+    fresh.replace(file)
 
 
 def _at(data: Any, key: str) -> dict[str, Any]:

@@ -10,7 +10,9 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from string import Template
 from typing import Any, Protocol
 
 from geminorum.decisions import Decide
@@ -18,6 +20,7 @@ from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.surroundings import environment, home_of
+from geminorum.transports.control_place import is_within
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.home import merged
 from geminorum.transports.steering import steering_in
@@ -35,9 +38,22 @@ from geminorum.wire.effort import overrides
 from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
 from geminorum.wire.mcp import full_name
-from geminorum.wire.policy_toml import OwnTools, Steering, policy_toml, steering_toml
+from geminorum.wire.policy_file import read_policy
+from geminorum.wire.policy_toml import (
+    OwnTools,
+    Steering,
+    policy_toml,
+    steering_toml,
+    told_mode,
+)
 from geminorum.wire.settings_file import parsed_settings
 from geminorum.wire.user_policy import UserPolicy
+
+NO_COMPILE_CACHE = "NODE_DISABLE_COMPILE_CACHE"
+_NARROWER = (
+    "choose a narrower cwd or include_directories, which leave a private folder out, or let no "
+    "file be written: Policy(file_write='deny')"
+)
 
 
 class Door(Protocol):
@@ -151,11 +167,67 @@ def refuse_without_hooks(options: Options) -> None:
             raise Unsupported(f"{str(file)!r} switches the CLI's hooks off", hint=hint)
 
 
-def refuse_within(home: Path, cwd: Path) -> None:
-    """The agent may write in its folder: there it could rewrite the script that asks."""
-    if home.resolve().is_relative_to(cwd.resolve()):
-        hint = "set TMPDIR to a folder outside of cwd, or leave `decide` out"
-        raise Unsupported(f"the temporary folder lies inside of {str(cwd)!r}", hint=hint)
+def agent_folders(
+    door: Door, options: Options, home: Path, env: Mapping[str, str]
+) -> tuple[Path, ...]:
+    """Every folder that the CLI lets its file tools write in, where they may write at all."""
+    cwd = working_folder(options)
+    files = [home / ".gemini/settings.json", *_settings_above_ours(options, env)]
+    files.append(cwd / ".gemini/settings.json")
+    settings = [door.settings, *map(_settings_in, files)]
+    named = [folder for one in settings for folder in _included_by(one, env)]
+    named += [*_included_by_flag(door.extra_args), *map(str, options.include_directories)]
+    named += env.get("GEMINI_CLI_IDE_WORKSPACE_PATH", "").split(os.pathsep)
+    folders = [cwd / Path(name.strip()).expanduser() for name in named if name.strip()]
+    return (cwd, home / ".gemini" / "tmp", *folders)
+
+
+def _included_by(settings: Mapping[str, Any], env: Mapping[str, str]) -> list[str]:
+    context = settings.get("context")
+    listed = context.get("includeDirectories") if isinstance(context, Mapping) else None
+    names = listed if isinstance(listed, list | tuple) else [listed]
+    return [Template(name).safe_substitute(env) for name in names if isinstance(name, str)]
+
+
+def _included_by_flag(words: Sequence[str]) -> Iterator[str]:
+    for word, following in pairwise([*words, ""]):
+        flag, equals, value = word.partition("=")
+        if flag in ("--include-directories", "--includeDirectories"):
+            yield from (value if equals else following).split(",")
+
+
+def refuse_exposed(
+    door: Door,
+    options: Options,
+    control: Sequence[Path],
+    folders: Sequence[Path],
+    policies: Sequence[str],
+    hint: str = _NARROWER,
+) -> None:
+    """What steers a run must not lie where its file tools may write: they could rewrite it."""
+    exposed = [path for path in control if is_within(path, folders)]
+    if exposed and _may_write(door, options, exposed[0], policies):
+        raise Unsupported(
+            f"the agent may write in {str(exposed[0].parent)!r}, where the settings and policies "
+            "of its run lie",
+            hint=hint,
+        )
+
+
+def _may_write(door: Door, options: Options, folder: Path, policies: Sequence[str]) -> bool:
+    """May a file tool write in this folder, perhaps after a question?"""
+    from geminorum.policies import Rules
+
+    if not policies:
+        return True  # An older CLI, which is told in its settings what is forbidden.
+    told = told_mode(options, door.pre_approved, interactive=door.interactive)
+    rules = Rules(read_policy(Path(policies[0]).read_text(encoding="utf-8")).rule, told)
+    # By more than one way: a rule may know some of them, and not all.
+    file, cwd = folder / "policy.toml", working_folder(options)
+    calls = [{"file_path": str(path)} for path in (file, os.path.relpath(file, cwd), file.name)]
+    tools = ("write_file", "replace")
+    words = {rules.verdict(tool, call).decision for tool in tools for call in calls}
+    return "allow" in words or ("ask" in words and door.decide is not None)
 
 
 def _settings_above_ours(options: Options, env: Mapping[str, str]) -> Iterator[Path]:
@@ -288,7 +360,10 @@ def _means_api_key(env: Mapping[str, str]) -> bool:
     return bool(env.get("GEMINI_API_KEY")) and not any(env.get(name) == "true" for name in others)
 
 
-def variables_of(door: Door, options: Options, program: CliProgram, home: Path) -> dict[str, str]:
+def variables_of(
+    door: Door, options: Options, program: CliProgram, home: Path, folders: Sequence[Path] = ()
+) -> dict[str, str]:
+    """What the CLI is given beside the caller's own variables; `folders` are the agent's."""
     ours = {"GEMINI_CLI_HOME": str(home), "NO_COLOR": "1", "NO_BROWSER": "true"}
     variables = _dotenv_disarmed(door, options, program) | ours
     if not door.relaunch:
@@ -311,9 +386,7 @@ def variables_of(door: Door, options: Options, program: CliProgram, home: Path) 
     if isinstance(door.sandbox, str):
         variables["GEMINI_SANDBOX"] = door.sandbox
     if program.node is not None and program.node.version >= (22, 0, 0):
-        # A cache only: where it cannot be written, the CLI starts a little later.
-        with suppress(OSError):
-            variables["NODE_COMPILE_CACHE"] = str(_compile_cache())
+        variables |= _compile_cache(folders)
     return variables
 
 
@@ -368,13 +441,23 @@ def _text(file: Path) -> str:
         return ""  # What we cannot read, the CLI cannot either.
 
 
-def _compile_cache() -> Path:
+def compile_cache() -> Path:
     """Where Node keeps compiled code: ours alone, since what lies there is run."""
     import platformdirs
 
-    folder = platformdirs.user_cache_path("geminorum") / "node-compile-cache"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return folder
+    return platformdirs.user_cache_path("geminorum") / "node-compile-cache"
+
+
+def _compile_cache(folders: Sequence[Path]) -> dict[str, str]:
+    """A cache only: where it cannot be written, or the agent could, the CLI starts a little
+    later."""
+    folder = compile_cache()
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if is_within(folder, folders):
+            return {NO_COMPILE_CACHE: "1"}
+        return {"NODE_COMPILE_CACHE": str(folder)}
+    return {}
 
 
 def command_of(

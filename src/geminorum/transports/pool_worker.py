@@ -18,7 +18,13 @@ from geminorum.transports.acp import Acp
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp_session import AcpSession, furnished, opened
 from geminorum.transports.acp_tools import SessionTools
-from geminorum.transports.launch import steering_of, working_folder
+from geminorum.transports.control_place import is_within, place_outside
+from geminorum.transports.launch import (
+    agent_folders,
+    compile_cache,
+    steering_of,
+    working_folder,
+)
 
 CRASHED, UNUSED, NOT_STARTED = "crashed", "unused", "not started"
 """Why a process is let go, beside the limits: it ended by itself; another kind was wanted; there
@@ -36,7 +42,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     spare: bool
 
 
-Key = tuple[Options, dict[str, str], Path | None]
+Key = tuple[Options, dict[str, str], Path | None, tuple[Path | None, bool]]
 
 
 def key_of(door: Acp, options: Options) -> Key:
@@ -45,7 +51,17 @@ def key_of(door: Acp, options: Options) -> Key:
     With the variables of this process: whoever changes a key in them expects the new one to hold.
     """
     env = environment(options)
-    return process_wide(options), env, _folder_to_itself(door, options, env)
+    own = _folder_to_itself(door, options, env)
+    return process_wide(options), env, own, _control_outside(door, options, env)
+
+
+def _control_outside(
+    door: Acp, options: Options, env: Mapping[str, str]
+) -> tuple[Path | None, bool]:
+    """Where what steers a process lies outside of the guest's folders, and whether the cache of
+    compiled code does."""
+    folders = agent_folders(door, options, home_of(options, env), env)
+    return place_outside(folders), is_within(compile_cache(), folders)
 
 
 def _folder_to_itself(door: Acp, options: Options, env: Mapping[str, str]) -> Path | None:
