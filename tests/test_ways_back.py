@@ -46,6 +46,25 @@ for port in [int(place[9:], 16) for place in listening if place.startswith("0100
             pass
 """
 
+# Prints every token in the home of the run, and in what it can see of the processes above it.
+SEARCH = """
+import os, pathlib, re
+home, pid = pathlib.Path(os.environ["GEMINI_CLI_HOME"]), os.getpid()
+files = [file for file in home.rglob("*") if file.is_file()]
+while pid > 1:
+    files += [pathlib.Path(f"/proc/{pid}/environ"), pathlib.Path(f"/proc/{pid}/cmdline")]
+    pid = int(pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+texts = []
+for file in files:
+    try:
+        texts.append(file.read_bytes())
+    except OSError:
+        pass
+print(re.findall(b"known-token-.", b"".join(texts)))
+print("own key", "GEMINI_API_KEY" in os.environ)
+print("key of the CLI", b"GEMINI_API_KEY=" in b"".join(texts))
+"""
+
 
 @pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
 def any_door(request, real_cli_door) -> Cli | Acp:
@@ -82,9 +101,10 @@ def steal(tmp_path):
 
 @pytest.mark.usefixtures("known_tokens")
 async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(
-    fake_gemini, options, any_door, steal
+    fake_gemini, options, any_door, steal, tmp_path
 ):
-    ran = []
+    ran, search = [], tmp_path / "search.py"
+    search.write_text(SEARCH)
 
     def give(word: str) -> str:
         ran.append(("give", word))
@@ -103,7 +123,8 @@ async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(
     fake_gemini.call("mcp_geminorum_give", word="a")
     # What is refused, what was allowed once, what was allowed otherwise, what is denied.
     thefts = [steal("pay", amount=5), steal("give", word="a"), steal("give", word="b")]
-    fake_gemini.calls(*thefts, steal("burn"), (SHELL, {"command": _search()})).say("Done.")
+    look = (SHELL, {"command": f"{sys.executable} {search}"})
+    fake_gemini.calls(*thefts, steal("burn"), look).say("Done.")
     door = replace(any_door, tools=[give, pay, burn], decide=decide)
     policy = Policy(rules=(Rule("mcp_geminorum_burn", "deny"),))
     async with run("Go", options.changed(policy=policy), via=door) as live:
@@ -115,7 +136,8 @@ async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(
     assert "no tool" in burn_told
     # The token for functions lies nowhere; who asks questions by the other one is only asked.
     assert TOKENS[0] not in found
-    assert "searched" in found
+    # docs/permissions.md says so: the environment of the CLI is open to programs of the same user.
+    assert ("own key False" in found, "key of the CLI True" in found) == (True, True)
 
 
 async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(
@@ -147,8 +169,3 @@ async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(
     assert {use.id for use in uses} == {result.id for result in results}
     assert len(uses) == 2
     assert "not that" in str(fake_gemini.requests[1].tool_results)
-
-
-def _search() -> str:
-    places = "$GEMINI_CLI_HOME /proc/self/environ /proc/$PPID/environ /proc/$PPID/cmdline"
-    return f"grep -raho 'known-token-.' {places}; echo searched"
