@@ -9,7 +9,6 @@ import pytest
 
 from geminorum import Acp, Cli, Deny, Options, Policy, Rule, ToolResult
 from geminorum import run as start
-from geminorum.errors import Unsupported
 from geminorum.policies import Rules
 from geminorum.transports.steering import steering_in
 
@@ -292,13 +291,18 @@ def test_every_link_into_such_a_folder_is_found_however_deep_it_lies(tmp_path):
     assert found.files == {"SKILL.md"}
 
 
-def test_a_folder_that_cannot_be_searched_for_links_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("geminorum.transports.steering._MAX_ENTRIES", 3)
-    for name in "abcd":
-        (tmp_path / name).touch()
-    with pytest.raises(Unsupported, match="more than 3 files") as caught:
-        steering_in([tmp_path])
-    assert "gemini_folder=True" in str(caught.value.hint)
+async def test_in_a_folder_that_cannot_be_searched_for_links_nothing_is_written(
+    attack, clone, monkeypatch
+):
+    monkeypatch.setattr("geminorum.transports.steering._MAX_ENTRIES", 2)
+    calls = [
+        ("write_file", {"file_path": "a.txt", "content": "hi"}),
+        ("read_file", {"file_path": "notes.txt"}),
+    ]
+    write, read = await attack(calls, at_once=True, approval="auto_edit")
+    assert (write.status, read.status) == ("denied", "success")
+    assert "gemini_folder=True" in str(write.output)
+    assert not (clone / "a.txt").exists()
 
 
 @pytest.mark.parametrize("door", [Cli(gemini_folder=True), Acp(gemini_folder=True)])

@@ -187,9 +187,11 @@ class AcpProcess:
         if self.door.gemini_folder or working_folder(options) == self._cwd:
             return
         known, found = self._steering, steering_of(options)
-        if strange := (found.files - known.files) | (found.links - known.links):
+        strange = (found.files - known.files) | (found.links - known.links)
+        if strange or known.is_complete > found.is_complete:
+            what = repr(min(strange)) if strange else "a link among so many files perhaps"
             raise Unsupported(
-                f"{min(strange)!r} steers runs in {str(working_folder(options))!r}, and the policy "
+                f"{what} steers runs in {str(working_folder(options))!r}, and the policy "
                 "of this process does not protect it",
                 hint="open it through an Acp() of its own, or allow it: Acp(gemini_folder=True)",
             )

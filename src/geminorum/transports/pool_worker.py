@@ -25,6 +25,7 @@ from geminorum.transports.launch import (
     steering_of,
     working_folder,
 )
+from geminorum.wire.policy_toml import Steering
 
 CRASHED, UNUSED, NOT_STARTED = "crashed", "unused", "not started"
 """Why a process is let go, beside the limits: it ended by itself; another kind was wanted; there
@@ -73,7 +74,8 @@ def _folder_to_itself(door: Acp, options: Options, env: Mapping[str, str]) -> Pa
     above = [one for one in (folder, *folder.parents) if one != home]
     read = options.trust_workspace is not False and folder != home and settings.exists()
     mine = door.dotenv or read or any((one / ".gemini" / ".env").exists() for one in above)
-    return folder if mine or (not door.gemini_folder and any(steering_of(options))) else None
+    steered = not door.gemini_folder and steering_of(options) != Steering()
+    return folder if mine or steered else None
 
 
 class Worker:

@@ -5,54 +5,44 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
-from geminorum.errors import Unsupported
 from geminorum.wire.policy_toml import STEERING_FOLDERS, Steering
 
 _MAX_ENTRIES = 500_000
 # A clone brings no links in there, and the CLI itself writes nothing there.
-_SKIPPED = ".git"
+_SKIPPED_NAME = ".git"
+_SKIPPED_PATHS = ("/proc", "/sys", "/dev")
 
 
 def steering_in(folders: Sequence[Path]) -> Steering:
     """The names of the files that steer runs in these folders, and of the links that lead there.
 
     The CLI follows links, also those to a folder that does not exist yet, and looks for a file
-    that it does not find by the end of its path.
+    that it does not find by the end of its path. Not complete for folders that are too large to
+    be searched.
     """
     roots = [folder.resolve() for folder in folders]
-    files, links = set(), set()
-    for entry, is_inside in _walked(roots):
+    files, links, seen = set(), set(), 0
+    for entry, is_inside in islice(_walked(roots), _MAX_ENTRIES):
+        seen += 1
         if is_inside and not _is_folder(entry):
             files.add(entry.name)
         if entry.is_symlink() and _leads_there(Path(entry.path), roots):
             links.add(entry.name)
-    return Steering(frozenset(files), frozenset(links))
+    return Steering(frozenset(files), frozenset(links), is_complete=seen < _MAX_ENTRIES)
 
 
 def _walked(roots: Sequence[Path]) -> Iterator[tuple[os.DirEntry[str], bool]]:
     """All below the folders, and whether it lies in a folder that steers."""
     ahead = deque((str(root), False) for root in roots)
-    seen = 0
     while ahead:
         folder, is_inside = ahead.popleft()
         entries = _entries(folder)
-        seen += len(entries)
-        if seen > _MAX_ENTRIES:
-            _refuse_so_many(roots)
         yield from ((entry, is_inside) for entry in entries)
-        below = (entry for entry in entries if _is_folder(entry) and entry.name != _SKIPPED)
+        below = (entry for entry in entries if _is_folder(entry) and not _is_skipped(entry))
         ahead += [(entry.path, is_inside or _steers(entry.name)) for entry in below]
-
-
-def _refuse_so_many(roots: Sequence[Path]) -> None:
-    raise Unsupported(
-        f"{str(roots[0])!r} holds more than {_MAX_ENTRIES:,} files: not all of them can be "
-        "searched for links into .gemini/ and .agents/, which steer later runs",
-        hint="name a smaller folder as cwd, or accept such writes: gemini_folder=True on the "
-        "transport",
-    )
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -65,6 +55,10 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     return entry.is_dir(follow_symlinks=False)
+
+
+def _is_skipped(entry: os.DirEntry[str]) -> bool:
+    return entry.name == _SKIPPED_NAME or entry.path in _SKIPPED_PATHS
 
 
 def _steers(name: str) -> bool:

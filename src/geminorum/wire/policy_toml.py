@@ -37,6 +37,10 @@ _ASK_ABOUT_SHELL: dict[str, Any] = {
 STEERING_FOLDERS = (".gemini", ".agents")
 """Where settings, commands, agents and skills of later runs lie."""
 _BY_ABSOLUTE_PATH = "Name the file by its absolute path."
+_TOO_MANY_FILES = (
+    "cwd holds too many files to be searched for links into .gemini/ and .agents/, so no file is "
+    "written here. The user can choose a smaller cwd, or pass gemini_folder=True to the transport."
+)
 _NAMES_IN_A_PATTERN = 20
 
 
@@ -47,6 +51,8 @@ class Steering(NamedTuple):
     """The names of files in them: the CLI finds one to edit by the end of its path."""
     links: frozenset[str] = frozenset()
     """The names of links into them."""
+    is_complete: bool = True
+    """Not where there were too many files to look at: then any name may be such a link."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,6 +247,10 @@ def _steering_rules(
         | {"argsPattern": _by_the_end(names), "denyMessage": _BY_ABSOLUTE_PATH}
         for names in _some([in_javascript(name) for name in sorted(steering.files)])
     ]
+    if writers and not steering.is_complete:
+        # With a pattern, for the CLI hides what is denied altogether, and the reason with it.
+        every = {"argsPattern": _ANYTHING, "denyMessage": _TOO_MANY_FILES}
+        rules.append(_rule(writers, decision, _STEERING) | every)
     return [{**rule, "modes": _ASKING_MODES} for rule in rules]
 
 
