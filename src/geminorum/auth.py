@@ -17,6 +17,7 @@ import msgspec
 
 from geminorum.events import Billing
 from geminorum.options import Options
+from geminorum.regular_file import read_text
 from geminorum.surroundings import environment, home_of
 from geminorum.wire.settings_file import parsed_settings
 
@@ -184,7 +185,7 @@ def read_settings(path: Path) -> dict[str, Any]:
     """Settings with comments, as the CLI reads them; ValueError or OSError where it cannot."""
     if not path.exists():
         return {}
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     if not text.strip():
         raise ValueError("it is empty; {} is the least")
     settings = parsed_settings(text)
@@ -224,7 +225,7 @@ def dotenv_variables(options: Options, home: Path) -> dict[str, tuple[str, Path]
     if file is None:
         return {}
     try:
-        lines = _DOTENV_LINE.findall(file.read_text(encoding="utf-8", errors="replace"))
+        lines = _DOTENV_LINE.findall(read_text(file, errors="replace"))
     except OSError:
         return {}
     return {name: (value.strip("\"'"), file) for name, value in lines if value.strip("\"'")}

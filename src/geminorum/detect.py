@@ -18,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import TypeAlias, TypeVar
 
 from geminorum.errors import CliNotFound, CliTooOld, SetupError
+from geminorum.regular_file import read_bytes
 
 Version: TypeAlias = tuple[int, int, int]
 AnyPath = TypeVar("AnyPath", bound=PurePath)
@@ -243,7 +244,7 @@ def _package_in(folder: Path) -> _Package | None:
 @functools.lru_cache(maxsize=256)
 def _read_package(file: Path, mtime_ns: int, size: int) -> _Package | None:
     try:
-        content = json.loads(file.read_bytes())
+        content = json.loads(read_bytes(file))
     except (OSError, ValueError):
         return None
     match content:

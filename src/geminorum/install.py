@@ -17,6 +17,7 @@ from pathlib import Path
 
 from geminorum.detect import INSTALL_NODE, PACKAGE, CliProgram, Node, find_cli, find_node
 from geminorum.errors import CliNotFound, SetupError
+from geminorum.regular_file import read_bytes
 
 PINNED_CLI = "0.61.0"
 """The version that geminorum is tested with."""
@@ -106,7 +107,7 @@ def _any_node() -> Node:
 
 def _installed_version(folder: Path) -> str | None:
     try:
-        content = json.loads((folder / "node_modules" / PACKAGE / "package.json").read_bytes())
+        content = json.loads(read_bytes(folder / "node_modules" / PACKAGE / "package.json"))
     except (OSError, ValueError):
         return None
     return content.get("version") if shim_in(folder).exists() else None

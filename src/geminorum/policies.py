@@ -20,6 +20,7 @@ import msgspec
 from geminorum.errors import ConfigError
 from geminorum.options import Approval, Options
 from geminorum.permissions import Level
+from geminorum.regular_file import read_text
 from geminorum.wire.build_files import is_build_file
 from geminorum.wire.dangerous import is_dangerous
 from geminorum.wire.policy_file import FileRule, in_python, policy_problems, read_policy
@@ -81,7 +82,7 @@ class Rules:
     def read(cls, path: str | os.PathLike[str], approval: Approval | None = None) -> Rules:
         """The rules of a policy file; ConfigError where the CLI would drop it as a whole."""
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = read_text(path)
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or error
             hint = "name a policy file in TOML; `geminorum policy show` prints one"

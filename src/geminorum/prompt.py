@@ -6,12 +6,12 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import msgspec
 
 from geminorum.errors import InvalidPrompt
+from geminorum.regular_file import read_text
 
 LARGEST_PROMPT = 8 * 1024 * 1024
 """The CLI reads this many bytes and drops the rest without a word in its event stream."""
@@ -99,7 +99,7 @@ def instructed(prompt: str, instructions: str | os.PathLike[str] | None) -> str:
     if instructions is None:
         return prompt
     try:
-        text = Path(instructions).read_text(encoding="utf-8")
+        text = read_text(instructions)
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidPrompt(
             f"cannot read the instructions file {os.fspath(instructions)!r}: {error}",

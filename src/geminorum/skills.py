@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
 from geminorum.errors import InvalidOptions
+from geminorum.regular_file import UnfitFile, read_bytes
 
 Tier: TypeAlias = Literal["workspace", "user", "extension"]
 
@@ -182,13 +182,11 @@ def _text(file: Path) -> str:
 
 def _bytes(file: Path) -> bytes:
     try:
-        # Looked at before it is opened: a pipe of that name would keep us waiting for ever.
-        if not stat.S_ISREG(file.stat().st_mode):
-            raise InvalidOptions(f"{file} is not a file", hint="a skill is a text file, SKILL.md")
-        return file.read_bytes()
+        return read_bytes(file)
+    except UnfitFile as error:
+        hint = "a skill is a text file, SKILL.md"
+        raise InvalidOptions(f"{file} cannot be read: {error}", hint=hint) from error
     except (OSError, ValueError) as error:
-        if isinstance(error, InvalidOptions):
-            raise
         why = getattr(error, "strerror", None) or error
         hint = "name a SKILL.md that can be read, or the folder around it"
         raise InvalidOptions(f"{file} cannot be read: {why}", hint=hint) from error

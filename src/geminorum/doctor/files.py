@@ -9,6 +9,7 @@ from pathlib import Path
 from geminorum.auth import is_read_by_cli, read_settings, system_settings
 from geminorum.doctor.finding import Finding, check_of, fail, ok, set_aside, to_utf8, warn, worst
 from geminorum.options import Options
+from geminorum.regular_file import read_text
 from geminorum.surroundings import home_of
 from geminorum.wire.policy_file import policy_problems
 
@@ -34,7 +35,7 @@ def _settings_files(options: Options, env: Mapping[str, str]) -> list[Path]:
 def _users_problems(file: Path) -> Iterator[Finding]:
     """The user's file is read by us: more leniently where it is empty, more strictly otherwise."""
     try:
-        if file.is_file() and not file.read_text(encoding="utf-8").strip():
+        if file.is_file() and not read_text(file).strip():
             fix = f"echo '{{}}' > {shlex.quote(str(file))}"
             yield warn(f"{file} is empty: plain `gemini` would stop at it", fix)
         else:
@@ -84,6 +85,6 @@ def _policy_files(folder: Path) -> list[Path]:
 
 def _policy_problems(file: Path) -> list[str]:
     try:
-        return policy_problems(file.read_text(encoding="utf-8"))
+        return policy_problems(read_text(file))
     except (OSError, ValueError) as error:
         return [str(error)]

@@ -20,6 +20,7 @@ from geminorum.doctor.finding import (
     worst,
 )
 from geminorum.options import Options
+from geminorum.regular_file import read_bytes
 from geminorum.surroundings import home_of
 
 StrPath = str | os.PathLike[str]
@@ -53,7 +54,7 @@ def instructions_check(path: StrPath | None) -> Finding:
     if file.is_dir():
         return fail(f"{file} is a folder", f"ls {shlex.quote(str(file))}", "INVALID_OPTIONS")
     try:
-        size = len(file.read_bytes().decode("utf-8"))
+        size = len(read_bytes(file).decode("utf-8"))
     except UnicodeDecodeError as error:
         return fail(f"{file} is not UTF-8: {error}", to_utf8(file), "INVALID_OPTIONS")
     except OSError as error:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from geminorum.doctor.finding import Check
 from geminorum.errors import ConfigError
+from geminorum.regular_file import read_text
 
 _EDIT = re.compile(r"put into (?P<file>.+?): (?P<settings>\{.*\})")
 
@@ -44,7 +45,7 @@ def _install() -> str:
 
 def _add(file: Path, settings: dict[str, object]) -> str:
     try:
-        there = json.loads(file.read_text(encoding="utf-8") or "{}") if file.exists() else {}
+        there = json.loads(read_text(file) or "{}") if file.exists() else {}
         text = json.dumps(_merged(there, settings), indent=2) + "\n"
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f"{file.name}.new")

@@ -13,6 +13,7 @@ from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from geminorum.regular_file import open_regular, read_text
 from geminorum.wire.session_file import Record, is_spoken, message_of, messages_in, record_of
 
 ID_IN_NAME = 8
@@ -87,10 +88,8 @@ def top_of(path: Path) -> Record | None:
 
 def records(path: Path) -> Iterator[tuple[Record, bytes]]:
     """A file's records, one at a time; what is torn or strange is left out."""
-    if not path.is_file():
-        return  # To open a pipe would wait for somebody to write.
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             # A document has many lines and one record, a log has one a line.
             for line in file if path.suffix == ".jsonl" else [file.read()]:
                 if (record := record_of(line)) is not None:
@@ -115,7 +114,7 @@ def _slug(home: Path, cwd: Path) -> str:
 def _registry(home: Path) -> dict[str, str]:
     """Which name each folder has been given; a name that leads out of the store is none."""
     try:
-        known = json.loads((home / ".gemini" / "projects.json").read_text(encoding="utf-8"))
+        known = json.loads(read_text(home / ".gemini" / "projects.json"))
         pairs = known["projects"].items()
     except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
         return {}
@@ -143,7 +142,7 @@ def _marked(root: Path, cwd: Path) -> list[Path]:
 
 def _root_of(project: Path) -> Path | None:
     try:
-        text = (project / ".project_root").read_text(encoding="utf-8").strip()
+        text = read_text(project / ".project_root").strip()
         return Path(text).resolve() if text else None
     except (OSError, ValueError, RuntimeError):
         return None  # Not there, not text, or a path that leads in a circle.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ import msgspec
 
 from geminorum.errors import SessionUnreadable
 from geminorum.events import Done, Event, Init, ModelRequest, Usage, total_of
+from geminorum.regular_file import UnfitFile, open_regular
 from geminorum.wire.clock import Clock
 from geminorum.wire.saved_events import events_of
 from geminorum.wire.session_file import (
@@ -207,10 +207,9 @@ def _loaded(path: Path) -> list[Session]:
 def opened(path: Path) -> IO[bytes]:
     """The file, to be read; SessionUnreadable where there is none."""
     try:
-        # Looked at before it is opened: a pipe of that name would keep us waiting for ever.
-        if not stat.S_ISREG(path.stat().st_mode):
-            raise SessionUnreadable(f"{str(path)!r} is not a file")
-        return path.open("rb")
+        return open_regular(path)
+    except UnfitFile as error:
+        raise SessionUnreadable(f"{str(path)!r} is not a file") from error
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise SessionUnreadable(f"cannot read {str(path)!r}: {why}") from error

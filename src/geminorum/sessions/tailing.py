@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from geminorum.events import Event, ToolResult, ToolUse
+from geminorum.regular_file import open_regular
 from geminorum.sessions.places import ID_IN_NAME, projects_of
 from geminorum.wire.clock import Clock
 from geminorum.wire.lines import Lines
@@ -72,7 +73,7 @@ class FileTail:
         seen = (now.st_ino, now.st_size, now.st_mtime_ns)
         if seen == self._seen:
             return b""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             head = file.read(_HEAD)
             if self._is_another(now, head):
                 self._offset, self._lines = 0, Lines()

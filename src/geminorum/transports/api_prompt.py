@@ -11,6 +11,7 @@ from typing import Any
 
 from geminorum.errors import InvalidPrompt
 from geminorum.prompt import Blob, Link, Prompt, PromptFile
+from geminorum.regular_file import UnfitFile, read_bytes
 from geminorum.wire.genai import Part
 from geminorum.wire.genai_request import Content, as_json, check_content, user
 
@@ -63,12 +64,10 @@ def _file(path: Path) -> Part:
     if packing is not None:
         kind = f"application/{packing}"
     try:
-        if path.stat().st_size > _LARGEST_FILE:
-            raise InvalidPrompt(
-                f"{str(path)!r} has more than {_LARGEST_FILE:,} bytes",
-                hint="upload it with the Files API and pass Link(uri)",
-            )
-        data = path.read_bytes()
+        data = read_bytes(path, _LARGEST_FILE)
+    except UnfitFile as error:
+        hint = "upload a large file with the Files API and pass Link(uri)"
+        raise InvalidPrompt(str(error), hint=hint) from error
     except OSError as error:
         raise InvalidPrompt(
             f"cannot read {str(path)!r}: {error.strerror or error}", hint="check the path"

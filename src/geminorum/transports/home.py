@@ -25,6 +25,7 @@ import psutil
 
 from geminorum.errors import ConfigError
 from geminorum.transports.control_place import candidates
+from geminorum.regular_file import read_text
 from geminorum.wire.settings_file import parsed_settings
 
 _PREFIX = "geminorum-home-"
@@ -144,7 +145,7 @@ def _append(ours: Path, instructions: str) -> None:
         (ours / _SETTINGS).write_text(json.dumps(both), encoding="utf-8")
         return
     file = ours / names[0]
-    theirs = file.read_text(encoding="utf-8") if file.exists() else ""
+    theirs = read_text(file) if file.exists() else ""
     # A file in place of the link, never through it: the user's own stays as it is.
     file.unlink(missing_ok=True)
     file.write_text(f"{theirs}\n\n{instructions}\n" if theirs else instructions, encoding="utf-8")
@@ -169,7 +170,7 @@ def _all_hooks(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, 
 def _read(path: Path) -> dict[str, Any]:
     """Settings with comments, as the CLI reads them; a ConfigError where they are broken."""
     try:
-        return parsed_settings(path.read_text(encoding="utf-8"))
+        return parsed_settings(read_text(path))
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:

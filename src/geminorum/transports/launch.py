@@ -19,6 +19,7 @@ from geminorum.decisions import Decide
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
+from geminorum.regular_file import UnfitFile, read_text
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.control_place import is_within
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
@@ -239,9 +240,16 @@ def _settings_above_ours(options: Options, env: Mapping[str, str]) -> Iterator[P
 
 def _settings_in(file: Path) -> dict[str, Any]:
     try:
-        return parsed_settings(file.read_text(encoding="utf-8"))
+        return parsed_settings(read_text(file))
+    except UnfitFile as error:
+        raise _unfit(error) from error
     except (OSError, ValueError):
         return {}  # The CLI itself refuses what is broken.
+
+
+def _unfit(error: UnfitFile) -> ConfigError:
+    """The CLI might read what we cannot."""
+    return ConfigError(f"the CLI would read it, but {error}", hint="remove it, or replace it")
 
 
 def policies_of(
@@ -436,7 +444,9 @@ def _around(folder: Path, places: Sequence[str]) -> Iterator[Path]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8", errors="replace")
+        return read_text(file, errors="replace")
+    except UnfitFile as error:
+        raise _unfit(error) from error
     except OSError:
         return ""  # What we cannot read, the CLI cannot either.
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from geminorum.decisions import Decide
 from geminorum.errors import ConfigError
+from geminorum.regular_file import read_text
 from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_file import policy_problems
 from geminorum.wire.policy_toml import OwnTools
@@ -40,7 +41,7 @@ def policy_files(home: Path, cwd: Path, settings: Mapping[str, Any]) -> Iterator
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return read_text(file)
     except (OSError, ValueError) as error:
         hint = "mend the file, or take it out of ~/.gemini/policies and of `policyPaths`"
         text = f"cannot read the policy file {str(file)!r}: {error}"

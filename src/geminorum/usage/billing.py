@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from geminorum.events import ModelRequest, Tokens
+from geminorum.regular_file import open_regular
 from geminorum.wire.clock import Clock
 from geminorum.wire.session_file import Record, SavedMessage, message_of, messages_in, record_of
 
@@ -107,9 +108,7 @@ class Bill:
 def bill_of(path: Path) -> Bill:
     """What a file tells, of any version of the CLI. OSError where it cannot be read."""
     bill = Bill(path, path.stem)
-    if not path.is_file():
-        raise OSError(f"{str(path)!r} is not a file")  # A pipe would wait for a writer.
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         # The document of older versions begins like this, and a log never does.
         if file.readline().strip() != b"{":
             file.seek(0)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 WRITING = ("write_file", "replace", "edit")
 _ROWS_OF_AN_ANSWER = 3
+_MAX_SHOWN_BYTES = 16 * 1024 * 1024
 _ASK = "y / n / a(lways) / what to do instead:\n> "
 
 
@@ -150,7 +151,11 @@ def _change(arguments: dict[str, Any], cwd: Path) -> tuple[str, str] | None:
     whole = shown.change_names(arguments) == ("content",)
     if change is None or not whole or not isinstance(path, str):
         return change
+    file = Path(cwd, path)
     try:
-        return Path(cwd, path).read_bytes().decode(errors="replace"), change[1]
+        # The model names it: to open a pipe would wait for somebody to write.
+        if not file.is_file() or file.stat().st_size > _MAX_SHOWN_BYTES:
+            return change
+        return file.read_bytes().decode(errors="replace"), change[1]
     except (OSError, ValueError):
         return change

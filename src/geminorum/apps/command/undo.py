@@ -117,6 +117,8 @@ class Copies:
 def digest(path: Path) -> str | None:
     """A digest of the file's bytes; None where there are none to read."""
     try:
+        if not path.is_file():
+            return None  # To open a pipe would wait for somebody to write.
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
