@@ -30,7 +30,7 @@ from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.cli import check_callbacks, check_door
-from geminorum.transports.launch import working_folder
+from geminorum.transports.launch import check_folders, working_folder
 from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.wire.argv import missing_flags
 
@@ -78,6 +78,9 @@ class Acp:
     """Let shell tools see keys and tokens of the environment."""
     gemini_folder: bool = False
     """Let file tools write in `.gemini/` and `.agents/`, which steer later runs."""
+    outside_links: bool = False
+    """Send context files (GEMINI.md) and skills to the model, too, that links of the folder lead
+    to outside of the project."""
     shared_tmp: bool = False
     """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
     otherwise the process has one of its own, which ends with it."""
@@ -223,8 +226,10 @@ class AcpConversation:
         if self._given is not None:
             _refuse_unsupported(self.options)
             self._given.check(self.options)
+            check_folders(self.door, self.options, self._given.program)
             return self._given
         program = await _program(self.door, self.options)
+        check_folders(self.door, self.options, program)
         return await stack.enter_async_context(AcpProcess(self.door, self.options, program))
 
     def _choose_session(self) -> None:

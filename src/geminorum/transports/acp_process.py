@@ -26,6 +26,8 @@ from geminorum.transports.launch import (
     NO_COMPILE_CACHE,
     agent_folders,
     announce,
+    folders_of,
+    guard_of,
     policies_of,
     refuse_denied_answer,
     refuse_exposed,
@@ -146,7 +148,7 @@ class AcpProcess:
             raise ProcessEnded("initialize") from None
 
     def check(self, options: Options) -> None:
-        """Refuses a session that this process cannot have."""
+        """Refuses a session that this process cannot have, and makes it ready for any other."""
         if process_wide(options) != process_wide(self.options):
             ours, theirs = process_wide(options), process_wide(self.options)
             names = [n for n in ours.__struct_fields__ if getattr(ours, n) != getattr(theirs, n)]
@@ -157,6 +159,7 @@ class AcpProcess:
         refuse_strange_dotenv(self.door, options, self.program, self._given)
         self._refuse_exposed(options, hint="open it through an Acp() of its own")
         self._refuse_strange_steering(options)
+        self._guard.admit(folders_of(options))
 
     def refuse_denied_answer(self, options: Options) -> None:
         """Refuses a session whose answer the user's policies would not let through."""
@@ -282,7 +285,8 @@ class AcpProcess:
         self._refuse_exposed(options)
         control = [self._overlay / ".gemini" / "settings.json", *map(Path, self._policies)]
         self._control = {file: file.read_bytes() for file in control}
-        command = warm_command_of(door, options, program, self._policies)
+        self._guard = guard_of(door, options, self._overlay)
+        command = warm_command_of(door, options, program, self._policies, self._guard)
         return PipedChild(
             command,
             cwd=self._cwd,

@@ -20,7 +20,7 @@ from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
-from geminorum.transports.launch import refuse_without_hooks
+from geminorum.transports.launch import check_folders, refuse_without_hooks
 from geminorum.wire.argv import missing_flags
 
 
@@ -58,6 +58,9 @@ class Cli:
     """Let shell tools see keys and tokens of the environment."""
     gemini_folder: bool = False
     """Let file tools write in `.gemini/` and `.agents/`, which steer later runs."""
+    outside_links: bool = False
+    """Send context files (GEMINI.md) and skills to the model, too, that links of the folder lead
+    to outside of the project."""
     shared_tmp: bool = False
     """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
     otherwise the run has one of its own, which ends with it."""
@@ -119,6 +122,7 @@ class CliConversation:
             refuse_unreachable(self._door, options, found)
         if self.reach.asked:
             refuse_without_hooks(options)
+        check_folders(self._door, options, found)
         self._program = found
         return self
 

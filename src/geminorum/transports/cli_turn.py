@@ -33,6 +33,7 @@ from geminorum.transports.launch import (
     agent_folders,
     announce,
     command_of,
+    guard_of,
     policies_of,
     refuse_exposed,
     settings_of,
@@ -186,7 +187,8 @@ class CliTurn:
             door, options, program, home, asked=self._reach.asked, own=self._back.own_tools
         )
         refuse_exposed(door, options, [home], folders, policies)
-        command = [*command_of(door, options, program, policies), *self._prompt]
+        guard = guard_of(door, options, home)
+        command = [*command_of(door, options, program, policies, guard), *self._prompt]
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
 
     def _patrols(self) -> list[Patrol]:

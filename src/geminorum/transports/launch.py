@@ -24,6 +24,7 @@ from geminorum.surroundings import environment, home_of
 from geminorum.transports.control_place import is_within
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.home import merged
+from geminorum.transports.read_guard import ReadGuard, check_start, context_names
 from geminorum.transports.steering import steering_in
 from geminorum.transports.user_policies import read_user_policy, refuse_denied_functions
 from geminorum.wire.argv import (
@@ -82,6 +83,8 @@ class Door(Protocol):
     def decide(self) -> Decide | None: ...
     @property
     def gemini_folder(self) -> bool: ...
+    @property
+    def outside_links(self) -> bool: ...
     @property
     def pre_approved(self) -> tuple[str, ...]: ...
     @property
@@ -319,8 +322,7 @@ def _protect_by_policy(policies: Path, steering: Steering) -> None:
 
 def steering_of(options: Options) -> Steering:
     """Ways to the files that steer runs in the folders of these options."""
-    cwd = working_folder(options)
-    return steering_in([cwd, *(cwd / extra for extra in options.include_directories)])
+    return steering_in(folders_of(options))
 
 
 def _refuse_two_policies(door: Door, options: Options, users: UserPolicy) -> None:
@@ -471,28 +473,58 @@ def _compile_cache(folders: Sequence[Path]) -> dict[str, str]:
 
 
 def command_of(
-    door: Door, options: Options, program: CliProgram, policies: Sequence[str]
+    door: Door,
+    options: Options,
+    program: CliProgram,
+    policies: Sequence[str],
+    guard: ReadGuard | None = None,
 ) -> list[str]:
     """One headless turn; the prompt is not among it."""
     flags = arguments(
         options, version=program.version, policies=policies, pre_approved=door.pre_approved
     )
-    return _command(door, program, flags)
+    return _command(door, program, guard, flags)
 
 
 def warm_command_of(
-    door: Door, options: Options, program: CliProgram, policies: Sequence[str]
+    door: Door, options: Options, program: CliProgram, policies: Sequence[str], guard: ReadGuard
 ) -> list[str]:
     """A process that stays."""
-    return _command(door, program, acp_arguments(options, policies=policies))
+    return _command(door, program, guard, acp_arguments(options, policies=policies))
 
 
-def _command(door: Door, program: CliProgram, flags: Sequence[str]) -> list[str]:
+def _command(
+    door: Door, program: CliProgram, guard: ReadGuard | None, flags: Sequence[str]
+) -> list[str]:
     command = list(program.command)
-    if program.node is not None and (heap := door.heap_mb or _half_of_memory()):
-        command.insert(1, f"--max-old-space-size={heap}")
+    if program.node is not None:
+        heap = door.heap_mb or _half_of_memory()
+        memory = [f"--max-old-space-size={heap}"] if heap else []
+        command[1:1] = [*memory, *([guard.node_flag] if guard else [])]
     sandbox = ["--sandbox"] if door.sandbox is True else []
     return [*command, *flags, *sandbox, *door.extra_args]
+
+
+def guard_of(door: Door, options: Options, home: Path) -> ReadGuard:
+    """What keeps the CLI to the files of the folders that these options name."""
+    guard = ReadGuard(home, door)
+    guard.admit(folders_of(options))
+    return guard
+
+
+def check_folders(door: Door, options: Options, program: CliProgram) -> None:
+    """Warns of files that a run would bring in from outside, or refuses them."""
+    system, *_ = _settings_above_ours(options, environment(options))
+    homes = (home_of(options, environment(options)), working_folder(options))
+    settings = [system, *(home / ".gemini" / "settings.json" for home in homes)]
+    names = context_names(door.settings, *map(_settings_in, settings))
+    check_start(door, program, folders_of(options), names)
+
+
+def folders_of(options: Options) -> list[Path]:
+    """The folders that the agent may work in, `cwd` first."""
+    cwd = working_folder(options)
+    return [cwd, *(cwd / extra for extra in options.include_directories)]
 
 
 def _half_of_memory() -> int | None:

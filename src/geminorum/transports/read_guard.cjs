@@ -1,0 +1,79 @@
+"use strict";
+// Loaded into the CLI ahead of its own code: what it reads in a project, because the project or the
+// model says so, is a regular file that lies inside of that project.
+const fs = require("node:fs");
+const path = require("node:path");
+const { syncBuiltinESMExports } = require("node:module");
+const { fileURLToPath } = require("node:url");
+
+const { readFileSync, realpathSync, statSync } = fs;
+const RULES = path.join(__dirname, "read_guard.json");
+// Never sent to the model, and often links to what a user shares between projects.
+const NEVER_SENT =
+  /[\\/](\.\w*ignore|\.env|\.gemini[\\/]settings\.json|\.git[\\/]info[\\/]exclude)$/;
+
+function spelledOut(file) {
+  if (typeof file === "string") return path.resolve(file);
+  if (Buffer.isBuffer(file)) return path.resolve(file.toString());
+  return file instanceof URL ? fileURLToPath(file) : null;
+}
+
+function contains(folder, file) {
+  const way = path.relative(folder, file);
+  return way !== ".." && !way.startsWith(`..${path.sep}`) && !path.isAbsolute(way);
+}
+
+function refusal(file, why) {
+  const error = new Error(`ENOENT: geminorum leaves out '${file}': ${why}`);
+  return Object.assign(error, { code: "ENOENT", path: file });
+}
+
+function check(given) {
+  const file = spelledOut(given);
+  if (file === null || file === RULES) return;
+  // Read each time: a process that stays gets more projects while it runs.
+  const { projects, links } = JSON.parse(readFileSync(RULES, "utf8"));
+  const around = projects.filter((roots) => roots.some((root) => contains(root, file)));
+  if (around.length === 0) return;
+  const found = statSync(file, { throwIfNoEntry: false });
+  if (found === undefined || found.isDirectory()) return;
+  if (!found.isFile()) throw refusal(file, "it is not a regular file");
+  if (links || NEVER_SENT.test(file)) return;
+  const real = realpathSync(file);
+  const isInside = around.some((roots) => roots.some((root) => contains(root, real)));
+  if (!isInside) throw refusal(file, `it leads outside of the project, to '${real}'`);
+}
+
+function guardSync(call) {
+  return function (file, ...rest) {
+    check(file);
+    return call.call(this, file, ...rest);
+  };
+}
+
+function guardPromise(call) {
+  return async function (file, ...rest) {
+    check(file);
+    return call.call(this, file, ...rest);
+  };
+}
+
+function guardCallback(call) {
+  return function (file, ...rest) {
+    try {
+      check(file);
+    } catch (error) {
+      process.nextTick(rest.at(-1), error);
+      return;
+    }
+    call.call(this, file, ...rest);
+  };
+}
+
+for (const name of ["readFile", "open"]) {
+  fs[name] = guardCallback(fs[name]);
+  fs[`${name}Sync`] = guardSync(fs[`${name}Sync`]);
+  fs.promises[name] = guardPromise(fs.promises[name]);
+}
+// Without it, the CLI's own imports would still be the functions of before.
+syncBuiltinESMExports();

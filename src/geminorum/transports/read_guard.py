@@ -1,0 +1,124 @@
+"""The folders of a run to what the CLI may read there by itself: regular files of the project."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol
+
+from geminorum.detect import CliProgram
+from geminorum.errors import Unsupported
+from geminorum.transports.home import replace_file
+
+_SCRIPT, _RULES = "read_guard.cjs", "read_guard.json"
+_SKILL = "SKILL.md"
+_OUTSIDE = "leads outside of the project"
+_CONTEXT = "GEMINI.md"
+
+
+class _Opening(Protocol):
+    @property
+    def outside_links(self) -> bool: ...
+
+
+class ReadGuard:
+    """A script that Node loads ahead of the CLI, and the projects that it keeps the CLI to."""
+
+    def __init__(self, home: Path, door: _Opening) -> None:
+        self._home, self._door = home, door
+        self._projects: list[list[str]] = []
+        script = files(__package__).joinpath(_SCRIPT).read_text(encoding="utf-8")
+        (home / _SCRIPT).write_text(script, encoding="utf-8")
+
+    @property
+    def node_flag(self) -> str:
+        return f"--require={self._home / _SCRIPT}"
+
+    def admit(self, folders: Iterable[Path]) -> None:
+        """Adds the project around these folders, before the CLI first reads there."""
+        roots = [str(root) for root in roots_of(folders)]
+        if roots not in self._projects:
+            self._projects.append(roots)
+        rules = {"projects": self._projects, "links": self._door.outside_links}
+        # Also where nothing is new: a command that was allowed may have rewritten it.
+        replace_file(self._home / _RULES, json.dumps(rules).encode())
+
+
+def roots_of(folders: Iterable[Path]) -> list[Path]:
+    """The projects that these folders belong to, and the folders by the names that were given."""
+    pairs = ((_project(folder.resolve()), folder) for folder in folders)
+    return [*dict.fromkeys(path for pair in pairs for path in pair)]
+
+
+def _project(folder: Path) -> Path:
+    """The nearest folder with a `.git`, from this one upwards; this one where there is none."""
+    chain = (folder, *folder.parents)
+    return next((one for one in chain if (one / ".git").exists()), folder)
+
+
+def context_names(*settings: Mapping[str, Any]) -> list[str]:
+    """What these settings call context files, beside the CLI's own name for them."""
+    found = [_CONTEXT]
+    for one in settings:
+        context = one.get("context")
+        named = context.get("fileName") if isinstance(context, dict) else None
+        found += [name for name in _as_list(named) if isinstance(name, str) and name.strip()]
+    return [*dict.fromkeys(found)]
+
+
+def _as_list(value: object) -> list[object]:
+    return value if isinstance(value, list) else [value]
+
+
+def check_start(
+    door: _Opening, program: CliProgram, folders: list[Path], names: Iterable[str]
+) -> None:
+    """Warns of what the CLI would send to the model at its start and is kept from reading; raises
+    where it cannot be kept from it."""
+    allowed = f"{type(door).__name__}(outside_links=True)"
+    for file, why in _unfit_files(door, folders, names):
+        if program.node is None:
+            raise Unsupported(
+                f"{str(file)!r} {why}, and only the CLI of the npm package can be kept from it",
+                hint="remove it, name that CLI with `executable`, or, where it is a link to a "
+                f"file, let it be read: {allowed}",
+            )
+        way_in = f"; {allowed} lets it in" if why == _OUTSIDE else ""
+        warnings.warn(f"{str(file)!r} {why} and is left out{way_in}", stacklevel=2)
+
+
+def _unfit_files(
+    door: _Opening, folders: list[Path], names: Iterable[str]
+) -> Iterator[tuple[Path, str]]:
+    """Context files and skills that the CLI would read at its start, and why it may not."""
+    roots = roots_of(folders)
+    for file in dict.fromkeys([*_context_files(folders, names), *_skill_files(folders[0])]):
+        try:
+            real = file.resolve(strict=True)
+        except (OSError, RuntimeError):
+            continue  # There is none, or it leads nowhere.
+        if not real.is_dir() and not real.is_file():
+            yield file, "is not a regular file"
+        elif not door.outside_links and not any(real.is_relative_to(root) for root in roots):
+            yield file, _OUTSIDE
+
+
+def _context_files(folders: Iterable[Path], names: Iterable[str]) -> Iterator[Path]:
+    """In each folder, and in those above it up to the root of its project."""
+    names = list(names)
+    for folder in map(Path.resolve, folders):
+        root = _project(folder)
+        above = [one for one in folder.parents if one.is_relative_to(root)]
+        yield from (one / name.lstrip("/") for one in (folder, *above) for name in names)
+
+
+def _skill_files(cwd: Path) -> Iterator[Path]:
+    for place in (cwd / ".gemini" / "skills", cwd / ".agents" / "skills"):
+        yield place / _SKILL
+        try:
+            yield from (child / _SKILL for child in sorted(place.iterdir()))
+        except OSError:
+            continue

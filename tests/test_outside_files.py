@@ -1,0 +1,212 @@
+"""What a folder brings into a run by itself: files of the project, and nothing from outside."""
+
+import os
+import re
+from pathlib import Path
+
+import pytest
+
+from geminorum import Acp, Cli, Options, Pool, ToolResult, ask, connect, run
+from geminorum.errors import Unsupported
+from geminorum.testing import FakeGemini
+
+MODEL = "gemini-2.5-flash"
+SKILL = "---\nname: {name}\ndescription: {words}\n---\nBODY-OF-{words}\n"
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """Files that no clone has any business with."""
+    folder = tmp_path / "outside"
+    (folder / "borrowed").mkdir(parents=True)
+    (folder / "secret").write_text("SECRET-CONTEXT\n")
+    (folder / "borrowed/SKILL.md").write_text(SKILL.format(name="borrowed", words="SECRET-SKILL"))
+    (folder / "agent.md").write_text("---\nname: spy\ndescription: SECRET-AGENT\n---\nSpy.\n")
+    (folder / "command.toml").write_text('description = "SECRET-COMMAND"\nprompt = "Go"\n')
+    (folder / "listing").mkdir()
+    (folder / "listing/SECRET-NAME").touch()
+    return folder
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """A clone whose own files, and links between them, are all as they should be."""
+    root = tmp_path / "clone"
+    (root / ".git").mkdir(parents=True)
+    (root / "docs").mkdir()
+    (root / "docs/rules.md").write_text("INSIDE-RULES\n")
+    (root / "GEMINI.md").symlink_to("docs/rules.md")
+    (root / "work/.agents/skills").mkdir(parents=True)
+    (root / "tools/fine").mkdir(parents=True)
+    (root / "tools/fine/SKILL.md").write_text(SKILL.format(name="fine", words="INSIDE-SKILL"))
+    (root / "work/.agents/skills/fine").symlink_to(root / "tools/fine")
+    (root / "work/notes").mkdir()
+    (root / "work/notes/GEMINI.md").write_text("INSIDE-NOTES\n")
+    (root / "work/notes/a.txt").write_text("a\n")
+    return root
+
+
+def put_links(work: Path, outside: Path) -> None:
+    """Every way out that a clone can have."""
+    (work / "GEMINI.md").symlink_to(outside / "secret")
+    (work / "sub").mkdir()
+    (work / "sub/GEMINI.md").symlink_to(outside / "secret")
+    (work / "sub/b.txt").write_text("b\n")
+    (work / "imports").mkdir()
+    (work / "imports/link").symlink_to(outside / "secret")
+    climbing = os.path.relpath(outside / "secret", work / "imports")
+    (work / "imports/GEMINI.md").write_text(f"IMPORTING @./link @{climbing} @{outside}/secret\n")
+    (work / "imports/c.txt").write_text("c\n")
+    (work / ".gemini/skills").mkdir(parents=True)
+    (work / ".gemini/skills/borrowed").symlink_to(outside / "borrowed")
+    (work / ".agents/skills/other").mkdir()
+    (work / ".agents/skills/other/SKILL.md").symlink_to(outside / "borrowed/SKILL.md")
+    (work / ".gemini/agents").mkdir()
+    (work / ".gemini/agents/spy.md").symlink_to(outside / "agent.md")
+    (work / ".gemini/commands").mkdir()
+    (work / ".gemini/commands/go.toml").symlink_to(outside / "command.toml")
+    (work / "listing").symlink_to(outside / "listing")
+
+
+def sent(fake: FakeGemini) -> set[str]:
+    """What of our words the model was sent."""
+    return {
+        word
+        for one in fake.requests
+        for word in re.findall(r"SECRET-\w+|INSIDE-\w+", str(one.body))
+    }
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("kind", [Cli, Acp])
+async def test_nothing_from_outside_of_the_project_is_sent(
+    fake_gemini, real_cli_door, clone, outside, kind
+):
+    """At the start, when a tool meets a folder, and when a skill is activated by its name."""
+    put_links(clone / "work", outside)
+    for folder in ("sub/b.txt", "imports/c.txt", "notes/a.txt"):
+        fake_gemini.call("read_file", file_path=folder)
+    fake_gemini.call("activate_skill", name="borrowed").call("activate_skill", name="fine")
+    fake_gemini.say("Done.")
+    options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL, approval="yolo")
+    door = kind(executable=real_cli_door.executable)
+    with pytest.warns(UserWarning, match="leads outside of the project") as warned:
+        async with run("Go", options, via=door) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+    assert [one.status for one in results] == ["success"] * 3 + ["error", "success"]
+    inside = {"INSIDE-RULES", "INSIDE-SKILL", "INSIDE-NOTES"}
+    assert sent(fake_gemini) == inside
+    named = {str(one.message).split("'")[1] for one in warned}
+    left_out = ("GEMINI.md", ".gemini/skills/borrowed/SKILL.md", ".agents/skills/other/SKILL.md")
+    assert named == {str(clone / "work" / file) for file in left_out}
+    assert f"{kind.__name__}(outside_links=True)" in str(warned[0].message)
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("kind", [Cli, Acp])
+async def test_one_option_lets_the_links_in(fake_gemini, real_cli_door, clone, outside, kind):
+    put_links(clone / "work", outside)
+    fake_gemini.say("Done.")
+    options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL)
+    door = kind(executable=real_cli_door.executable, outside_links=True)
+    assert (await ask("Go", options, via=door)).text == "Done."
+    assert {"SECRET-CONTEXT", "SECRET-SKILL"} <= sent(fake_gemini)
+
+
+@pytest.mark.gemini_cli
+async def test_an_included_folder_and_a_name_from_the_settings_count_too(
+    fake_gemini, real_cli_door, clone, outside
+):
+    """`include_directories` may be linked to; what is read in them may not lead outside."""
+    settings = {"context": {"fileName": ["AGENTS.md", "docs/HOUSE.md"]}}
+    included = outside.parent / "included"
+    (included / "docs").mkdir(parents=True)
+    (included / "shared").write_text("INSIDE-SHARED\n")
+    (included / "AGENTS.md").symlink_to(outside / "secret")
+    (included / "docs/HOUSE.md").symlink_to(outside / "secret")
+    (clone / "work/AGENTS.md").symlink_to(included / "shared")
+    fake_gemini.say("Done.")
+    options = Options(
+        cwd=clone / "work", env=fake_gemini.env, model=MODEL, include_directories=(included,)
+    )
+    door = Cli(executable=real_cli_door.executable, settings=settings)
+    with pytest.warns(UserWarning, match="leads outside") as warned:
+        assert (await ask("Go", options, via=door)).text == "Done."
+    assert {"INSIDE-SHARED", "INSIDE-RULES"} <= sent(fake_gemini)
+    assert "SECRET-CONTEXT" not in sent(fake_gemini)
+    assert {str(one.message).split("'")[1] for one in warned} == {
+        str(included / "AGENTS.md"),
+        str(included / "docs/HOUSE.md"),
+    }
+
+
+@pytest.mark.gemini_cli
+async def test_the_guests_of_a_pool_do_not_read_each_others_files(
+    fake_gemini, real_cli_door, tmp_path
+):
+    """One process knows the folders of both, and each session has its own project."""
+    ada, eve = tmp_path / "ada", tmp_path / "eve"
+    for folder in (ada, eve):
+        (folder / ".git").mkdir(parents=True)
+    (ada / "GEMINI.md").write_text("INSIDE-ADA\n")
+    (eve / "GEMINI.md").symlink_to(ada / "GEMINI.md")
+    options = Options(cwd=ada, env=fake_gemini.env, model=MODEL)
+    fake_gemini.say("Hello, Ada.").say("Hello, Eve.")
+    async with Pool(Acp(executable=real_cli_door.executable), size=1, spare=False) as pool:
+        async with connect(options, via=pool) as hers:
+            await hers.ask("Hello")
+            before = len(fake_gemini.requests)
+            with pytest.warns(UserWarning, match="eve/GEMINI.md"):
+                async with connect(options.changed(cwd=eve), via=pool) as other:
+                    await other.ask("Hello")
+        assert pool.report().started == 1
+    of_eve = [str(one.body) for one in fake_gemini.requests[before:]]
+    assert of_eve
+    assert not [text for text in of_eve if "INSIDE-ADA" in text]
+    assert "INSIDE-ADA" in str(fake_gemini.requests[0].body)
+
+
+@pytest.mark.parametrize("what", ["link", "pipe"])
+async def test_a_cli_that_cannot_be_kept_from_it_is_not_started(stand_in, tmp_path, what):
+    """The files are refused by what Node loads ahead of the CLI: another program has no Node."""
+    (tmp_path / "secret").write_text("SECRET\n")
+    work = tmp_path / "work"
+    work.mkdir()
+    file = work / "GEMINI.md"
+    file.symlink_to(tmp_path / "secret") if what == "link" else os.mkfifo(file)
+    door = stand_in()
+    with pytest.raises(Unsupported, match=r"GEMINI.md") as refused:
+        await ask("Go", Options(cwd=work), via=door)
+    assert "Cli(outside_links=True)" in str(refused.value)
+    assert not [*(tmp_path / "stand-in").glob("*.call")]
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("kind", [Cli, Acp])
+async def test_pipes_in_place_of_files_keep_no_run_waiting(fake_gemini, real_cli_door, clone, kind):
+    """Nobody writes to them: whoever opened one to read would wait for ever."""
+    work = clone / "work"
+    (work / ".gemini/skills/pipe").mkdir(parents=True)
+    pipes = (
+        *("GEMINI.md", ".env", "../.env", ".gemini/skills/pipe/SKILL.md", "sub/GEMINI.md"),
+        *(".geminiignore", ".gitignore", "imported"),
+    )
+    (work / "sub").mkdir()
+    (work / "sub/b.txt").write_text("b\n")
+    for pipe in pipes:
+        os.mkfifo(work / pipe)
+    (work / "notes/GEMINI.md").write_text("INSIDE-NOTES @../imported\n")
+    fake_gemini.call("read_file", file_path="sub/b.txt").call("read_file", file_path="notes/a.txt")
+    fake_gemini.call("read_file", file_path="imported").say("Done.")
+    options = Options(cwd=work, env=fake_gemini.env, model=MODEL, timeout=45)
+    door = kind(executable=real_cli_door.executable)
+    with pytest.warns(UserWarning, match="is not a regular file") as warned:
+        async with run("Go", options, via=door) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+    assert live.result.status == "success", live.result.errors
+    assert [one.status for one in results] == ["success", "success", "error"]
+    assert {"INSIDE-RULES", "INSIDE-NOTES"} <= sent(fake_gemini)
+    assert {Path(str(one.message).split("'")[1]) for one in warned} == {
+        work / "GEMINI.md",
+        work / ".gemini/skills/pipe/SKILL.md",
+    }
