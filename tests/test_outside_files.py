@@ -2,6 +2,7 @@
 
 import os
 import re
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -115,9 +116,13 @@ async def test_one_option_lets_the_links_in(fake_gemini, real_cli_door, clone, o
 
 @pytest.mark.gemini_cli
 async def test_an_included_folder_and_a_name_from_the_settings_count_too(
-    fake_gemini, real_cli_door, clone, outside
+    fake_gemini, real_cli_door, clone, outside, monkeypatch
 ):
-    """`include_directories` may be linked to; what is read in them may not lead outside."""
+    """`include_directories` may be linked to; what is read in them may not lead outside. The user's
+    own file is read also where the temporary folder, and so the run's home, is in the project."""
+    (clone / "tmp").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(clone / "tmp"))
+    (fake_gemini.home / ".gemini/GEMINI.md").write_text("INSIDE-HOME\n")
     settings = {"context": {"fileName": ["AGENTS.md", "docs/HOUSE.md"]}}
     included = outside.parent / "included"
     (included / "docs").mkdir(parents=True)
@@ -132,7 +137,7 @@ async def test_an_included_folder_and_a_name_from_the_settings_count_too(
     door = Cli(executable=real_cli_door.executable, settings=settings)
     with pytest.warns(UserWarning, match="leads outside") as warned:
         assert (await ask("Go", options, via=door)).text == "Done."
-    assert {"INSIDE-SHARED", "INSIDE-RULES"} <= sent(fake_gemini)
+    assert {"INSIDE-SHARED", "INSIDE-RULES", "INSIDE-HOME"} <= sent(fake_gemini)
     assert "SECRET-CONTEXT" not in sent(fake_gemini)
     assert {str(one.message).split("'")[1] for one in warned} == {
         str(included / "AGENTS.md"),

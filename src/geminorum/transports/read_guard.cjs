@@ -32,7 +32,9 @@ function check(given) {
   const file = spelledOut(given);
   if (file === null || file === RULES) return;
   // Read each time: a process that stays gets more projects while it runs.
-  const { projects, links } = JSON.parse(readFileSync(RULES, "utf8"));
+  const { projects, home, links } = JSON.parse(readFileSync(RULES, "utf8"));
+  // Ours, wherever it lies: its links lead to the user's own files.
+  if (home.some((folder) => contains(folder, file))) return;
   const around = projects.filter((roots) => roots.some((root) => contains(root, file)));
   if (around.length === 0) return;
   const found = statSync(file, { throwIfNoEntry: false });

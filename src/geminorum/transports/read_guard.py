@@ -42,7 +42,8 @@ class ReadGuard:
         roots = [str(root) for root in roots_of(folders)]
         if roots not in self._projects:
             self._projects.append(roots)
-        rules = {"projects": self._projects, "links": self._door.outside_links}
+        home = [str(self._home), str(self._home.resolve())]
+        rules = {"projects": self._projects, "home": home, "links": self._door.outside_links}
         # Also where nothing is new: a command that was allowed may have rewritten it.
         replace_file(self._home / _RULES, json.dumps(rules).encode())
 
