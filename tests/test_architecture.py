@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "errors": {"views"},  # a type in an annotation only
     "redaction": set(),
     "regular_file": set(),
+    "search_path": set(),
     "permissions": {"errors", "spelling"},
     "skills": {"errors", "regular_file"},
     "decisions": {"errors", "events"},
@@ -25,8 +26,8 @@ MAY_IMPORT = {
     "tools": {"decisions", "errors", "schema", "schema_check"},
     "options": {"errors", "permissions", "spelling"},
     "prompt": {"errors", "regular_file"},
-    "detect": {"errors", "install", "regular_file"},
-    "install": {"detect", "errors", "regular_file"},
+    "detect": {"errors", "install", "regular_file", "search_path"},
+    "install": {"detect", "errors", "regular_file", "search_path"},
     "wire": {
         *("_version", "decisions", "events", "errors", "options", "permissions", "tools", "wire"),
     },
@@ -46,7 +47,7 @@ MAY_IMPORT = {
     "sync": {"events", "errors", "options", "prompt", "transports", "views", "client"},
     "auth": {"events", "options", "regular_file", "surroundings", "wire"},
     "spelling": set(),
-    "surroundings": {"options"},
+    "surroundings": {"options", "search_path"},
     "doctor": {
         *("surroundings", "wire", "regular_file"),
         *("auth", "detect", "doctor", "errors", "install", "options", "redaction", "sync"),

@@ -6,12 +6,14 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path, PureWindowsPath
 
 import anyio
 import psutil
 import pytest
 
+from geminorum import Acp, Cli, Options, ask
 from geminorum.detect import (
     Node,
     best_node,
@@ -23,8 +25,8 @@ from geminorum.detect import (
     usual_places,
     wheel_binary,
 )
-from geminorum.errors import CliNotFound, CliTooOld
-from geminorum.install import shim_in
+from geminorum.errors import CliNotFound, CliTooOld, GeminorumError
+from geminorum.install import npm_of, shim_in
 
 SYSTEM_WIDE = [Path("/usr/local/bin"), Path("/opt/homebrew/bin"), Path("/home/linuxbrew")]
 
@@ -471,3 +473,45 @@ async def test_the_event_loop_goes_on_while_the_cli_is_asked(tmp_path: Path) -> 
     await asyncio.sleep(0.05)
     go.touch()
     assert await asking is True
+
+
+# ---- what lies in the folder that is worked in
+
+
+@pytest.mark.parametrize("entries", ["", ".", "bin", "..", "./bin", ":", ".:", "::bin"])
+def test_nothing_on_path_means_the_folder_that_is_worked_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, entries: str
+) -> None:
+    """A clone may hold a `gemini`, a `node` and an `npm` of its own."""
+    clone = tmp_path / "clone/bin"
+    for folder in (clone, clone.parent, tmp_path):
+        for name in ("gemini", "node", "npm"):
+            script(folder / name, "echo v24.0.0")
+    monkeypatch.chdir(clone.parent)
+    env = {"PATH": entries, "HOME": str(tmp_path / "nobody")}
+    with pytest.raises(CliNotFound, match="on PATH"):
+        find_cli("gemini", env)
+    found = find_node(env)
+    assert found is None or not found.path.is_relative_to(tmp_path)
+    monkeypatch.setenv("PATH", entries)
+    with suppress(CliNotFound):
+        (npm,) = npm_of(Node(Path("/nowhere/at/all/node"), (24, 0, 0)))
+        assert not Path(npm).is_relative_to(tmp_path)
+        assert Path(npm).is_absolute()
+
+
+@pytest.mark.parametrize("kind", ["cli", "acp"])
+async def test_no_program_of_the_folder_runs_in_place_of_node(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A wrapper finds its interpreter by the PATH that we give it, in the folder of the run."""
+    clone = tmp_path / "clone"
+    script(clone / "interpreter", "touch PWNED")
+    program = tmp_path / "gemini"
+    program.write_text("#!/usr/bin/env interpreter\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}:")
+    door = Cli(executable=program) if kind == "cli" else Acp(executable=program, start_timeout=5)
+    with pytest.raises(GeminorumError):
+        await ask("Go", Options(cwd=clone, env={"PATH": f":{os.environ['PATH']}"}), via=door)
+    assert not (clone / "PWNED").exists()

@@ -19,6 +19,7 @@ from typing import TypeAlias, TypeVar
 
 from geminorum.errors import CliNotFound, CliTooOld, SetupError
 from geminorum.regular_file import read_bytes
+from geminorum.search_path import absolute_entries, childs_path
 
 Version: TypeAlias = tuple[int, int, int]
 AnyPath = TypeVar("AnyPath", bound=PurePath)
@@ -163,8 +164,9 @@ def _versions_in(path: Path) -> list[int]:
 
 def _on_path(name: str, env: Mapping[str, str]) -> Path | None:
     # Never None as `path`: which() would then look through our own PATH instead of the given one.
-    found = shutil.which(name, path=env.get("PATH", ""))
-    return _absolute(Path(found)) if found else None
+    found = shutil.which(name, path=absolute_entries(env.get("PATH", "")))
+    # On Windows, which() looks into the current folder first, whatever PATH says.
+    return _absolute(Path(found)) if found and Path(found).is_absolute() else None
 
 
 def _absolute(path: Path) -> Path:
@@ -362,9 +364,13 @@ async def _started(command: tuple[str, ...]) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.DEVNULL,
         # Without it the CLI starts itself a second time, which takes twice as long.
-        env={**os.environ, "GEMINI_CLI_NO_RELAUNCH": "true"},
+        env=_own_environment() | {"GEMINI_CLI_NO_RELAUNCH": "true"},
         start_new_session=True,
     )
+
+
+def _own_environment() -> dict[str, str]:
+    return {**os.environ, "PATH": childs_path(os.environ.get("PATH", ""))}
 
 
 def _kill_what_started(starting: asyncio.Task[asyncio.subprocess.Process]) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from geminorum.detect import INSTALL_NODE, PACKAGE, CliProgram, Node, find_cli, find_node
 from geminorum.errors import CliNotFound, SetupError
 from geminorum.regular_file import read_bytes
+from geminorum.search_path import childs_path
 
 PINNED_CLI = "0.61.0"
 """The version that geminorum is tested with."""
@@ -189,7 +190,7 @@ def _npm_script(folder: Path) -> Path | None:
 
 
 def _environment(node: Node) -> dict[str, str]:
-    path = os.environ.get("PATH", os.defpath)
+    path = childs_path(os.environ.get("PATH", ""))
     env = {**os.environ, "PATH": f"{node.path.parent}{os.pathsep}{path}"}
     # Node ignores the system's certificates. Behind a proxy that signs with its own (most
     # companies have one) npm then refuses every answer; Python knows where the right ones are.

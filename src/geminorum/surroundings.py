@@ -7,10 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from geminorum.options import Options
+from geminorum.search_path import childs_path
 
 
 def environment(options: Options) -> dict[str, str]:
-    return {**os.environ, **options.env}
+    """The variables of a run; its PATH finds no program in the folder that it works in."""
+    env = {**os.environ, **options.env}
+    return env | {"PATH": childs_path(env["PATH"])} if "PATH" in env else env
 
 
 def home_of(options: Options, env: Mapping[str, str]) -> Path:
