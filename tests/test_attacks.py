@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import Acp, Cli, Deny, Options, Policy, Rule, ToolResult
+from geminorum import Acp, Cli, Deny, FileChange, Options, Policy, Rule, ToolResult
 from geminorum import run as start
 from geminorum.policies import Rules
 from geminorum.transports.steering import steering_in
@@ -43,7 +43,11 @@ def attack(fake_gemini, real_cli_door, clone):
     """Has the model call tools in the clone; what came of each."""
 
     async def tried(
-        calls: Sequence[tuple[str, dict]], door: Cli | Acp | None = None, at_once=False, **options
+        calls: Sequence[tuple[str, dict]],
+        door: Cli | Acp | None = None,
+        at_once=False,
+        files: list[FileChange] | None = None,
+        **options,
     ) -> list[ToolResult]:
         if at_once:
             fake_gemini.calls(*calls)
@@ -56,6 +60,8 @@ def attack(fake_gemini, real_cli_door, clone):
         async with start("Go", chosen, via=via) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert live.result.status == "success", live.result.errors
+        if files is not None:
+            files += live.result.files
         return results
 
     return tried
@@ -345,3 +351,46 @@ async def test_a_verdict_says_what_the_cli_does(attack, clone, name):
         for call, result in zip(calls, results, strict=True)
     }
     assert foreseen == happened
+
+
+@pytest.mark.parametrize("kind", [Cli, Acp])
+async def test_plan_mode_writes_to_its_own_folder_only_and_says_where(
+    attack, fake_gemini, clone, tmp_path, kind
+):
+    """Whatever path the model gives, and whatever a policy allows."""
+    (clone / "README.md").write_text("old\n")
+    (clone / "LINK.md").symlink_to(tmp_path / "away.md")
+    (clone / ".gemini/tmp/a/plans").mkdir(parents=True)
+    store = fake_gemini.home / ".gemini/tmp"
+    inside = (
+        "plan.md",
+        "README.md",
+        "GEMINI.md",
+        "LINK.md",
+        "plans/a.md",
+        ".gemini/tmp/a/plans/b.md",
+    )
+    outside = (
+        *("notes.txt", "docs/c.md", "plans/../README.md", "../up.md", "~/d.md"),
+        *(str(clone / "e.md"), str(clone / ".gemini/tmp/a/plans/f.md"), str(tmp_path / "g.md")),
+        *(str(store / "clone/plans/h.md"), str(store / "clone/plans/../i.md")),
+        *(str(fake_gemini.home / ".gemini/GEMINI.md"), str(fake_gemini.home / ".bashrc")),
+    )
+    before = files_in(clone) | files_in(fake_gemini.home)
+    calls = [("write_file", {"file_path": one, "content": one}) for one in (*inside, *outside)]
+    loose = Policy(file_write="allow", shell_execute="allow")
+    files: list[FileChange] = []
+    calls += shell("touch shell")
+    how = {"at_once": True, "approval": "plan", "policy": loose, "files": files}
+    results = await attack(calls, kind(gemini_folder=True), **how)
+    assert [one.status == "success" for one in results] == [True] * 6 + [False] * 13
+    after = files_in(clone) | files_in(fake_gemini.home)
+    changed = {file for file in after if after[file] != before.get(file) and file.suffix == ".md"}
+    assert {file.relative_to(store).parts[2] for file in changed} == {"plans"}
+    assert {after[file].decode() for file in changed} == {*inside}
+    assert not (tmp_path / "away.md").exists()
+    assert {file.path for file in files} == {str(file) for file in changed}
+
+
+def files_in(folder: Path) -> dict[Path, bytes]:
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,15 @@ class FileFold:
         change = self._pending.pop(answer.id or "", None)
         # A call that was cancelled reports success too, but never without an error type.
         if change and answer.status == "success" and answer.error_type is None:
-            self.changes.append(change)
+            self.changes.append(self._as_told(change, answer.content or ""))
+
+    def _as_told(self, change: FileChange, content: str) -> FileChange:
+        """In plan mode, the CLI writes to a folder of its own whatever path it is given; only what
+        it tells the model names that folder."""
+        given = change.path.removeprefix(str(Path(self._cwd or "", "")))
+        tail = re.escape(str(Path("plans", given.lstrip("/\\"))))
+        told = re.search(rf"file: (.*?[\\/]{tail})", content.partition("\n")[0])
+        return msgspec.structs.replace(change, path=told[1]) if told else change
 
 
 def files(events: Iterable[Event], cwd: str | None = None) -> list[FileChange]:
