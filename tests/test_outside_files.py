@@ -186,6 +186,30 @@ async def test_a_cli_that_cannot_be_kept_from_it_is_not_started(stand_in, tmp_pa
     assert not [*(tmp_path / "stand-in").glob("*.call")]
 
 
+async def test_a_sandbox_has_a_cli_of_its_own_and_is_not_started_either(real_cli_door, tmp_path):
+    (tmp_path / "secret").write_text("SECRET\n")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work/GEMINI.md").symlink_to(tmp_path / "secret")
+    door = Cli(executable=real_cli_door.executable, sandbox=True)
+    with pytest.raises(Unsupported, match="without a sandbox"):
+        await ask("Go", Options(cwd=tmp_path / "work"), via=door)
+
+
+@pytest.mark.gemini_cli
+async def test_a_folders_own_skill_is_listed_but_only_yolo_activates_it_unasked(
+    fake_gemini, real_cli_door, clone
+):
+    """Without `trust_workspace`; that `yolo` does is seen above."""
+    fake_gemini.call("activate_skill", name="fine").say("Done.")
+    options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL, approval="auto_edit")
+    async with run("Go", options, via=real_cli_door) as live:
+        results = [event async for event in live if isinstance(event, ToolResult)]
+    assert [one.status for one in results] == ["error"]
+    everything = str([one.body for one in fake_gemini.requests])
+    assert "INSIDE-SKILL" in everything
+    assert "BODY-OF" not in everything
+
+
 @pytest.mark.gemini_cli
 @pytest.mark.parametrize("kind", [Cli, Acp])
 async def test_pipes_in_place_of_files_keep_no_run_waiting(fake_gemini, real_cli_door, clone, kind):

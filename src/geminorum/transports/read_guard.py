@@ -22,6 +22,8 @@ _CONTEXT = "GEMINI.md"
 class _Opening(Protocol):
     @property
     def outside_links(self) -> bool: ...
+    @property
+    def sandbox(self) -> bool | str | None: ...
 
 
 class ReadGuard:
@@ -81,9 +83,11 @@ def check_start(
     where it cannot be kept from it."""
     allowed = f"{type(door).__name__}(outside_links=True)"
     for file, why in _unfit_files(door, folders, names):
-        if program.node is None:
+        # A sandbox starts a CLI of its own, without our flag.
+        if program.node is None or door.sandbox:
             raise Unsupported(
-                f"{str(file)!r} {why}, and only the CLI of the npm package can be kept from it",
+                f"{str(file)!r} {why}, and only the npm package's CLI, without a sandbox, can be "
+                "kept from reading it",
                 hint="remove it, name that CLI with `executable`, or, where it is a link to a "
                 f"file, let it be read: {allowed}",
             )
