@@ -524,7 +524,7 @@ class TestAnAnswer:
         (tmp_path / "bin/gemini").symlink_to(program)
         (tmp_path / "elsewhere").mkdir()
         monkeypatch.chdir(tmp_path)
-        monkeypatch.setenv("PATH", "bin:/usr/bin:/bin")
+        monkeypatch.setenv("PATH", f"{tmp_path}/bin:/usr/bin:/bin")
         monkeypatch.delenv("GEMINI_CLI_PATH", raising=False)
         provider = GeminiCliProvider({"working_dir": "elsewhere"})
         provider.validate()
