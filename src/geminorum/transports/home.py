@@ -24,8 +24,8 @@ from typing import Any
 import psutil
 
 from geminorum.errors import ConfigError
-from geminorum.transports.control_place import candidates
 from geminorum.regular_file import read_text
+from geminorum.transports.control_place import candidates
 from geminorum.wire.settings_file import parsed_settings
 
 _PREFIX = "geminorum-home-"
