@@ -28,11 +28,24 @@ function refusal(file, why) {
   return Object.assign(error, { code: "ENOENT", path: file });
 }
 
+let known;
+
+// Read each time: a process that stays gets more projects while it runs. A command that was allowed
+// may have broken the file; then what was known before holds.
+function currentRules() {
+  try {
+    const { projects, home, links } = JSON.parse(readFileSync(RULES, "utf8"));
+    known = { projects: [...projects], home: [...home], links };
+  } catch (error) {
+    if (known === undefined) throw error;
+  }
+  return known;
+}
+
 function check(given) {
   const file = spelledOut(given);
   if (file === null || file === RULES) return;
-  // Read each time: a process that stays gets more projects while it runs.
-  const { projects, home, links } = JSON.parse(readFileSync(RULES, "utf8"));
+  const { projects, home, links } = currentRules();
   // Ours, wherever it lies: its links lead to the user's own files.
   if (home.some((folder) => contains(folder, file))) return;
   const around = projects.filter((roots) => roots.some((root) => contains(root, file)));
@@ -72,6 +85,7 @@ function guardCallback(call) {
   };
 }
 
+currentRules();
 for (const name of ["readFile", "open"]) {
   fs[name] = guardCallback(fs[name]);
   fs[`${name}Sync`] = guardSync(fs[`${name}Sync`]);
