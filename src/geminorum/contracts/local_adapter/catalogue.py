@@ -63,8 +63,8 @@ or when nobody wants tools: a plain call of the API is quicker then.
 - `promptTemplate` knows {{prompt}}, {{agentId}}, {{agent.name}}, {{tenantId}}, {{tenant.name}},
   {{runId}}, and what the caller adds.
 - Skills go into `<cwd>/.agents/skills/<name>/SKILL.md`. The model reads their descriptions, and the
-  folder's GEMINI.md, without `trustWorkspace`; with `yolo` it also uses them. `trustWorkspace: true`
-  adds the folder's settings, hooks and servers, which are programs that it starts.
+  folder's GEMINI.md, without `trustWorkspace`; with `yolo` it also uses them. With `trustWorkspace`
+  the folder's settings, hooks and servers, which are programs that it starts, are loaded too.
 - Pay by token with GEMINI_API_KEY. A Google account and Vertex AI cost 0.00 here: what they are
   billed is not told to us. Personal Google accounts are no longer served since June 2026.
 
