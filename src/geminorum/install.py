@@ -174,7 +174,8 @@ def _run_npm(folder: Path, version: str, node: Node) -> None:
     folder.mkdir()
     command = [*npm_of(node), *_order(folder, version), "--prefix", str(folder)]
     try:
-        answer = subprocess.run(
+        # A list and no shell; `--prefix` and the version stay single words.
+        answer = subprocess.run(  # nosec B603
             [*command, *NPM_FLAGS],
             cwd=folder,
             env=_environment(node),
