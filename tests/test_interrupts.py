@@ -339,6 +339,20 @@ class TestTheRealCli:
         via = replace(any_door, tools=[lambda_tool(error)], decide=lambda request: True)
         assert ended(lambda: sync.ask("Go", options, via=via)) is error
 
+    def test_an_interrupt_over_arguments_that_the_question_left_out_ends_the_run(
+        self, real_cli_door, fake_gemini, options
+    ):
+        """A warm CLI cuts long arguments; then somebody is asked when the call itself arrives."""
+        fake_gemini.call("mcp_geminorum_touch", path="x" * 5000).say("Never said.")
+        error, called = SystemExit("no"), []
+
+        def touch(path: str) -> None:
+            called.append(path)
+
+        door = Acp(executable=real_cli_door.executable, tools=[touch], decide=plain(error))
+        assert ended(lambda: sync.ask("Go", options, via=door)) is error
+        assert called == []
+
     def test_an_answer_whose_type_raises_an_interrupt_ends_the_run(
         self, any_door, fake_gemini, options
     ):
