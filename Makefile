@@ -35,9 +35,10 @@ test-versions: $(PACKAGE) $(GEMINI) $(OLDER)  ## the control suite on older CLIs
 test-compat: $(PACKAGE)  ## the API door on several versions of Google's SDK
 	@$(BIN)/python tests/compat.py
 
-lint: $(PACKAGE)  ## ruff: rules and format
+lint: $(PACKAGE)  ## ruff: rules and format; bandit: the code that is shipped
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/bandit --quiet --recursive --configfile pyproject.toml src
 
 types: $(PACKAGE)  ## mypy, strict
 	$(BIN)/mypy

@@ -200,7 +200,8 @@ def npm_that(folder: Path, script: str) -> dict[str, str]:
 
 
 INSTALLS = """
-while [ "$1" != --prefix ]; do case "$1" in @google*) v=${1##*@};; esac; shift; done
+while [ "$1" != --prefix ]; do shift; done
+v=$(sed 's/.*gemini-cli": "\\([0-9.]*\\)".*/\\1/' "$2/package.json")
 mkdir -p "$2/node_modules/@google/gemini-cli/bundle" "$2/node_modules/.bin"
 cd "$2/node_modules"
 printf '{"name": "@google/gemini-cli", "version": "%s", "bin": {"gemini": "bundle/gemini.js"}}' \
@@ -217,6 +218,9 @@ def test_setup_installs_the_pinned_version_and_tells_where(tmp_path):
     told = json.loads(done.stdout)
     assert told["version"] == PINNED_CLI
     assert Path(told["path"]).exists()
+    package = tmp_path / "cli/node_modules/@google/gemini-cli/package.json"
+    assert json.loads(package.read_text())["version"] == PINNED_CLI
+    assert "hash" not in done.stderr
 
 
 def test_setup_shows_a_bar_on_a_terminal(tmp_path):
@@ -233,6 +237,7 @@ def test_setup_that_fails_says_why_and_what_to_type(tmp_path):
     done = command("setup", "--into", tmp_path / "cli", "--version", "9.9.9", env=env)
     assert done.returncode == Exit.SETUP
     assert "ETARGET" in done.stderr
+    assert "Gemini CLI 9.9.9: its hash did not come with geminorum" in done.stderr
     assert "npm view" in done.stderr
     assert not (tmp_path / "cli").exists()
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -50,10 +51,18 @@ from geminorum.events import (
     Usage,
     UserMessage,
 )
+from geminorum.policies import Rules
 
 INIT = {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello"}
 SUCCESS = {"type": "result", "status": "success", "stats": {"input_tokens": 3, "output_tokens": 1}}
+
+CALLS = (
+    (("write_file", {"file_path": "a.txt"}), ("replace", {"file_path": "a.txt"})),
+    (("run_shell_command", {"command": "git show"}),),
+    (("google_web_search", {"query": "x"}), ("web_fetch", {"prompt": "x"})),
+)
+"""Calls of the tools behind each capability, in their order."""
 
 
 async def told(events: AsyncIterator[Any]) -> list[Any]:
@@ -1060,14 +1069,68 @@ class TestOptions:
         }
         assert {*TOOL_GROUPS, "rules"} == {*PermissionPolicy.__struct_fields__}
 
-    async def test_a_policy_that_only_asks_changes_nothing(self, stand_in):
-        """S0-32: headless, what would be asked is refused by the CLI itself."""
-        options = AgentOptions(permissions=PermissionPolicy())
-        events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
-        assert events[-1].payload["status"] == "success"
+    @pytest.mark.parametrize("approval", ["yolo", "auto_edit", "default", None])
+    @pytest.mark.parametrize("levels", [*product(("allow", "ask", "deny"), repeat=3)])
+    def test_a_runs_own_policy_replaces_the_approval_of_the_base(self, levels, approval):
+        """All 27 over each base: what was asked for is what counts."""
+        written = dict(zip(("fileWrite", "shellExecute", "networkAccess"), levels, strict=True))
+        options = AgentOptions.from_dict({"permissions": written}).over(Options(approval=approval))
+        rules, calls = Rules.of(options), [tool for group in CALLS for tool in group]
+        found = [rules.verdict(*call).decision for call in calls]
+        said = [level for level, group in zip(levels, CALLS, strict=True) for _ in group]
+        assert found == said
+
+    @pytest.mark.parametrize("approval", ["yolo", "auto_edit", "default", None])
+    @pytest.mark.parametrize("written", [{}, {"networkAccess": "ask"}])
+    def test_a_policy_that_only_asks_is_a_policy(self, written, approval):
+        """S0-32: what is not named is asked about, too."""
+        options = AgentOptions.from_dict({"permissions": written}).over(Options(approval=approval))
+        rules = Rules.of(options)
+        found = {rules.verdict(*call).decision for group in CALLS for call in group}
+        assert found == {"ask"}
+
+    def test_a_plan_of_the_base_stays_a_plan(self):
+        """It writes nothing, and no run's policy loosens that."""
+        base = Options(approval="plan")
+        options = AgentOptions(permissions=PermissionPolicy("allow", "allow", "allow")).over(base)
+        assert options.approval == "plan"
+        assert Rules.of(options).verdict("run_shell_command", {"command": "ls"}).decision != "allow"
+
+    def test_without_a_policy_the_base_decides(self):
+        base = Options(approval="yolo")
+        assert AgentOptions(model="flash").over(base).approval == "yolo"
 
 
 # ---- the real thing
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize(
+    ("written", "approval", "ran"),
+    [
+        ({"networkAccess": "ask"}, "yolo", []),
+        ({"networkAccess": "ask"}, "default", []),
+        ({"fileWrite": "allow", "shellExecute": "deny"}, "auto_edit", ["write_file"]),
+    ],
+)
+async def test_a_runs_own_policy_holds_on_the_real_cli(
+    real_cli_door, fake_gemini, tmp_path, written, approval, ran
+):
+    calls = [
+        ("write_file", {"file_path": "a.txt", "content": "x"}),
+        ("run_shell_command", {"command": "touch made"}),
+        ("google_web_search", {"query": "geminorum"}),
+    ]
+    fake_gemini.calls(*calls).say("Done.").always()
+    base = Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash", approval=approval)
+    adapter = GeminiAdapter(real_cli_door, base)
+    options = AgentOptions.from_dict({"permissions": written})
+    events = await told(adapter.run("Go", options))
+    results = [payload(event) for event in events if event.type == "tool_result"]
+    assert [one["toolName"] for one in results if one["status"] == "success"] == ran
+    assert len(results) == len(calls)
+    assert not (tmp_path / "made").exists()
+    assert not fake_gemini.side_calls
 
 
 @pytest.mark.gemini_cli

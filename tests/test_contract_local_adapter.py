@@ -17,6 +17,7 @@ from geminorum.contracts.local_adapter import AdapterExecutionContext, GeminiLoc
 from geminorum.cost import PRICES_2026_04
 from geminorum.errors import InvalidOptions, InvalidPrompt
 from geminorum.events import PermissionRequest
+from geminorum.policies import Rules
 from geminorum.store import SqliteSessions, StoredSession
 from geminorum.testing import Tokens
 
@@ -113,6 +114,33 @@ class TestTheSurface:
         assert "## When to use it" in doc
         for topic in ("tenant", "million tokens", "cheap", "yolo", "GEMINI_API_KEY", "Vertex"):
             assert topic in doc
+
+    def test_the_form_says_what_each_mode_really_does(self):
+        """By the words that stand for a tool; the verdicts are the CLI's own."""
+        tools = {
+            "searches the web": ("google_web_search", {"query": "x"}),
+            "fetches pages": ("web_fetch", {"prompt": "x"}),
+            "writes files": ("write_file", {"file_path": "a.txt"}),
+            "runs commands": ("run_shell_command", {"command": "ls"}),
+        }
+        (field,) = [field for field in local.CONFIG_FIELDS if field.key == "approvalMode"]
+        for choice in field.choices:
+            mode = local.GeminiLocalConfig(cwd="/srv/writer", approval_mode=choice.id)
+            rules = Rules.of(mode.options())
+            may = {word for word, call in tools.items() if rules.verdict(*call).decision == "allow"}
+            # A model in plan mode is offered a file tool, for its plan only.
+            assert {word for word in tools if word in choice.description} == may, choice.id
+
+    def test_the_notes_do_not_promise_more_than_holds(self):
+        """The web is searched unasked, and a folder's skills are listed without trust."""
+        (box,) = [field for field in local.CONFIG_FIELDS if field.key == "yolo"]
+        (trust,) = [field for field in local.CONFIG_FIELDS if field.key == "trustWorkspace"]
+        for text in (box.help, local.AGENT_CONFIGURATION_DOC):
+            assert "reads only" not in text
+            assert "searches the web" in text
+        for text in (trust.help, local.AGENT_CONFIGURATION_DOC):
+            assert "skills" in text
+            assert "without" in text
 
     def test_the_links_lead_to_pages_that_the_cli_itself_brings(self, real_cli):
         """S1-71a: cheatsheet, skills, their tutorial, authentication."""

@@ -303,7 +303,9 @@ def test_each_way_to_log_in_is_told_with_who_chose_it(machine: Machine) -> None:
         (mode({**VERTEX, **google}), "vertex", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_API_KEY"),
         (mode({**VERTEX, **key}), "vertex", "GOOGLE_GENAI_USE_VERTEXAI", ""),
         (mode(google, selected("vertex-ai")), "vertex", settings, "GOOGLE_API_KEY"),
-        (mode(key, selected("oauth-personal")), "google_account", settings, ""),
+        (mode({}, selected("oauth-personal")), "google_account", settings, ""),
+        (mode(key, selected("oauth-personal")), "api_key", *["GEMINI_API_KEY"] * 2),
+        (mode(key, selected("vertex-ai")), "vertex", settings, ""),
         (mode({"GOOGLE_GENAI_USE_GCA": "true"}), "google_account", "GOOGLE_GENAI_USE_GCA", ""),
         (mode({"GOOGLE_GEMINI_BASE_URL": "http://x"}), "refused", "GOOGLE_GEMINI_BASE_URL", ""),
         (mode(key, selected("telepathy")), "refused", settings, ""),
@@ -323,6 +325,19 @@ def test_the_process_s_own_key_counts_and_the_options_win(
     assert auth_mode(Options(env=home)).mode == "api_key"
     assert auth_mode(Options(env={**home, "GEMINI_API_KEY": ""})).mode == "none"
     assert auth_mode(Options(env=home, home=put(machine.home / "x", "").parent)).mode == "api_key"
+
+
+def test_a_key_that_the_caller_gave_goes_before_a_google_login(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that only stands in the environment does not: the user's own choice counts there."""
+    put(machine.settings, selected("oauth-personal"))
+    home, express = {"HOME": str(machine.home)}, {**VERTEX, "GOOGLE_API_KEY": KEY}
+    assert auth_mode(Options(env={**home, **express})).mode == "vertex"
+    asked = {**home, "GEMINI_API_KEY": KEY, "GOOGLE_GENAI_USE_GCA": "true"}
+    assert auth_mode(Options(env=asked)).mode == "google_account"
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    assert auth_mode(Options(env=home)).mode == "google_account"
 
 
 def test_settings_of_the_run_s_own_home_choose(machine: Machine, tmp_path: Path) -> None:

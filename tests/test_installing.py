@@ -17,8 +17,10 @@ from geminorum.install import PINNED_CLI, install_cli, main, npm_of, private_fol
 
 NPM = """
 import json, os, pathlib, sys
-name, _, version = sys.argv[2].rpartition("@")
 root = pathlib.Path(sys.argv[sys.argv.index("--prefix") + 1])
+name, _, version = sys.argv[2].rpartition("@")
+if (root / "package.json").exists():
+    (name, version), = json.loads((root / "package.json").read_text())["dependencies"].items()
 told = {"argv": sys.argv[1:], "env": dict(os.environ), "stdin": sys.stdin.read()}
 pathlib.Path(TOLD).write_text(json.dumps(told))
 package = root / "node_modules" / name

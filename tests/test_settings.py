@@ -1,12 +1,13 @@
 """Settings for one run: laid over the user's, seen in what the CLI does, gone afterwards."""
 
 import hashlib
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
-from geminorum import Cli, Options, Policy, Rule, ToolResult, ask
+from geminorum import Acp, Cli, Options, Policy, Rule, ToolResult, ask, sync
 from geminorum import run as start
 from geminorum.testing import FakeGemini
 
@@ -137,3 +138,24 @@ async def test_hooks_of_a_run_join_those_of_the_user(options, real_cli_door, tmp
         door = with_settings(real_cli_door, hooks=hook("ours"))
         await ask("Look", options.changed(env=fake.env), via=door)
     assert sorted((tmp_path / "hooks.log").read_text().split()) == ["ours", "theirs"]
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("kind", [Cli, Acp])
+def test_a_stale_google_login_does_not_outrank_a_key_that_the_caller_gave(
+    kind, real_cli_door, fake_gemini, private_home, tmp_path
+):
+    """Settings and credentials as an old login leaves them; the request arrives with the key."""
+    folder = private_home / ".gemini"
+    folder.mkdir()
+    chosen = {"security": {"auth": {"selectedType": "oauth-personal"}}}
+    (folder / "settings.json").write_text(json.dumps(chosen))
+    login = {"access_token": "old", "refresh_token": "old", "expiry_date": 1}
+    (folder / "oauth_creds.json").write_text(json.dumps(login))
+    fake_gemini.say("Hello.")
+    env = {name: value for name, value in fake_gemini.env.items() if "HOME" not in name}
+    options = Options(env=env, cwd=tmp_path, model="gemini-2.5-flash", timeout=30)
+    result = sync.ask("Hi", options, via=kind(executable=real_cli_door.executable))
+    assert result.text == "Hello."
+    assert fake_gemini.requests[0].headers["x-goog-api-key"] == env["GEMINI_API_KEY"]
+    assert json.loads((folder / "settings.json").read_text()) == chosen

@@ -24,6 +24,7 @@ from geminorum.wire.settings_file import parsed_settings
 Mode: TypeAlias = Literal["api_key", "vertex", "google_account", "compute", "refused", "none"]
 
 _DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([\w.]+)\s*=[ \t]*(.*?)\s*$", re.M)
+_GOOGLE_LOGIN = "oauth-personal"
 _MODES: Mapping[str | None, Mode] = {
     "gemini-api-key": "api_key",
     "vertex-ai": "vertex",
@@ -31,6 +32,8 @@ _MODES: Mapping[str | None, Mode] = {
     "compute-default-credentials": "compute",
     None: "none",
 }
+_MEANT = ("oauth-personal", "vertex-ai", "gemini-api-key")
+"""What a caller can mean by variables; a base URL is no login."""
 
 
 class Auth(msgspec.Struct, frozen=True):
@@ -69,9 +72,11 @@ def auth_mode(options: Options | None = None, env: Mapping[str, str] | None = No
 def _choice(
     options: Options, env: Mapping[str, str], dotenv: Mapping[str, tuple[str, Path]]
 ) -> tuple[str | None, str]:
+    users = home_of(options, env) / ".gemini" / "settings.json"
     for path in settings_files(options, env):
         if selected := _selected(path):
-            return selected, str(path)
+            given = login_given(options) if path == users else None
+            return given if given and outranked(selected, options) else (selected, str(path))
     others = ("GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_GCA")
     if env.get("GEMINI_API_KEY") and not any(env.get(name) for name in others):
         # Our runs write this choice into their settings, so a base URL does not matter.
@@ -79,6 +84,22 @@ def _choice(
     if is_trusted_at_start(options, env):
         env = {**{name: value for name, (value, _) in dotenv.items()}, **env}
     return next(_choices_of_environment(env), (None, ""))
+
+
+def login_given(options: Options) -> tuple[str, str] | None:
+    """The login that the caller's own variables mean, and the one that says so. What only stands
+    in the environment of this process was not given by the caller."""
+    chosen = [found for found in _choices_of_environment(options.env) if found[0] in _MEANT]
+    return chosen[0] if chosen else None
+
+
+def outranked(selected: str | None, options: Options) -> str | None:
+    """The login to choose in place of the one that the user's settings select; None: that one.
+
+    A Google login may be years old, and the caller knows better.
+    """
+    given = login_given(options)
+    return given[0] if given and selected == _GOOGLE_LOGIN != given[0] else None
 
 
 def _choices_of_environment(env: Mapping[str, str]) -> Iterator[tuple[str, str]]:

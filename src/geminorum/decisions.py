@@ -14,6 +14,7 @@ import msgspec
 
 from geminorum.errors import InvalidOptions
 from geminorum.events import PermissionRequest
+from geminorum.interrupts import OnInterrupt, ignore_interrupt, is_interrupt, told
 
 T = TypeVar("T")
 
@@ -49,8 +50,9 @@ class Decisions:
     """Puts questions to `decide`, one at a time: a person cannot answer two at once.
 
     Whatever goes wrong is a no: no answer in `timeout` seconds (None waits for ever), an
-    exception, a value that is no decision. True and False are understood. A plain function runs
-    in a thread of its own; one that outlives the timeout cannot be stopped, its answer is dropped.
+    exception of any kind, a value that is no decision. True and False are understood. A plain
+    function runs in a thread of its own; one that outlives the timeout cannot be stopped, its
+    answer is dropped.
     """
 
     def __init__(self, decide: Decide | None, timeout: float | None = 300.0) -> None:
@@ -68,8 +70,13 @@ class Decisions:
         self._always: set[str] = set()
         self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
-    async def ask(self, request: PermissionRequest) -> Decision:
-        """What `decide` says; Allow without asking where it said AllowAlways to this tool."""
+    async def ask(
+        self, request: PermissionRequest, on_interrupt: OnInterrupt = ignore_interrupt
+    ) -> Decision:
+        """What `decide` says; Allow without asking where it said AllowAlways to this tool.
+
+        `on_interrupt` gets what `decide` raised for the whole program, such as Ctrl-C.
+        """
         if self._decide is None:
             return Deny("there is nobody to be asked")
         if request.name in self._always:
@@ -78,12 +85,14 @@ class Decisions:
             # Asked once more: the question that we waited for may have been about this tool.
             if request.name in self._always:
                 return Allow()
-            decision = await self._answer(self._decide, request)
+            decision = await self._answer(self._decide, request, on_interrupt)
             if isinstance(decision, AllowAlways):
                 self._always.add(request.name)
             return decision
 
-    async def _answer(self, decide: Decide, request: PermissionRequest) -> Decision:
+    async def _answer(
+        self, decide: Decide, request: PermissionRequest, on_interrupt: OnInterrupt
+    ) -> Decision:
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
@@ -92,8 +101,10 @@ class Decisions:
             if is_ours():
                 raise
             decision = Deny("decide was cancelled")
-        except Exception as error:
-            decision = Deny(f"decide raised {type(error).__name__}: {error}")
+        except BaseException as error:
+            decision = Deny(f"decide raised {told(error)}")
+            if is_interrupt(error):
+                on_interrupt(error)
         # `expired` and not the exception: a function may raise a TimeoutError of its own, or
         # swallow the cancellation and answer too late.
         return Deny(f"nobody answered in {self._timeout:g} s") if limit.expired() else decision

@@ -324,7 +324,8 @@ def _node_at(path: Path, version_of: Callable[[Path, int, int], Version | None])
 
 @functools.lru_cache(maxsize=64)
 def _node_version(path: Path, mtime_ns: int, size: int) -> Version | None:
-    answer = subprocess.run(
+    # A list and no shell; `path` is a Node that was found by an absolute path.
+    answer = subprocess.run(  # nosec B603
         [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=5
     )
     return _version(answer.stdout.decode(errors="replace"))

@@ -23,9 +23,12 @@ from geminorum.search_path import childs_path
 PINNED_CLI = "0.61.0"
 """The version that geminorum is tested with."""
 
+LOCKS = Path(__file__).with_name("locks")
+"""A lock file of npm for each version that geminorum is tested with: a hash of every package, and
+no address, so that any registry or mirror will do but none can send something else."""
+
 NPM_FLAGS = (
     "--no-save",
-    "--no-package-lock",
     "--no-audit",
     "--no-fund",
     "--no-update-notifier",
@@ -39,12 +42,18 @@ NPM_FLAGS = (
 )
 NPM_TIMEOUT = 600.0
 CAUSES = {
+    "EINTEGRITY": "what the registry sent is not the package that geminorum was tested with, so it "
+    "was not installed: look at `npm config get registry`, and tell whoever runs it",
     "CERT|VERIFY_LEAF": "name your proxy's certificate: NODE_EXTRA_CA_CERTS=/path/to/ca.pem",
     "ETARGET": f"there is no such version: `npm view {PACKAGE} versions` lists them",
     "E404": f"the registry has no {PACKAGE}: look at `npm config get registry`",
     "ENOSPC": "the disk is full: make room, then type it again",
     "EACCES": "the folder may not be written: choose another with --into",
 }
+UNCHECKED = "its hash did not come with geminorum: the registry's own has to do"
+"""What there is to say of a version that has no lock file."""
+_CLI_ALONE = 2
+"""Entries of a lock file: the folder, and the CLI."""
 ANY_CAUSE = "check the connection, HTTPS_PROXY and `npm config get registry`, then type it again"
 
 
@@ -58,13 +67,16 @@ def install_cli(
     """Put the CLI into the folder `into`, which is its alone, and tell how to run it.
 
     Nothing is fetched when that version is there already. A broken-off install leaves no trace.
+    What is fetched must have the hash that came with geminorum, for the versions in `LOCKS`; of
+    another version only the registry knows the hash, and `progress` is told so.
     """
     into = Path(os.path.abspath(into))  # noqa: PTH100 (a link stays a link)
     node = node or _any_node()
     if _installed_version(into) != version:
         _refuse_foreign(into)
         if progress:
-            progress(f"Installing {PACKAGE} {version} from npm …")
+            unchecked = "" if lock_of(version) else f" ({UNCHECKED})"
+            progress(f"Installing {PACKAGE} {version} from npm{unchecked} …")
         _install(into, version, node)
     return find_cli(shim_in(into), _environment(node))
 
@@ -74,6 +86,11 @@ def private_folder() -> Path:
     from platformdirs import user_data_path  # here, not on top: few runs ever need it
 
     return user_data_path("geminorum") / "gemini-cli"
+
+
+def lock_of(version: str) -> Path | None:
+    """The lock file that came with geminorum for this version of the CLI."""
+    return next((file for file in LOCKS.glob("*.json") if file.stem == version), None)
 
 
 def shim_in(folder: Path) -> Path:
@@ -155,9 +172,10 @@ def _put_in_place(folder: Path, into: Path, version: str) -> None:
 
 def _run_npm(folder: Path, version: str, node: Node) -> None:
     folder.mkdir()
-    command = [*npm_of(node), "install", f"{PACKAGE}@{version}", "--prefix", str(folder)]
+    command = [*npm_of(node), *_order(folder, version), "--prefix", str(folder)]
     try:
-        answer = subprocess.run(
+        # A list and no shell; `--prefix` and the version stay single words.
+        answer = subprocess.run(  # nosec B603
             [*command, *NPM_FLAGS],
             cwd=folder,
             env=_environment(node),
@@ -170,6 +188,23 @@ def _run_npm(folder: Path, version: str, node: Node) -> None:
         raise SetupError(f"npm did not end in {NPM_TIMEOUT:.0f} s", hint=ANY_CAUSE) from error
     if answer.returncode:
         raise _npm_failed(answer.returncode, answer.stdout.decode(errors="replace"))
+
+
+def _order(folder: Path, version: str) -> list[str]:
+    """What npm is to do; where there is a lock file, it is put into the folder first."""
+    lock = lock_of(version)
+    if lock is None:
+        return ["install", f"{PACKAGE}@{version}", "--no-package-lock"]
+    wanted = {"private": True, "dependencies": {PACKAGE: version}}
+    (folder / "package.json").write_text(json.dumps(wanted), encoding="utf-8")
+    shutil.copyfile(lock, folder / "package-lock.json")
+    # Said, because a user's own settings may have switched lock files off.
+    return ["ci" if _is_whole(lock) else "install", "--package-lock"]
+
+
+def _is_whole(lock: Path) -> bool:
+    """Does it lock all packages, or the CLI alone? Before 0.40 that had hundreds of others."""
+    return len(json.loads(lock.read_bytes())["packages"]) > _CLI_ALONE
 
 
 def npm_of(node: Node) -> list[str]:

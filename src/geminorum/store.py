@@ -43,7 +43,17 @@ ON CONFLICT (agent, cwd) DO UPDATE SET
     last_run = max(last_run, excluded.last_run),
     model = coalesce(excluded.model, model)
 """
-_COLUMNS = "agent, cwd, session_id, last_run, model, tokens, cost_pico"
+_GET = """
+SELECT agent, cwd, session_id, last_run, model, tokens, cost_pico FROM sessions
+WHERE agent = ? AND cwd = ?
+"""
+_LIST = """
+SELECT agent, cwd, session_id, last_run, model, tokens, cost_pico FROM sessions
+WHERE ?1 IS NULL OR agent = ?1 ORDER BY last_run DESC
+"""
+_FORGET = """
+DELETE FROM sessions WHERE agent = ? AND cwd = ? AND session_id = ifnull(?, session_id)
+"""
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,9 +101,8 @@ class SqliteSessions:
         self.path = default_path() if path is None else Path(path).expanduser().absolute()
 
     def get(self, agent: str, cwd: str | os.PathLike[str]) -> StoredSession | None:
-        query = f"SELECT {_COLUMNS} FROM sessions WHERE agent = ? AND cwd = ?"
         with self._open() as database:
-            row = database.execute(query, (agent, folder_of(cwd))).fetchone()
+            row = database.execute(_GET, (agent, folder_of(cwd))).fetchone()
         return None if row is None else _session(row)
 
     def record(self, run: StoredSession) -> None:
@@ -103,18 +112,16 @@ class SqliteSessions:
             database.execute(_RECORD, (*row, cost))
 
     def list(self, agent: str | None = None) -> Sequence[StoredSession]:
-        query = f"SELECT {_COLUMNS} FROM sessions WHERE ?1 IS NULL OR agent = ?1"
         with self._open() as database:
-            rows = database.execute(f"{query} ORDER BY last_run DESC", (agent,)).fetchall()
+            rows = database.execute(_LIST, (agent,)).fetchall()
         return [_session(row) for row in rows]
 
     def forget(
         self, agent: str, cwd: str | os.PathLike[str], session_id: str | None = None
     ) -> bool:
-        same = "agent = ? AND cwd = ? AND session_id = ifnull(?, session_id)"
         key = (agent, folder_of(cwd), session_id)
         with self._open() as database:
-            return database.execute(f"DELETE FROM sessions WHERE {same}", key).rowcount > 0
+            return database.execute(_FORGET, key).rowcount > 0
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

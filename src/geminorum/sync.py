@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from geminorum import client
@@ -209,13 +209,18 @@ class BackgroundLoop:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ended: asyncio.Event | None = None
         self._thread: threading.Thread | None = None
+        self._calls: set[Future[Any]] = set()
+        self._is_over = False
+        self._killer: BaseException | None = None
+        """What ended the loop before its block did: an interrupt that nobody caught."""
 
     def __enter__(self) -> BackgroundLoop:
+        self._calls, self._is_over, self._killer = set(), False, None
         ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = Future()
         # A daemon: at interpreter exit Python would wait for any other kind, while the children
         # it waits for are ended by exit handlers that run only afterwards.
         self._thread = threading.Thread(
-            target=asyncio.run, args=(_until_ended(ready),), name="geminorum-sync", daemon=True
+            target=self._serve, args=(ready,), name="geminorum-sync", daemon=True
         )
         self._thread.start()
         self._loop, self._ended = ready.result()
@@ -223,31 +228,81 @@ class BackgroundLoop:
 
     def __exit__(self, *_: object) -> None:
         if self.is_open and self._loop and self._ended and self._thread:
-            self._loop.call_soon_threadsafe(self._ended.set)
+            # Not where the loop has died a moment ago.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._ended.set)
             self._thread.join()
         self._loop = None
+
+    def _serve(self, ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+        try:
+            with asyncio.Runner() as runner:
+                try:
+                    runner.run(_until_ended(ready))
+                except BaseException as error:
+                    self._killer = error  # Known before the runner cancels what was called.
+        except BaseException as error:
+            self._killer = self._killer or error
+        finally:
+            # Nobody waits for a loop that is gone; `call` looks here after it has entered itself.
+            self._is_over = True
+            for call in self._calls.copy():
+                call.cancel()
 
     @property
     def is_open(self) -> bool:
         # While Python shuts down, the thread stands still and would never answer.
-        return self._loop is not None and not sys.is_finalizing()
+        return self._loop is not None and not self._is_over and not sys.is_finalizing()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._loop is None or not self.is_open:
-            work.close()
-            raise GeminorumError("not open", hint="use it in a `with` block")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        future = self._begun(work)
         try:
-            return future.result()
+            value, interrupt = future.result()
         except BaseException:
             # Ctrl-C lands here, in the caller's thread; the work in the other must hear of it.
             future.cancel()
+            self._raise_killer()
             raise
+        finally:
+            self._calls.discard(future)
+        if interrupt is not None:
+            raise interrupt
+        return value  # type: ignore[return-value]  # None only where T is None
+
+    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[tuple[T | None, BaseException | None]]:
+        guarded = _with_interrupt(work)
+        try:
+            if self._loop is None or not self.is_open:
+                raise RuntimeError
+            future = asyncio.run_coroutine_threadsafe(guarded, self._loop)
+        except RuntimeError:  # asyncio's own, where the loop has died a moment ago
+            guarded.close()
+            work.close()
+            raise GeminorumError("not open", hint="use it in a `with` block") from None
+        self._calls.add(future)
+        if self._is_over:
+            future.cancel()
+        return future
+
+    def _raise_killer(self) -> None:
+        if self._killer is not None and self._thread is not None:
+            self._thread.join()  # It ends what was running.
+            raise self._killer
 
 
 def _loop_of(door: Transport | None) -> BackgroundLoop | None:
     """The loop that this door is bound to; None: any will do."""
     return door.loop if isinstance(door, Pool) else None
+
+
+async def _with_interrupt(
+    work: Coroutine[Any, Any, T],
+) -> tuple[T | None, BaseException | None]:
+    """What the work gives, with an interrupt as a value: a task that raises one ends its loop."""
+    try:
+        return await work, None
+    except (KeyboardInterrupt, SystemExit) as interrupt:
+        return None, interrupt
 
 
 async def _until_ended(ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:

@@ -15,6 +15,7 @@ import msgspec
 
 from geminorum.decisions import called, is_ours
 from geminorum.errors import InvalidOptions
+from geminorum.interrupts import told
 from geminorum.schema import converted, schema_of
 from geminorum.schema_check import problems, schema_problems, whole_numbers
 
@@ -115,15 +116,18 @@ async def call(tool: Tool, arguments: Mapping[str, Any] | None) -> Outcome:
         values = _values(tool, {} if arguments is None else arguments)
     except (msgspec.ValidationError, RecursionError) as error:
         return Outcome("error", f"{tool.name}: {error}", "invalid_arguments")
+    # A type of the caller's, which may raise anything.
+    except (Exception, SystemExit, GeneratorExit) as error:
+        return Outcome("error", _printable(f"{tool.name}: {told(error)}"), "invalid_arguments")
     try:
         return Outcome("success", _plain(await called(tool.function, **values)))
     except asyncio.CancelledError as error:
         if is_ours():
             raise
-        return Outcome("error", _printable(_told(error)), "tool_failed")
+        return Outcome("error", _printable(told(error)), "tool_failed")
     # A parser of arguments ends the program where it does not understand: not this one.
-    except (Exception, SystemExit) as error:
-        return Outcome("error", _printable(_told(error)), "tool_failed")
+    except (Exception, SystemExit, GeneratorExit) as error:
+        return Outcome("error", _printable(told(error)), "tool_failed")
 
 
 def _values(tool: Tool, arguments: Any) -> dict[str, Any]:
@@ -135,10 +139,6 @@ def _values(tool: Tool, arguments: Any) -> dict[str, Any]:
     if found := list(problems(tool.schema, data, "arguments")):
         raise msgspec.ValidationError("; ".join(found))
     return dict(data)
-
-
-def _told(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _plain(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -49,6 +50,10 @@ def _add(file: Path, settings: dict[str, object]) -> str:
         text = json.dumps(_merged(there, settings), indent=2) + "\n"
         file.parent.mkdir(parents=True, exist_ok=True)
         beside = file.with_name(f"{file.name}.new")
+        # Settings may hold keys: for their owner alone, unless they were open before.
+        beside.touch(mode=0o600)
+        if file.exists():
+            shutil.copymode(file, beside)
         beside.write_text(text, encoding="utf-8")
         beside.replace(file)  # In one step: a file that is half written would stop the CLI.
     except (OSError, ValueError, TypeError) as error:

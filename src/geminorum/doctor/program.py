@@ -141,7 +141,8 @@ def _answer(program: CliProgram, env: Mapping[str, str], timeout: float) -> tupl
         quiet = {"GEMINI_CLI_HOME": home, "GEMINI_CLI_SYSTEM_SETTINGS_PATH": f"{home}/none"}
         quiet |= {"GEMINI_CLI_SYSTEM_DEFAULTS_PATH": f"{home}/none"}
         quiet |= {"GEMINI_CLI_NO_RELAUNCH": "true", "NO_COLOR": "1"}
-        child = subprocess.Popen(
+        # A list and no shell: the CLI that a run would start.
+        child = subprocess.Popen(  # nosec B603
             [*program.command, "--version"],
             cwd=home,
             env={**env, **quiet},

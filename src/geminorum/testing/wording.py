@@ -17,7 +17,7 @@ def prose(n_chars: int, *, seed: int = 0) -> str:
     The Gemini CLI stops a run whose text repeats itself ("Loop detected"), so a long scripted
     answer cannot be `"x" * n`. The same `seed` gives the same text.
     """
-    source = random.Random(seed)
+    source = random.Random(seed)  # nosec B311  # the same text each time is what it is for
     sentences: list[str] = []
     length = 0
     while length < n_chars:

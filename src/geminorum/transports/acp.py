@@ -163,7 +163,9 @@ class AcpConversation:
             text = "decide is never asked: these options allow everything by themselves"
             warnings.warn(text, stacklevel=3)
         asks = door.decide is not None
-        self.tools = SessionTools(door, options, door.answer_attempts, asks=asks)
+        self.tools = SessionTools(
+            door, options, door.answer_attempts, asks=asks, on_interrupt=self._interrupted
+        )
         self._given, self._process = process, process
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[AcpSession] | None = None
@@ -221,6 +223,11 @@ class AcpConversation:
     def ended(self, turn: AcpTurn) -> None:
         if self._turn is turn:
             self._turn = None
+
+    def _interrupted(self, error: BaseException) -> None:
+        """A function raised what is meant for the whole program: whoever reads the turn gets it."""
+        if self._turn is not None:
+            self._turn.interrupt.take(error)
 
     async def _own_or_given(self, stack: AsyncExitStack) -> AcpProcess:
         if self._given is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from geminorum.errors import ConfigError, TrustError
 from geminorum.events import PermissionRequest
+from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.options import Options
 from geminorum.tools import Tool
 from geminorum.transports.backchannel import Offering, offers_of
@@ -41,7 +42,13 @@ class SessionTools:
     """Serves one session for one block. Where it has nothing to offer, it is not there."""
 
     def __init__(
-        self, door: Offering, options: Options, attempts: int, *, asks: bool = False
+        self,
+        door: Offering,
+        options: Options,
+        attempts: int,
+        *,
+        asks: bool = False,
+        on_interrupt: OnInterrupt = ignore_interrupt,
     ) -> None:
         """`asks`: somebody is asked about functions, unless the options say otherwise."""
         tools, shape = offers_of(door, options)
@@ -54,7 +61,12 @@ class SessionTools:
         self.names = tuple(tool.declared.name for tool in offered)
         self._asked = _asked_names(options, tools) if asks else ()
         # Told by the server and not by the process, which other sessions share.
-        self._tools = ToolServer(offered, INSTRUCTIONS if shape else "", asked=self._asked)
+        self._tools = ToolServer(
+            offered,
+            INSTRUCTIONS if shape else "",
+            asked=self._asked,
+            on_interrupt=on_interrupt,
+        )
         self._server: Loopback | None = None
 
     async def __aenter__(self) -> SessionTools:

@@ -26,6 +26,7 @@ from geminorum.events import (
     Usage,
     UserMessage,
 )
+from geminorum.interrupts import Interrupt
 from geminorum.prompt import Prompt, encoded
 from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.acp_process import ProcessEnded, Refused
@@ -93,6 +94,7 @@ class AcpTurn:
         self._done = False
         # The process calls us in the context of whoever started it, who may be another tenant.
         self._context = contextvars.copy_context()
+        self.interrupt = Interrupt(partial(self._begin_stop, "cancel", None))
         self._unwanted = False
         """Was it to stop, though it may have ended just before?"""
 
@@ -266,7 +268,7 @@ class AcpTurn:
     ) -> None:
         decision: Decision | None = None
         try:
-            decision = await self._conversation.decisions.ask(request)
+            decision = await self._conversation.decisions.ask(request, self.interrupt.take)
             if self._wish is not None:
                 decision = None  # Said after the cancel: too late.
         finally:
@@ -284,7 +286,7 @@ class AcpTurn:
         """Asks about a call of a function whose arguments were too long for the question; why it
         may not run, if so."""
         request = msgspec.structs.replace(request, input=arguments)
-        question = self._conversation.decisions.ask(request)
+        question = self._conversation.decisions.ask(request, self.interrupt.take)
         task = asyncio.create_task(question, context=self._context.copy())
         self._questions[f"call {request.id}"] = task
         await asyncio.wait([task])
@@ -314,6 +316,7 @@ class AcpTurn:
                     return said
             else:
                 await self._news.wait()
+        self.interrupt.pass_on()
         return []
 
     def _judged(self, events: list[Event]) -> list[Event]:

@@ -92,7 +92,8 @@ class Exchange:
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= door.patience else None
         # Jitter over the whole of it, so that many clients do not come back in step.
-        return random.uniform(0, min(_LONGEST_PAUSE, door.patience, _FIRST_PAUSE * 2**attempt))
+        longest = min(_LONGEST_PAUSE, door.patience, _FIRST_PAUSE * 2**attempt)
+        return random.uniform(0, longest)  # nosec B311  # a pause is no secret
 
 
 def _announced(error: Error, pause: float) -> Error:

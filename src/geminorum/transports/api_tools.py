@@ -11,6 +11,7 @@ import msgspec
 
 from geminorum.decisions import Allow, Decision, Deny, word_of
 from geminorum.events import PermissionRequest, ToolResult
+from geminorum.interrupts import OnInterrupt, told
 from geminorum.tools import Outcome, Tool, call
 from geminorum.transports.outbox import Outbox
 from geminorum.wire.genai import Call
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 class ToolRunner:
     """Runs what the model asks for, after asking whoever decides."""
 
-    def __init__(self, talk: ApiConversation, out: Outbox) -> None:
-        self._talk, self._out = talk, out
+    def __init__(self, talk: ApiConversation, out: Outbox, on_interrupt: OnInterrupt) -> None:
+        """`on_interrupt` gets what a function raised for the whole program."""
+        self._talk, self._out, self._on_interrupt = talk, out, on_interrupt
         self._tools: dict[str, Tool] = {tool.name: tool for tool in talk.tools}
         self._outcomes: dict[str, Outcome] = {}
         self.count = 0
@@ -62,7 +64,16 @@ class ToolRunner:
         if isinstance(decision, Deny):
             reason = f": {decision.reason}" if decision.reason else ""
             return Outcome("error", f"the user denied this call{reason}", "denied")
-        return await call(tool, wanted.arguments)
+        return await self._called(tool, wanted)
+
+    async def _called(self, tool: Tool, wanted: Call) -> Outcome:
+        try:
+            return await call(tool, wanted.arguments)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._on_interrupt(error)
+            return Outcome("error", told(error), "tool_failed")
 
     async def _decision(self, wanted: Call) -> Decision:
         options = self._talk.options
@@ -72,7 +83,7 @@ class ToolRunner:
         question = PermissionRequest(
             wanted.name, wanted.id, wanted.arguments, session_id=self._talk.session_id
         )
-        decision = await self._talk.decisions.ask(question)
+        decision = await self._talk.decisions.ask(question, self._on_interrupt)
         self._out.put(msgspec.structs.replace(question, decision=word_of(decision)))
         return decision
 

@@ -25,6 +25,7 @@ from geminorum.events import (
     UserMessage,
     total_of,
 )
+from geminorum.interrupts import Interrupt, is_interrupt, told
 from geminorum.prompt import Prompt
 from geminorum.schema import parsed
 from geminorum.transports.api_exchange import Exchange
@@ -55,7 +56,8 @@ class ApiTurn:
         """What the next answer completes; only then is it history."""
         self._out = Outbox(conversation.session_id)
         self._exchange = Exchange(conversation, self._out)
-        self._tools = ToolRunner(conversation, self._out)
+        self._interrupt = Interrupt(self._begin_stop)
+        self._tools = ToolRunner(conversation, self._out, self._interrupt.take)
         self._stop: Stop | None = None
         self._limit: float | None = None
         self._began = time.monotonic()
@@ -79,18 +81,24 @@ class ApiTurn:
             self._talk.ended(self)
 
     async def read(self) -> list[Event]:
-        return await self._out.read()
+        events = await self._out.read()
+        if not events:
+            self._interrupt.pass_on()
+        return events
 
     async def stop(self, reason: Stop, limit: float | None = None) -> None:
         if self._worker.done():
             return
-        if self._stop is None:
-            self._stop, self._limit = reason, limit
-        self._worker.cancel()
+        self._begin_stop(reason, limit)
         await asyncio.wait([self._worker], timeout=self._talk.door.grace)
         # A task that had not begun does not say goodbye; a tool may refuse to be cancelled.
         if not self._out.is_closed:
             self._out.close(self._last_word(self._put_down(reason), None))
+
+    def _begin_stop(self, reason: Stop = "cancel", limit: float | None = None) -> None:
+        if self._stop is None:
+            self._stop, self._limit = reason, limit
+        self._worker.cancel()
 
     async def _work(self) -> None:
         """Ends with a Done, whatever happens."""
@@ -105,6 +113,9 @@ class ApiTurn:
         except Exception as error:
             text = f"{type(error).__name__}: {error}"
             self._out.put(Error(text, errors.RunFailed.code, hint="this is a bug in geminorum"))
+        except BaseException as error:
+            self._interrupt.take(error)
+            status = self._put_down("cancel")
         finally:
             self._out.close(self._last_word(status, data))
 
@@ -164,8 +175,10 @@ class ApiTurn:
     def _last_word(self, status: Status, data: Any) -> Done:
         try:
             return self._done(status, data)
-        except Exception as error:  # Prices of the caller's may do anything.
-            return Done(status, cost_note=f"{type(error).__name__}: {error}", data=data)
+        except BaseException as error:  # Prices of the caller's may do anything.
+            if is_interrupt(error):
+                self._interrupt.take(error)
+            return Done(status, cost_note=told(error), data=data)
 
     def _done(self, status: Status, data: Any) -> Done:
         answer = self._exchange.answer

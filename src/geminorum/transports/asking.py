@@ -12,6 +12,7 @@ import msgspec
 
 from geminorum.decisions import Decision, Decisions, Deny, word_of
 from geminorum.events import Done, Event, PermissionRequest, ToolResult, ToolUse
+from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.wire.hook import HookCall, hook_answer, hook_call
 from geminorum.wire.mcp import full_name, own_name
 
@@ -28,11 +29,14 @@ class Asking:
         news: Callable[[], None],
         own: Collection[str] = (),
         on_allowed: Callable[[str, dict[str, Any]], None] = lambda name, arguments: None,
+        on_interrupt: OnInterrupt = ignore_interrupt,
     ) -> None:
         """`pattern` is for the tools asked about, `own` are functions of the caller's, as the
         caller named them; `news` is called with something to tell, `on_allowed` with each call of
-        a function that may run now."""
+        a function that may run now, `on_interrupt` with what whoever decides raised for the whole
+        program."""
         self._decisions, self._news, self._on_allowed = decisions, news, on_allowed
+        self._on_interrupt = on_interrupt
         self._own = {name: full_name(name) for name in own}
         self._matcher = re.compile(pattern)
         self._pending: set[asyncio.Future[Decision]] = set()
@@ -75,7 +79,7 @@ class Asking:
     async def _decision(self, request: PermissionRequest) -> Decision:
         if self._stopped:
             return _TOO_LATE
-        question = asyncio.ensure_future(self._decisions.ask(request))
+        question = asyncio.ensure_future(self._decisions.ask(request, self._on_interrupt))
         self._pending.add(question)
         try:
             await asyncio.wait([question])

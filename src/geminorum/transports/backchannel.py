@@ -14,6 +14,7 @@ from geminorum.decisions import Decisions
 from geminorum.detect import CliProgram
 from geminorum.errors import Unsupported
 from geminorum.events import Event
+from geminorum.interrupts import OnInterrupt
 from geminorum.options import Options
 from geminorum.permissions import KNOWN_TOOLS
 from geminorum.schema import Shape, shape_of
@@ -128,19 +129,30 @@ def refuse_unreachable(door: Cli, options: Options, program: CliProgram) -> None
 class Backchannel:
     """Serves tools and answers questions for one block. Where there are none, it is not there."""
 
-    def __init__(self, reach: Reach, answer: FinalAnswer | None, news: Callable[[], None]) -> None:
-        """`news` is called when there is something for the stream that the CLI did not say."""
+    def __init__(
+        self,
+        reach: Reach,
+        answer: FinalAnswer | None,
+        news: Callable[[], None],
+        on_interrupt: OnInterrupt,
+    ) -> None:
+        """`news` is called when there is something for the stream that the CLI did not say,
+        `on_interrupt` with what a function of the caller's raised for the whole program."""
         offered = [served(tool) for tool in reach.tools]
         if answer is not None:
             offered.append(answer.served)
         functions = [tool.name for tool in reach.tools]
         asked = [name for name in functions if full_name(name) in reach.asked]
         self._offers = bool(offered)
-        self._tools = ToolServer(offered, asked=asked, on_read=self._hide_token)
+        self._tools = ToolServer(
+            offered, asked=asked, on_read=self._hide_token, on_interrupt=on_interrupt
+        )
         self._asking: Asking | None = None
         if reach.decisions is not None and reach.asked:
             own = {FINAL_ANSWER, *functions}
-            self._asking = Asking(reach.decisions, reach.pattern, news, own, self._tools.allow_once)
+            self._asking = Asking(
+                reach.decisions, reach.pattern, news, own, self._tools.allow_once, on_interrupt
+            )
         self._answer, self._pattern = answer, reach.pattern
         self._functions = reach.tools
         self._settings_file: Path | None = None

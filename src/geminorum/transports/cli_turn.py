@@ -14,6 +14,7 @@ from geminorum.auth import payer
 from geminorum.detect import CliProgram
 from geminorum.errors import SessionLost
 from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
+from geminorum.interrupts import Interrupt
 from geminorum.options import Options
 from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
@@ -96,6 +97,7 @@ class CliTurn:
         self._stderr: str | None = None
         """What a program complained about that is gone by now."""
         self._stopping: asyncio.Task[None] | None = None
+        self._interrupt = Interrupt(partial(self._begin_stop, "cancel", None))
         self._ready: list[Event] = []
         """Events that are to be handed out."""
         self._unpaused = 0
@@ -163,7 +165,9 @@ class CliTurn:
             if self._known_session:
                 stack.enter_context(SessionLock(self._home, self._known_session))
             self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
-            back = Backchannel(self._reach, self._answer, lambda: self._child.nudge())
+            back = Backchannel(
+                self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
+            )
             self._back = await stack.enter_async_context(back)
             self._child = await stack.enter_async_context(self._spawned(stack))
             stack.callback(self._back.withdraw)
@@ -232,6 +236,8 @@ class CliTurn:
             await self._fresh_start()
         await self._await_second_channel()
         events, self._ready = self._ledger.completed(self._ready), []
+        if not events:
+            self._interrupt.pass_on()
         return events
 
     def _taken_in(self, chunk: bytes | None) -> list[Event]:

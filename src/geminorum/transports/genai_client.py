@@ -58,7 +58,7 @@ class GenaiClient:
         self._stack = AsyncExitStack()
         self._deliver: Deliver | None = None
         self._refusal: Error | None = None
-        self._secret = ""
+        self._secret = ""  # nosec B105  # none yet
 
     async def __aenter__(self) -> GenaiClient:
         credentials = self._credentials()

@@ -15,6 +15,7 @@ from pathlib import Path
 from string import Template
 from typing import Any, Protocol
 
+from geminorum.auth import outranked
 from geminorum.decisions import Decide
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
@@ -138,8 +139,14 @@ def settings_of(
         settings = merged(settings, {"modelConfigs": {"customOverrides": thinking}})
     if selected is None and _means_api_key(env):
         # With a base URL and no choice made, the CLI would take the URL for a gateway and refuse.
-        settings = merged(settings, {"security": {"auth": {"selectedType": "gemini-api-key"}}})
+        settings = _logging_in(settings, "gemini-api-key")
+    elif (chosen := outranked(selected, options)) is not None:
+        settings = _logging_in(settings, chosen)
     return merged(merged(settings, door.own_settings(options)), door.settings)
+
+
+def _logging_in(settings: Mapping[str, Any], choice: str) -> dict[str, Any]:
+    return merged(settings, {"security": {"auth": {"selectedType": choice}}})
 
 
 def _safety(door: Door, options: Options) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ntpath
 import os
 import subprocess
 import sys
@@ -230,7 +231,8 @@ def _started(
 def spawned(command: Sequence[str], **how: Any) -> subprocess.Popen[bytes]:
     """The process, apart from our own signals; an error that says what to do where it fails."""
     try:
-        return subprocess.Popen(command, **how, **own_group(sys.platform))
+        # A list and no shell: what the caller gave stands in `--flag=value` words or on stdin.
+        return subprocess.Popen(command, **how, **own_group(sys.platform))  # nosec B603
     except OSError as error:
         raise _cannot_start(command[0], error) from error
     except ValueError as error:
@@ -260,7 +262,9 @@ def own_group(platform: str) -> dict[str, Any]:
 
 def taskkill(pid: int) -> list[str]:
     """The command that ends a process tree on Windows, which has no signals for one."""
-    return ["taskkill", "/T", "/F", "/PID", str(pid)]
+    # By its path: Windows looks for a bare name in the folder that is worked in first.
+    system = ntpath.join(os.environ.get("SYSTEMROOT", r"C:\Windows"), "System32")
+    return [ntpath.join(system, "taskkill.exe"), "/T", "/F", "/PID", str(pid)]
 
 
 def descendants(popen: subprocess.Popen[bytes], run_id: str) -> list[Process]:
@@ -378,7 +382,8 @@ def _kill_everything(popen: subprocess.Popen[bytes], run_id: str, owner: int) ->
         if not tree:
             break
         if sys.platform == "win32" and popen.poll() is None:
-            subprocess.run(taskkill(popen.pid), capture_output=True, check=False, timeout=10)
+            kill = taskkill(popen.pid)  # A list and no shell, and of the caller only a number.
+            subprocess.run(kill, capture_output=True, check=False, timeout=10)  # nosec B603
         _signal(tree, "kill")
         time.sleep(_KILL_PAUSE)
     with suppress(subprocess.TimeoutExpired):

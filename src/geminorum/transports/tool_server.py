@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from geminorum import tools
+from geminorum.interrupts import OnInterrupt, ignore_interrupt, is_interrupt, told
 from geminorum.tools import Tool
 from geminorum.transports.grants import Ask, Grants
 from geminorum.wire import mcp
@@ -45,11 +46,13 @@ class ToolServer:
         *,
         asked: Collection[str] = (),
         on_read: Callable[[], None] = lambda: None,
+        on_interrupt: OnInterrupt = ignore_interrupt,
     ) -> None:
         """`instructions` are what the model is told of these tools as a whole; those in `asked`
         run only for a call that was allowed. `on_read` is called when somebody has asked what
-        there is."""
+        there is, `on_interrupt` with what a function raised for the whole program."""
         self._instructions, self._on_read = instructions, on_read
+        self._on_interrupt = on_interrupt
         self.was_read = False
         """Has somebody asked what there is?"""
         self._grants = Grants(asked)
@@ -109,7 +112,7 @@ class ToolServer:
 
     async def _run(self, tool: Served, arguments: dict[str, Any]) -> Any:
         # A task of its own, so that it can be cancelled and the question still be answered.
-        call = asyncio.ensure_future(tool.call(arguments))
+        call = asyncio.ensure_future(self._tried(tool, arguments))
         self._running.add(call)
         try:
             await asyncio.wait([call])
@@ -120,3 +123,13 @@ class ToolServer:
             return mcp.outcome("the call was cancelled", failed=True)
         text, went_well = call.result()
         return mcp.outcome(text, failed=not went_well)
+
+    async def _tried(self, tool: Served, arguments: dict[str, Any]) -> tuple[str, bool]:
+        try:
+            return await tool.call(arguments)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            if is_interrupt(error):
+                self._on_interrupt(error)
+            return told(error), False

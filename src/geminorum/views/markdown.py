@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from geminorum.cost import PriceBook, request_usd
 from geminorum.events import Event, ModelRequest, Text, Thinking, UserMessage
 from geminorum.views.diffs import SHOWN_BY_DIFF, diff_of
+from geminorum.views.disarming import disarmed, fenced
 from geminorum.views.transcript import (
     Answer,
     Aside,
@@ -23,15 +24,14 @@ from geminorum.views.transcript import (
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
-_SPECIAL = re.compile(r"([\\`*_\[\]<>#|!&~])")
-_BEGINS_MARKUP = re.compile(r"<(?=[A-Za-z/!?])")
+_SPECIAL = re.compile(r"([\\`*_\[\]>#|!~])")
 _AFTERWARDS = "# afterwards"
 
 
 def document(
     events: Iterable[Event], *, title: str | None = None, prices: PriceBook | None = None
 ) -> str:
-    """The conversation: what the model wrote to the letter, tools and thoughts folded."""
+    """The conversation, tools and thoughts folded. Nothing that was said acts on a page."""
     transcript = transcript_of(events, title)
     facts = transcript.facts(prices).items()
     head = [
@@ -40,13 +40,6 @@ def document(
     ]
     body = [piece for entry in _headed(transcript.entries) for piece in _entry(entry, prices)]
     return "\n\n".join(filter(None, [*head, *body])) + "\n"
-
-
-def fenced(text: str, language: str = "") -> str:
-    """A code block that nothing in the text can end."""
-    longest = max(map(len, re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}{language}\n{text}{'' if text.endswith(chr(10)) else chr(10)}{fence}"
 
 
 def _headed(entries: Iterable[Entry]) -> Iterator[Entry | str]:
@@ -65,13 +58,13 @@ def _entry(entry: Entry | str, prices: PriceBook | None) -> Iterator[str]:
         case str():
             yield entry
         case UserMessage():
-            yield quoted(entry.text)
+            yield disarmed(entry.text, quoted)
         case Answer():
             yield from map(_part, entry.parts)
             if entry.request:
                 yield _consumed(entry.request, prices)
         case Aside(kind="error" | "warning" | "permission"):
-            yield f"**{entry.kind.capitalize()}**\n\n{quoted(entry.text)}"
+            yield f"**{entry.kind.capitalize()}**\n\n{disarmed(entry.text, quoted)}"
         case Aside():
             yield _folded(f"<code>{_html(entry.kind)}</code>", fenced(entry.text))
 
@@ -84,10 +77,9 @@ def quoted(text: str) -> str:
 def _part(part: Thinking | Text | Call) -> str:
     match part:
         case Thinking():
-            # A tag in it could end the fold, and the rest of the page with it.
-            return _folded("Thought", quoted(_BEGINS_MARKUP.sub(r"\\<", part.text)))
+            return _folded("Thought", disarmed(part.text, quoted))
         case Text():
-            return _closed(part.text)
+            return disarmed(part.text, _closed)
         case Call():
             return _call(part)
 
@@ -100,7 +92,7 @@ def _call(call: Call) -> str:
     if diff:
         pieces.append(fenced(diff, "diff"))
     pieces += map(fenced, call.outputs)
-    ending = "" if call.status == "success" else f" <b>{call.status}</b>"
+    ending = "" if call.status == "success" else f" <b>{_html(call.status)}</b>"
     name = f"<code>{_html(call.use.name)}</code> {_html(call.gist)}{ending}"
     return _folded(name, "\n\n".join(pieces))
 
@@ -119,17 +111,16 @@ def _consumed(request: ModelRequest, prices: PriceBook | None) -> str:
     }
     told = [f"{count:,} {name}" for name, count in counts.items() if count]
     price = [] if usd is None else [money(usd)]
-    return f"<sub>{' · '.join([_html(request.model), *told, *price])}</sub>"
+    return f"<sub>{' · '.join([_escaped(request.model), *told, *price])}</sub>"
 
 
 def _closed(text: str) -> str:
-    """The text, and after it what ends a code block or a comment that it leaves open.
+    """The text, and after it what ends a code block that it leaves open.
 
     A model that is cut off in the middle of a block would swallow what comes after.
     """
     longest = max(map(len, re.findall("`+|~+", text)), default=3)
-    endings = ("`" * longest, "~" * longest, "-->", "</pre>", "?>", "]]>", ">")
-    for ending in ("", *endings):
+    for ending in ("", "`" * longest, "~" * longest):
         closed = f"{text}\n{ending}" if ending else text
         if _lets_go(closed):
             return closed
@@ -151,7 +142,9 @@ def _markdown() -> MarkdownIt:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    # An entity, because not every reader takes a backslash before `<` for an escape.
+    words = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
+    return _SPECIAL.sub(r"\\\1", words)
 
 
 def _html(text: str) -> str:

@@ -7,6 +7,7 @@ batch is killed, the prompt has its line or has none.
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import sys
 import time
@@ -19,6 +20,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from geminorum.apps.command.batch_input import Task
+from geminorum.apps.command.private_files import private
 from geminorum.errors import GeminorumError, InvalidOptions
 
 T = TypeVar("T")
@@ -91,7 +93,7 @@ class Journal:
         try:
             self.results.parent.mkdir(parents=True, exist_ok=True)
             # The results first: where they cannot be written, no journal is left behind.
-            self._open = {path: path.open("a+b", 0) for path in (self.results, self.tries)}
+            self._open = {path: _appending(path) for path in (self.results, self.tries)}
         except OSError as error:
             raise _not_writable(error) from error
         try:
@@ -131,13 +133,14 @@ class Journal:
         if len(kept) == len(self.outcomes):
             return
         self.outcomes = kept
-        with self._beside.open("wb") as file:
+        with open(self._beside, "wb", opener=private) as file:
+            shutil.copymode(self.results, self._beside)
             file.write(b"".join(_line(one) for one in kept.values()))
             file.flush()
             os.fsync(file.fileno())
         self._open.pop(self.results).close()
         self._beside.replace(self.results)
-        self._open[self.results] = self.results.open("a+b", 0)
+        self._open[self.results] = _appending(self.results)
 
     @property
     def costs(self) -> list[Decimal]:
@@ -218,6 +221,10 @@ class Journal:
             file.truncate(size)
             hint = "make room, then type the same command again"
             raise GeminorumError(f"cannot write {path}: {error.strerror}", hint=hint) from error
+
+
+def _appending(path: Path) -> IO[bytes]:
+    return open(path, "a+b", 0, opener=private)
 
 
 def now() -> int:

@@ -13,6 +13,7 @@ from rich.text import Text as Line
 
 from geminorum import Event, Result
 from geminorum.apps.command import show_events as shown
+from geminorum.apps.command.private_files import write_private
 from geminorum.apps.command.show_markdown import Indented
 
 if TYPE_CHECKING:
@@ -145,8 +146,8 @@ class Talk:
         if format is None:
             return self.say(f"/save FILE, with one of {', '.join(_FORMATS)} at its end")
         try:
-            with path.open("x", encoding="utf-8") as file:
-                file.write(sessions.export(self.events, format))  # type: ignore[arg-type]
+            text = sessions.export(self.events, format)  # type: ignore[arg-type]
+            write_private(path, text, "x")
         except FileExistsError:
             return self.say(f"{path} is there already; name another file")
         except OSError as error:

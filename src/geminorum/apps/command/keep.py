@@ -28,7 +28,9 @@ def keep(path: str | os.PathLike[str], folder: Path) -> None:
         place.mkdir(parents=True)
     except FileExistsError:
         return
-    (place / RECORD).write_text(json.dumps(_kept(real, place)), encoding="utf-8")
+    record = json.dumps(_kept(real, place))
+    with open(place / RECORD, "w", encoding="utf-8", opener=_private) as file:
+        file.write(record)
 
 
 def _kept(real: Path, place: Path) -> dict[str, Any]:
@@ -40,10 +42,15 @@ def _kept(real: Path, place: Path) -> dict[str, Any]:
     if not stat.S_ISREG(found.st_mode):
         return {**record, "existed": True, "problem": "not a plain file"}
     try:
-        shutil.copyfile(real, place / BYTES)
+        with real.open("rb") as file, open(place / BYTES, "wb", opener=_private) as copy:
+            shutil.copyfileobj(file, copy)
     except OSError as error:
         return {**record, "existed": True, "problem": str(error)}
     return {**record, "existed": True, "mode": stat.S_IMODE(found.st_mode)}
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _missing_folders(real: Path) -> list[str]:

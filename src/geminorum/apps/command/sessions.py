@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from geminorum.apps.command.app import new_app
+from geminorum.apps.command.private_files import write_private
 from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def export(
     if output.exists() and not force:
         raise InvalidOptions(f"{output} is there already", hint="add --force to write over it")
     try:
-        output.write_text(text, encoding="utf-8")
+        write_private(output, text)
     except OSError as error:
         why = f"{output} cannot be written: {error.strerror}"
         raise InvalidOptions(why, hint="choose another --output") from error

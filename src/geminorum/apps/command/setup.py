@@ -25,9 +25,11 @@ def setup(
 ) -> None:
     """Install the Gemini CLI, pinned and private; runs find it there by themselves."""
     from geminorum.apps.command.show import print_json_line, write_data
-    from geminorum.install import PINNED_CLI, install_cli, private_folder
+    from geminorum.install import PINNED_CLI, UNCHECKED, install_cli, lock_of, private_folder
 
     folder, wanted = into or private_folder(), version or PINNED_CLI
+    if lock_of(wanted) is None:
+        sys.stderr.write(f"Gemini CLI {wanted}: {UNCHECKED}\n")
     with echo_is_off(), _bar(f"Gemini CLI {wanted}"):
         program = install_cli(folder, wanted)
     if json:

@@ -43,7 +43,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     cwd: StrPath | None = None
     model: str | None = None
     permissions: PermissionPolicy | None = None
-    """None leaves the agent's own default, which is to read only."""
+    """None: what `base` says, whose default is to read and to search the web. A policy, also one
+    that only asks, replaces the approval of `base`, unless that is a plan."""
     max_turns: int | None = None
     max_budget_usd: float | None = None
     resume: str | None = None
@@ -91,8 +92,10 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
             for name, value in given.items()
             if value != getattr(default, name)
         }
-        if self.permissions not in (None, PermissionPolicy()):
+        if self.permissions is not None:
             wanted["policy"] = self.permissions
+            # A plan acts on nothing, and no policy of a run loosens that.
+            wanted["approval"] = "plan" if base.approval == "plan" else None
         return base.changed(**wanted)
 
 

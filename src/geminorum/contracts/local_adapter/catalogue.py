@@ -57,11 +57,14 @@ or when nobody wants tools: a plain call of the API is quicker then.
 ## What to know
 
 - `cwd` is created when it is not there. Sessions belong to the folder that they began in.
-- Without `yolo` the agent reads only. With it, it writes files and runs commands unasked.
+- Without `yolo` the agent reads files and searches the web, and everything else is refused. With
+  it, the agent also writes files and runs any command, unasked and with the rights of this user:
+  what it reads, a page or a file, may tell it to. `approvalMode` has the steps between.
 - `promptTemplate` knows {{prompt}}, {{agentId}}, {{agent.name}}, {{tenantId}}, {{tenant.name}},
   {{runId}}, and what the caller adds.
-- Skills go into `<cwd>/.agents/skills/<name>/SKILL.md`; they load with `trustWorkspace: true` and
-  need `yolo`.
+- Skills go into `<cwd>/.agents/skills/<name>/SKILL.md`. The model reads their descriptions, and the
+  folder's GEMINI.md, without `trustWorkspace`; with `yolo` it also uses them. With `trustWorkspace`
+  the folder's settings, hooks and servers, which are programs that it starts, are loaded too.
 - Pay by token with GEMINI_API_KEY. A Google account and Vertex AI cost 0.00 here: what they are
   billed is not told to us. Personal Google accounts are no longer served since June 2026.
 

@@ -64,10 +64,11 @@ class GeminiLocalConfig(
     yolo: bool = False
     """Let the agent write files and run commands unasked."""
     approval_mode: ApprovalMode | None = None
-    """Finer than `yolo`; None leaves the CLI's default, which is to read only."""
+    """Finer than `yolo`; None leaves the CLI's default: it reads, and searches the web."""
     max_turns: int | None = None
     trust_workspace: bool | None = None
-    """True loads the folder's own settings and skills."""
+    """True loads the folder's own settings, hooks and servers; the model is told of its skills and
+    its GEMINI.md also without."""
     executable: str | None = None
     """The CLI to run; None: the one that is installed."""
 

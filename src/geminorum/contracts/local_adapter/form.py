@@ -111,17 +111,24 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
         label="Act unasked (yolo)",
         kind="checkbox",
         default=False,
-        help="Without it the agent reads only. With it, it writes files and runs any command.",
+        help="Without it the agent reads files and searches the web. With it, it also writes "
+        "files, runs any command with the rights of this user, and uses the skills of the folder.",
     ),
     ConfigField(
         key="approvalMode",
         label="Approval mode",
         kind="select",
         choices=(
-            Choice("default", "Read only", "No files are written, no commands run."),
-            Choice("auto_edit", "Edit", "Files are written, no commands run."),
-            Choice("plan", "Plan", "The agent only makes a plan."),
-            Choice("yolo", "Everything", "The same as yolo."),
+            Choice("default", "Read", "It reads and searches the web."),
+            Choice(
+                "auto_edit", "Edit", "It reads, searches the web, fetches pages and writes files."
+            ),
+            Choice("plan", "Plan", "It reads, searches the web and writes nothing but its plan."),
+            Choice(
+                "yolo",
+                "Everything",
+                "It searches the web, fetches pages, writes files, runs commands: all, as yolo.",
+            ),
         ),
         help="Finer than yolo; leave one of the two out.",
         advanced=True,
@@ -137,7 +144,8 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
         key="trustWorkspace",
         label="Trust the working folder",
         kind="checkbox",
-        help="Load the settings, hooks and skills that lie in the folder.",
+        help="Load the settings, hooks and servers that lie in the folder. The model reads its "
+        "GEMINI.md and the descriptions of its skills also without this.",
         advanced=True,
     ),
     ConfigField(

@@ -72,8 +72,8 @@ class GeminiCliProvider:
     """The Gemini CLI as a provider of answers. One may serve many threads.
 
     `base` and `via` hold what the shape has no word for: environment, home; executable, grace.
-    Without an `approval_mode` the agent only reads. The shape has no limit on the cost: a
-    `timeout` is what there is.
+    Without an `approval_mode`, here or in `base`, the agent reads and searches the web. The shape
+    has no limit on the cost: a `timeout` is what there is.
     """
 
     def __init__(

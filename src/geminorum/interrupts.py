@@ -1,0 +1,51 @@
+"""What a caller's function raises for the whole program, kept until the reader of the run takes it.
+
+Ctrl-C, `sys.exit()` and their kin end an event loop where a task raises them, and with it every
+other run of that loop. So a task never does: it refuses, stops its run, and leaves the interrupt
+here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeAlias
+
+OnInterrupt: TypeAlias = Callable[[BaseException], None]
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Is it meant for the program, and not for whoever called the function?"""
+    return not isinstance(error, Exception | asyncio.CancelledError | GeneratorExit)
+
+
+def ignore_interrupt(error: BaseException) -> None:
+    """For callers that only want the answer."""
+
+
+def told(error: BaseException) -> str:
+    """The exception in words, also where its own fail."""
+    name = type(error).__name__
+    try:
+        text = str(error)
+    except BaseException:
+        return name
+    return f"{name}: {text}" if text else name
+
+
+class Interrupt:
+    """The interrupt of one turn: the first counts, stops the turn, and is raised once."""
+
+    def __init__(self, stop: Callable[[], None]) -> None:
+        self._stop = stop
+        self._error: BaseException | None = None
+
+    def take(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._stop()
+
+    def pass_on(self) -> None:
+        """Raises it, if there is one. For the end of the stream, so that no event is lost."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
