@@ -15,7 +15,7 @@ SOURCE = Path(geminorum.__file__).parent
 MAY_IMPORT = {
     "events": set(),
     "errors": {"views"},  # a type in an annotation only
-    "redaction": set(),
+    "redaction": {"events"},
     "regular_file": set(),
     "search_path": set(),
     "permissions": {"errors", "spelling"},
@@ -23,7 +23,8 @@ MAY_IMPORT = {
     "decisions": {"errors", "events", "interrupts"},
     "interrupts": set(),
     "schema": {"errors", "schema_check"},
-    "schema_check": set(),
+    "schema_check": {"schema_pattern"},
+    "schema_pattern": set(),
     "tools": {"decisions", "errors", "interrupts", "schema", "schema_check"},
     "options": {"errors", "permissions", "spelling"},
     "prompt": {"errors", "regular_file"},
@@ -35,7 +36,9 @@ MAY_IMPORT = {
     "cost": {"events"},
     "models": {"cost", "wire"},
     "policies": {"errors", "options", "permissions", "regular_file", "wire"},
-    "sessions": {"cost", "errors", "events", "regular_file", "sessions", "views", "wire"},
+    "sessions": {
+        *("cost", "errors", "events", "redaction", "regular_file", "sessions", "views", "wire"),
+    },
     "store": {"errors"},
     "usage": {"cost", "errors", "events", "regular_file", "sessions", "usage", "wire"},
     "views": {"cost", "events", "errors", "wire", "views"},
@@ -44,7 +47,9 @@ MAY_IMPORT = {
         *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports", "policies", "regular_file", "interrupts"),
     },
-    "client": {"events", "errors", "options", "prompt", "schema", "transports", "views"},
+    "client": {
+        *("events", "errors", "options", "prompt", "redaction", "schema", "transports", "views"),
+    },
     "sync": {"events", "errors", "options", "prompt", "transports", "views", "client"},
     "auth": {"events", "options", "regular_file", "surroundings", "wire"},
     "spelling": set(),

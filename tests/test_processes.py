@@ -155,7 +155,7 @@ async def test_a_start_without_descriptors_to_give_leaks_none_and_says_why():
 def test_a_secret_on_the_cut_is_recognised():
     capture = Capture()
     os.write(capture.writer, b"x" * 45 + b"open-sesame" + b"y" * 5000)
-    text = capture.head_and_tail(100, lambda part: redacted(part, ["open-sesame"]))
+    text = capture.head_and_tail(100).told(lambda part: redacted(part, ["open-sesame"]))
     capture.close()
     assert "open" not in text
 
@@ -171,7 +171,7 @@ def test_a_capture_has_no_name_and_is_nobody_elses():
 def test_a_long_capture_shows_its_beginning_and_its_end():
     capture = Capture()
     os.write(capture.writer, b"a" * 1000 + b"b" * 1000)
-    text = capture.head_and_tail(100)
+    text = capture.head_and_tail(100).told(str)
     capture.close()
     assert text == "a" * 50 + "\n… 1,900 bytes left out …\n" + "b" * 50
 

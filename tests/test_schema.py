@@ -409,6 +409,162 @@ class TestJsonSchemas:
         shape_of(shape_of(wanted).schema)
 
 
+class TestHostileAnswers:
+    """The schema is the caller's; the answer is a model's, which may mean harm."""
+
+    def test_a_number_of_any_size_is_held_against_a_multiple(self):
+        shape = shape_of({"multipleOf": 0.01})
+        for number in ("1e27", "1e308", "-1e300", "0", "3.14", "1" + "0" * 4000):
+            assert shape.read(number) == json.loads(number)
+        for number in ("0.001", "1e-300", "5e-324"):
+            assert "must be a multiple of 0.01" in wrong({"multipleOf": 0.01}, number)
+        assert "a multiple of" in wrong({"multipleOf": 0.123456789}, "1e308")
+
+    def test_a_whole_number_is_an_integer_however_it_is_written(self):
+        shape = shape_of({"type": "integer", "multipleOf": 0.5})
+        assert shape.read("1e308") == 1e308
+        assert "expected integer" in wrong({"type": "integer"}, "1e-3")
+        assert shape_of({"const": 1e300}).read(str(int(1e300))) == int(1e300)
+
+    @pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+    def test_what_json_has_no_number_for_is_none(self, number):
+        assert "expected number" in wrong({"type": "number"}, number)
+        assert "expected integer" in wrong({"type": "integer"}, number)
+        assert "a multiple of" in wrong({"multipleOf": 2}, number)
+        with pytest.raises(InvalidOptions, match=r"schema\.maximum: expected number"):
+            shape_of({"maximum": number})
+
+    def test_a_number_that_python_does_not_write_out_is_told_of_all_the_same(self):
+        assert "too long to be shown" in wrong({"type": "string"}, 10**5000)
+        assert "must differ" in wrong({"uniqueItems": True}, [10**5000, 10**5000])
+
+    @pytest.mark.parametrize("kind", ["anyOf", "oneOf"])
+    def test_alternatives_inside_of_each_other_do_not_multiply_the_work(self, kind):
+        """Twice as much with every level would never end here."""
+        chain = {"properties": {"next": {"$ref": "#"}, "kind": {"const": "a"}}}
+        other = {"properties": {"next": {"$ref": "#"}, "kind": {"const": "b"}}}
+        link = {"type": "object", "required": ["kind"]}
+        schema = {kind: [{"type": "null"}, {**link, **chain}, {**link, **other}]}
+        data: Any = None
+        for _ in range(80):
+            data = {"kind": "b", "next": data}
+        assert shape_of(schema).read(json.dumps(data)) == data
+        assert "expected" in wrong(schema, json.dumps(data).replace("null", "1"))
+
+    def test_what_is_wrong_everywhere_is_told_in_few_words(self):
+        schema = {"items": {"type": "string"}, "additionalProperties": False}
+        assert wrong(schema, [1] * 100_000).count("expected string") == 5
+        names = {f"{'x' * 100_000}{number}": 1 for number in range(9)}
+        assert len(wrong(schema, names)) < 1_000
+        below = {"additionalProperties": {"type": "string"}}
+        assert len(wrong(below, names)) < 1_000
+
+    def test_a_message_can_be_sent_back_whatever_the_names_are(self):
+        text = wrong({"additionalProperties": {"type": "string"}}, {"\ud800": 1})
+        assert text.encode()
+
+    def test_a_text_that_is_too_long_is_not_held_against_a_pattern(self):
+        """Which would take ages: the caller bounds it by `maxLength`."""
+        schema = {"pattern": "^(a+)+$", "maxLength": 20}
+        assert wrong(schema, json.dumps("a" * 64 + "b")).endswith("at most 20 characters, has 65")
+
+    def test_a_schema_that_never_ends_is_refused(self):
+        deep: dict[str, Any] = {}
+        for _ in range(100_000):
+            deep = {"items": deep}
+        round_about: dict[str, Any] = {}
+        round_about["items"] = round_about
+        for schema in (deep, round_about):
+            with pytest.raises(InvalidOptions, match="nested too deeply"):
+                shape_of(schema)
+
+
+class TestPatterns:
+    """As JSON Schema means them, which is as ECMAScript does."""
+
+    @pytest.mark.parametrize(
+        ("pattern", "good", "bad"),
+        [
+            (r"^\d$", ["1"], ["\u07c0", "1\n"]),
+            (r"^\D$", ["\u07c0", "a"], ["1"]),
+            (r"^\w$", ["a", "_"], ["é"]),
+            (r"^\W$", ["é", " "], ["a"]),
+            (r"^\s$", ["\ufeff", "\u2028", "\xa0", " "], ["a", "\x1c"]),
+            (r"^\S$", ["a", "\x1c", "\u200b"], ["\ufeff", " "]),
+            (r"^[^\s]$", ["a"], ["\ufeff"]),
+            (r"^[\s\S]{2}$", ["\n\ufeff"], ["\n"]),
+            (r"^.$", ["a", "\U0001f432"], ["\r", "\u2028", "\n"]),
+            (r"a$", ["a"], ["a\n"]),
+            (r"^(a)?\1b$", ["aab", "b"], ["ab"]),
+            (r"^(?<q>['\"]).*\k<q>$", ["'x'", '"x"'], ["'x\""]),
+            (r"^\ud83d\udc32$|^\u{1f600}$", ["\U0001f432", "\U0001f600"], ["x"]),
+            (r"^\cA$", ["\x01"], ["A"]),
+            (r"[[]|[&&~~||]", ["[", "&", "~"], ["x"]),
+            (r"^[]a]$|^[^]b$", ["\nb"], ["a", "]"]),
+            (r"^a{2,3}?(?:b|c)(?=d)(?<!x)d$", ["aabd", "aaacd"], ["abd"]),
+        ],
+        ids=str,
+    )
+    def test_a_pattern_lets_through_what_it_should(self, pattern, good, bad):
+        shape = shape_of({"pattern": pattern})
+        assert [shape.read(json.dumps(text)) for text in good] == good
+        for text in bad:
+            assert "must match" in wrong({"pattern": pattern}, json.dumps(text)), text
+
+    @pytest.mark.parametrize(
+        "pattern",
+        [
+            *(r"\Aa", r"a\Z", r"\a", r"a*+", r"a{2}+", r"a{,3}", r"(?i)a", r"(?P<x>a)", r"(?>a)"),
+            *(r"(?#x)", r"\p{L}", r"\N{DASH}", r"\012", r"[+--]", r"(?<=a+)b", "a{99999999999}"),
+        ],
+    )
+    def test_one_that_means_something_else_in_python_is_refused(self, pattern):
+        with pytest.raises(InvalidOptions, match="cannot be read: "):
+            shape_of({"properties": {"a": {"pattern": pattern}}})
+
+
+class TestReferences:
+    def test_what_stands_beside_a_reference_at_the_root_holds_too(self):
+        name = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+        schema = {"$ref": "#/$defs/named", "required": ["age"], "$defs": {"named": name}}
+        assert shape_of(schema).read({"name": "x", "age": 1}) == {"name": "x", "age": 1}
+        assert "'name' (string) is missing" in wrong(schema, {"age": 1})
+        assert "'age' is missing" in wrong(schema, {"name": "x"})
+        alone = {"$ref": "#/$defs/named", "additionalProperties": False, "$defs": {"named": name}}
+        assert "'name' is not known" in wrong(alone, {"name": "x"})
+
+    def test_one_into_the_definition_that_the_root_is_leads_there(self):
+        parts = {"x": {"$ref": "#/$defs/a/properties/y"}, "y": {"type": "string"}}
+        schema = {"$ref": "#/$defs/a", "$defs": {"a": {"properties": parts}}}
+        assert "answer.x: expected string" in wrong(schema, {"x": 1})
+
+    def test_one_may_be_written_as_in_an_address(self):
+        schema = {"$ref": "#/$defs/a%25b", "$defs": {"a%b": {"const": 1}}}
+        assert "expected 1" in wrong(schema, 2)
+
+    @pytest.mark.parametrize(
+        ("schema", "words"),
+        [
+            ({"allOf": [{"$ref": "#"}]}, "leads back to itself"),
+            ({"anyOf": [{"type": "null"}, {"$ref": "#"}]}, "leads back to itself"),
+            (
+                {
+                    "items": {"$ref": "#/$defs/a"},
+                    "$defs": {"a": {"oneOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}},
+                },
+                "leads back to itself",
+            ),
+            ({"$ref": "#/default", "default": {"type": "text"}}, "leads to no schema"),
+            ({"items": {"$ref": "#/const"}, "const": {"minimum": "1"}}, "leads to no schema"),
+            ({"$schema": "https://example.com/other-rules"}, "must match the pattern"),
+        ],
+        ids=str,
+    )
+    def test_one_that_cannot_be_followed_is_refused(self, schema, words):
+        with pytest.raises(InvalidOptions, match=words):
+            shape_of(schema)
+
+
 class TestRefusals:
     @pytest.mark.parametrize(
         "wanted",

@@ -532,7 +532,7 @@ class TestArguments:
             (dict[int, str], {"one": "a"}, "arguments.x"),
             (Annotated[int, msgspec.Meta(ge=0)], -1, "at least 0"),
             (Annotated[str, msgspec.Meta(pattern="^a+$")], "b", "^a+$"),
-            (int, 1e300, "expected integer"),
+            (int, 1e300, "Expected `int`, got `float` - at `arguments.x`"),
             (list[int], [1, "\ud800"], "arguments.x[1]: expected integer"),
         ],
         ids=shown,
@@ -545,6 +545,19 @@ class TestArguments:
         assert outcome.error_type == "invalid_arguments"
         assert words in outcome.output
         assert "errors.pydantic.dev" not in outcome.output
+
+    def test_no_number_that_a_model_sends_makes_the_check_itself_fail(self):
+        price = {"type": "number", "multipleOf": 0.01}
+        tool = Tool("pay", "", {"type": "object", "properties": {"sum": price}}, lambda sum: sum)
+        for number in (1e27, 1e308, 10**40):
+            assert run(tool, {"sum": number}) == Outcome("success", number)
+        for number in (0.001, 5e-324):
+            assert run(tool, {"sum": number}).error_type == "invalid_arguments"
+
+    def test_a_call_that_is_wrong_all_over_is_answered_in_few_words(self):
+        names = {"type": "array", "items": {"type": "string"}}
+        tool = Tool("tell", "", {"type": "object", "properties": {"x": names}}, lambda x: x)
+        assert len(run(tool, {"x": [1] * 100_000}).output) < 1_000
 
     def test_the_alternative_that_was_meant_is_the_one_that_is_told(self):
         def f(place: Place | None): ...

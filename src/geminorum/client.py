@@ -12,7 +12,9 @@ from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
+from geminorum.redaction import Redactor
 from geminorum.transports import Conversation, Transport, Turn
+from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None
     Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
     """
     options, door = _checked(options), _door(via)
-    return Run(partial(_only_turn, prompt, options, door), options)
+    begin = partial(_only_turn, prompt, options, door)
+    return Run(begin, options, redactor_of(options, door))
 
 
 async def ask(
@@ -55,8 +58,10 @@ def connect(
 class Run:
     """A prompt in flight, and afterwards its result."""
 
-    def __init__(self, begin: Beginning, options: Options) -> None:
+    def __init__(self, begin: Beginning, options: Options, redactor: Redactor) -> None:
         self._begin, self._timeout = begin, options.timeout
+        self._redactor = redactor
+        """Stands here, where everything passes, whichever door it came through."""
         self._stack = AsyncExitStack()
         self._turn: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -82,9 +87,10 @@ class Run:
     async def __aenter__(self) -> Run:
         if self._turn is not None:
             raise GeminorumError("this run has begun already", hint="call run() once more")
-        async with AsyncExitStack() as stack:
-            self._turn = await self._begin(stack)
-            self._stack = stack.pop_all()
+        with self._redactor.exceptions():
+            async with AsyncExitStack() as stack:
+                self._turn = await self._begin(stack)
+                self._stack = stack.pop_all()
         if self._timeout is not None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._timeout, self._expire, self._timeout)
@@ -97,7 +103,8 @@ class Run:
             for handle in (self._timer, self._expiry):
                 if handle is not None:
                     handle.cancel()
-            await self._stack.aclose()
+            with self._redactor.exceptions():
+                await self._stack.aclose()
 
     def __aiter__(self) -> AsyncIterator[Event]:
         return self._events() if self._turn is not None else self._whole()
@@ -106,7 +113,8 @@ class Run:
         """The next events, all that are there, at least one; an empty list at the end."""
         if self._turn is None:
             raise GeminorumError("the run has not begun", hint="async with run(…) as live: …")
-        events = await self._turn.read()
+        with self._redactor.exceptions():
+            events = self._redactor.events(await self._turn.read())
         self._fold.add(events)
         return events
 
@@ -135,7 +143,7 @@ class Run:
             while await self.read():
                 pass
         finally:
-            self._stderr = self._turn.stderr
+            self._stderr = self._redactor.text(self._turn.stderr)
 
     def _expire(self, limit: float) -> None:
         assert self._turn is not None
@@ -148,11 +156,14 @@ class Chat:
     def __init__(self, options: Options, door: Transport) -> None:
         self._options = options
         self._door = door
+        self._redactor = redactor_of(options, door)
         self._stack = AsyncExitStack()
         self._conversation: Conversation | None = None
 
     async def __aenter__(self) -> Chat:
-        self._conversation = await self._stack.enter_async_context(self._door.open(self._options))
+        with self._redactor.exceptions():
+            opening = self._door.open(self._options)
+            self._conversation = await self._stack.enter_async_context(opening)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -170,7 +181,7 @@ class Chat:
     def turn(self, prompt: Prompt) -> Run:
         """The next prompt, in flight."""
         conversation = self._open()
-        return Run(partial(_next_turn, prompt, conversation), self._options)
+        return Run(partial(_next_turn, prompt, conversation), self._options, self._redactor)
 
     async def ask(self, prompt: Prompt) -> Result:
         """The next prompt's result, or an exception that carries it."""

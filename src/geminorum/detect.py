@@ -247,7 +247,7 @@ def _package_in(folder: Path) -> _Package | None:
 def _read_package(file: Path, mtime_ns: int, size: int) -> _Package | None:
     try:
         content = json.loads(read_bytes(file))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     match content:
         case {"name": name, "version": str(version), "bin": {"gemini": str(script)}}:

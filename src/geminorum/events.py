@@ -282,8 +282,11 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes | str) -> Event:
-    """The event that `encode` made the line from."""
-    return _decoder.decode(line)
+    """The event that `encode` made the line from; ValueError where nobody did."""
+    try:
+        return _decoder.decode(line)
+    except RecursionError as error:
+        raise msgspec.DecodeError("nested too deeply") from error
 
 
 def total_of(shares: Collection[Tokens]) -> Tokens:

@@ -99,6 +99,14 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
                 warnings.warn(_unknown_key(key, cls.__struct_fields__), stacklevel=2)
         return cls(**known)
 
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return list({**values, "env": _without_values(self.env)}.items())
+
     def changed(self, **values: Any) -> Options:
         """A copy with some values replaced."""
         return msgspec.structs.replace(self, **values)
@@ -128,10 +136,16 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
     try:
         right = msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
+        shown = f"{name}={_without_values(value)!r}" if name == "env" else f"{name}={value!r}"
         choices = {"approval": _APPROVALS, "effort": ", ".join(get_args(Effort))}
         advice = f"; write {choices[name]}" if name in choices else ""
-        raise InvalidOptions(f"{name}={value!r}: {error}{advice}") from error
+        raise InvalidOptions(f"{shown}: {error}{advice}") from error
     return tuple(value) if isinstance(value, list | tuple) else right
+
+
+def _without_values(variables: object) -> object:
+    """Their names only: keys are among them."""
+    return dict.fromkeys(variables, "…") if isinstance(variables, Mapping) else "…"
 
 
 def _fold_yolo(options: Options) -> None:

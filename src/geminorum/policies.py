@@ -25,7 +25,7 @@ from geminorum.wire.build_files import is_build_file
 from geminorum.wire.dangerous import is_dangerous
 from geminorum.wire.policy_file import FileRule, in_python, policy_problems, read_policy
 from geminorum.wire.policy_toml import Steering, policy_toml, told_mode
-from geminorum.wire.shell_line import shell_line
+from geminorum.wire.shell_line import is_readable, shell_line
 
 _SHELL = "run_shell_command"
 _LEVELS: dict[str, Level] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
@@ -42,6 +42,8 @@ _UNASKED: Mapping[str, frozenset[str]] = {
     "auto_edit": frozenset({"write_file", "replace", "web_fetch"}),
 }
 """What the CLI does by itself where no rule has a word on it."""
+_MOST_TEXT = 64 * 1024 * 1024
+"""Characters to be held against each rule: a command may stand in another, and that in a third."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -97,7 +99,12 @@ class Rules:
 
     def verdict(self, tool: str, input: Mapping[str, Any] | None = None) -> Verdict:
         """What would happen to a call of this tool with this input."""
-        arguments = dict(input or {})
+        try:
+            return self._verdict(tool, dict(input or {}))
+        except RecursionError:
+            return Verdict("ask", "its input is nested too deeply to be read")
+
+    def _verdict(self, tool: str, arguments: dict[str, Any]) -> Verdict:
         rule = self._first(tool, arguments)
         found = self._word(rule, tool)
         if found.decision == "deny":
@@ -113,6 +120,10 @@ class Rules:
         self, rule: FileRule | None, command: str, arguments: Mapping[str, Any]
     ) -> Iterator[Verdict]:
         """What the CLI has to say against a command that a rule allows."""
+        if not is_readable(command):
+            # The CLI reads somewhat longer ones; whether they run depends on what stands in them.
+            yield Verdict("ask", "the command is too long to be read")
+            return
         if self._approval != "yolo" and not (rule and _patterns(rule)):
             if not self._is_inside(arguments.get("dir_path")):
                 yield Verdict("ask", "its folder lies outside of cwd")
@@ -125,7 +136,10 @@ class Rules:
                 yield Verdict("ask", "the command cannot be read")
             return
         # Each command in a line has to be allowed by itself.
-        parts = (part for part in dict.fromkeys(line.commands) if part != command.strip())
+        parts = [part for part in dict.fromkeys(line.commands) if part != command.strip()]
+        if len(parts) * len(_stable(arguments)) > _MOST_TEXT:
+            yield Verdict("ask", "the command has too many parts to be read")
+            return
         for part in parts:
             yield self._word(self._first(_SHELL, {**arguments, "command": part}), _SHELL)
         if line.redirects and not self._may_redirect(rule):

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from itertools import islice
 from typing import Any
 
 import msgspec
 
 from geminorum.errors import InvalidAnswer, InvalidOptions
-from geminorum.schema_check import problems, schema_problems, whole_numbers
+from geminorum.schema_check import ANNOTATIONS, problems, schema_problems, whole_numbers
 
 _HINT = (
     "pass a class (msgspec.Struct, dataclass, TypedDict, Enum, pydantic model), a type such as "
     "list[int], or a JSON Schema as a dict"
 )
 _FENCED = re.compile(r"\s*```(?:json|JSON)?[ \t]*\r?\n(.*)\n[ \t]*```\s*", re.S)
-_MOST_PROBLEMS = 5
 _NAMELESS = "answer"
 
 
@@ -94,8 +92,7 @@ def converted(data: Any, kind: Any, schema: dict[str, Any], at: str) -> Any:
         # Strict: "3" is no number, and 1 is no date. `str_keys`, because JSON has no others.
         return msgspec.convert(data, kind, str_keys=True, dec_hook=_validated)
     except (msgspec.ValidationError, UnicodeError) as error:  # half a surrogate pair
-        found = list(islice(problems(schema, data, at), _MOST_PROBLEMS))
-        text = "; ".join(found) or str(error).replace("`$", f"`{at}")
+        text = "; ".join(problems(schema, data, at)) or str(error).replace("`$", f"`{at}")
         raise msgspec.ValidationError(text) from error
 
 
@@ -125,8 +122,8 @@ def _told(error: Any) -> str:
 def _rooted(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
     """With the root written out: the API wants to see its `type`."""
     name = schema.get("$ref", "").removeprefix("#/$defs/")
-    if name in definitions:
-        schema = {**definitions[name], **{key: schema[key] for key in schema if key != "$ref"}}
+    if isinstance(definitions.get(name), dict):
+        schema = _merged(definitions[name], {k: v for k, v in schema.items() if k != "$ref"})
         others = {key: value for key, value in definitions.items() if key != name}
         # A type that contains itself is still referred to.
         if not _refers_to(name, [schema, others]):
@@ -134,9 +131,19 @@ def _rooted(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, An
     return {**schema, "$defs": definitions} if definitions else schema
 
 
+def _merged(definition: dict[str, Any], beside: dict[str, Any]) -> dict[str, Any]:
+    """A definition, and what stands beside the reference to it: both hold."""
+    if {*beside} <= {*ANNOTATIONS, "$schema", "definitions"}:
+        return {**definition, **beside}
+    # One keyword may have something to say on both sides, or on its neighbours.
+    told = {"type": definition["type"]} if "type" in definition else {}
+    return {**told, **beside, "allOf": [definition, *beside.get("allOf", ())]}
+
+
 def _refers_to(name: str, part: Any) -> bool:
     if isinstance(part, dict):
-        return part.get("$ref") == f"#/$defs/{name}" or _refers_to(name, list(part.values()))
+        pointer = f"{part.get('$ref')}/"
+        return pointer.startswith(f"#/$defs/{name}/") or _refers_to(name, list(part.values()))
     return isinstance(part, list) and any(_refers_to(name, item) for item in part)
 
 
@@ -161,14 +168,14 @@ _ENUM_TYPES = {str: "string", int: "integer"}
 
 
 def _from_schema(schema: dict[str, Any]) -> Shape:
-    if found := list(islice(schema_problems(schema), _MOST_PROBLEMS)):
+    if found := list(schema_problems(schema)):
         hint = "leave the keyword out, or pass a type and let geminorum write the schema"
         raise InvalidOptions(f"the JSON Schema cannot be checked: {'; '.join(found)}", hint=hint)
     title = schema.get("title")
     rooted = _rooted({k: v for k, v in schema.items() if k != "$defs"}, schema.get("$defs", {}))
 
     def checked(data: Any) -> Any:
-        if found := list(islice(problems(rooted, data, "answer"), _MOST_PROBLEMS)):
+        if found := list(problems(rooted, data, "answer")):
             raise msgspec.ValidationError("; ".join(found))
         return data
 

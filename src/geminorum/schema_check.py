@@ -7,12 +7,18 @@ schema is given, because passing over it in silence would let wrong answers thro
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator
-from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from itertools import islice
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 import msgspec
+
+from geminorum.schema_pattern import compiled
 
 Schema: TypeAlias = dict[str, Any] | bool
 
@@ -25,27 +31,26 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "object": (dict,),
 }
+MOST_PROBLEMS = 5
+"""So many are worth telling at once."""
+_LONGEST_TOLD = 80
 
 
-def problems(schema: Schema, data: Any, at: str, root: Schema | None = None) -> Iterator[str]:
-    """What is wrong, each with its place; `at` is what the data itself is called there."""
-    root = schema if root is None else root
-    if schema is False:
-        yield f"{at}: must not be there"
-    if isinstance(schema, dict):
-        for keyword, wanted in schema.items():
-            if check := _CHECKS.get(keyword):
-                yield from check(wanted, data, _Place(at, schema, root))
+def problems(schema: Schema, data: Any, at: str) -> Iterator[str]:
+    """What is wrong, each with its place; `at` is what the data itself is called there.
+
+    The first ones only, `MOST_PROBLEMS`, in time linear in the data: it comes from a model.
+    """
+    return islice(_problems(schema, data, at, _Document(schema)), MOST_PROBLEMS)
 
 
 def schema_problems(schema: Any) -> Iterator[str]:
     """What is wrong with the schema itself: malformed, or with keywords that `problems` ignores."""
-    found = list(problems(_META, schema, "schema"))
-    yield from found
-    if not found:
-        for part in _parts(schema):
-            yield from _pattern_problems(part)
-            yield from _reference_problems(part, schema)
+    try:
+        found = list(problems(_META, schema, "schema")) or list(_deeper_problems(schema))
+    except RecursionError:
+        found = ["schema: nested too deeply"]
+    return islice(found, MOST_PROBLEMS)
 
 
 def whole_numbers(data: Any) -> Any:
@@ -62,37 +67,88 @@ def whole_numbers(data: Any) -> Any:
             return data
 
 
+class _Document:
+    """A schema whose references lead into itself, and what they were found to say on some data."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._found: dict[tuple[str, int, str], list[str]] = {}
+
+    def referred(self, pointer: str, data: Any, at: str) -> list[str]:
+        # Once for each place: alternatives that lead to the same definition would otherwise double
+        # the work at every level of the data.
+        key = pointer, id(data), at
+        if key not in self._found:
+            below = _problems(_target(pointer, self._root), data, at, self)
+            self._found[key] = list(islice(below, MOST_PROBLEMS))
+        return self._found[key]
+
+
 class _Place(msgspec.Struct):
     at: str
     schema: dict[str, Any]
     """The one that the keyword stands in: some keywords mean something only beside others."""
-    root: Schema
+    document: _Document
 
     def inside(self, schema: Schema, data: Any, step: str = "") -> Iterator[str]:
-        return problems(schema, data, self.at + step, self.root)
+        return _problems(schema, data, self.at + step, self.document)
+
+
+def _problems(schema: Schema, data: Any, at: str, document: _Document) -> Iterator[str]:
+    if schema is False:
+        yield f"{at}: must not be there"
+    if isinstance(schema, dict):
+        for keyword, wanted in schema.items():
+            if check := _CHECKS.get(keyword):
+                yield from check(wanted, data, _Place(at, schema, document))
 
 
 def _is(data: Any, kind: str) -> bool:
     if isinstance(data, bool):  # to Python a bool is an int
         return kind == "boolean"
+    if isinstance(data, float):  # JSON has no NaN, and one kind of number
+        whole = kind == "integer" and data.is_integer()
+        return whole or (kind == "number" and math.isfinite(data))
     return isinstance(data, _TYPES[kind])
 
 
 def _told(data: Any) -> str:
     try:
-        text = msgspec.json.encode(data).decode()
-    except (TypeError, ValueError):  # no JSON, or half a surrogate pair
-        text = ascii(data)
-    return text if len(text) <= 80 else text[:79] + "…"
+        return _short(msgspec.json.encode(data).decode())
+    except (TypeError, ValueError, RecursionError):  # no JSON, or half a surrogate pair
+        return _short(_ascii(data))
 
 
-def _same(one: Any, other: Any) -> bool:
-    return _spelled(one) == _spelled(other)
+def _ascii(data: Any) -> str:
+    try:
+        return ascii(data)
+    except (ValueError, RecursionError):  # a number of thousands of digits
+        return f"a {type(data).__name__} that is too long to be shown"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST_TOLD else text[: _LONGEST_TOLD - 1] + "…"
+
+
+def _step(name: object) -> str:
+    # As it can be sent to a model, which may have made it up.
+    return _short(str(name)).encode(errors="replace").decode()
 
 
 def _spelled(data: Any) -> str:
-    # Compared as JSON: to Python, True == 1.
-    return json.dumps(whole_numbers(data), sort_keys=True, default=repr)
+    """The same text for the same JSON, however its numbers are written; True is not 1."""
+    match data:
+        case bool() | None | str():
+            return json.dumps(data)
+        case int() | float():
+            return hex(int(data)) if _is(data, "integer") else repr(data)
+        case list() | tuple():
+            return f"[{','.join(map(_spelled, data))}]"
+        case dict():
+            pairs = (f"{json.dumps(str(key))}:{_spelled(data[key])}" for key in data)
+            return f"{{{','.join(sorted(pairs))}}}"
+        case _:
+            return repr(data)
 
 
 def _type(wanted: str | list[str], data: Any, place: _Place) -> Iterator[str]:
@@ -102,22 +158,23 @@ def _type(wanted: str | list[str], data: Any, place: _Place) -> Iterator[str]:
 
 
 def _enum(wanted: list[Any], data: Any, place: _Place) -> Iterator[str]:
-    if not any(_same(value, data) for value in wanted):
+    spelled = _spelled(data)
+    if not any(_spelled(value) == spelled for value in wanted):
         choices = ", ".join(map(_told, wanted))
         yield f"{place.at}: expected one of {choices}, got {_told(data)}"
 
 
 def _const(wanted: Any, data: Any, place: _Place) -> Iterator[str]:
-    if not _same(wanted, data):
+    if _spelled(wanted) != _spelled(data):
         yield f"{place.at}: expected {_told(wanted)}, got {_told(data)}"
 
 
 def _ref(wanted: str, data: Any, place: _Place) -> Iterator[str]:
-    yield from place.inside(_target(wanted, place.root), data)
+    yield from place.document.referred(wanted, data, place.at)
 
 
 def _target(pointer: str, root: Any) -> Any:
-    for step in pointer.removeprefix("#").split("/")[1:]:
+    for step in unquote(pointer).removeprefix("#").split("/")[1:]:
         root = root[step.replace("~1", "/").replace("~0", "~")]
     return root
 
@@ -125,7 +182,7 @@ def _target(pointer: str, root: Any) -> Any:
 def _properties(wanted: dict[str, Schema], data: Any, place: _Place) -> Iterator[str]:
     for name, schema in wanted.items():
         if isinstance(data, dict) and name in data:
-            yield from place.inside(schema, data[name], f".{name}")
+            yield from place.inside(schema, data[name], f".{_step(name)}")
 
 
 def _required(wanted: list[str], data: Any, place: _Place) -> Iterator[str]:
@@ -140,14 +197,15 @@ def _additional(wanted: Schema, data: Any, place: _Place) -> Iterator[str]:
     known = place.schema.get("properties", {})
     for name in [key for key in data if key not in known] if isinstance(data, dict) else []:
         if wanted is False:
-            yield f"{place.at}: {name!r} is not known; known are {', '.join(known) or 'none'}"
+            known_names = ", ".join(known) or "none"
+            yield f"{place.at}: {_short(repr(name))} is not known; known are {known_names}"
         else:
-            yield from place.inside(wanted, data[name], f".{name}")
+            yield from place.inside(wanted, data[name], f".{_step(name)}")
 
 
 def _property_names(wanted: Schema, data: Any, place: _Place) -> Iterator[str]:
     for name in data if isinstance(data, dict) else ():
-        yield from place.inside(wanted, name, f" (the name {name!r})")
+        yield from place.inside(wanted, name, f" (the name {_short(repr(name))})")
 
 
 def _prefix_items(wanted: list[Schema], data: Any, place: _Place) -> Iterator[str]:
@@ -173,16 +231,23 @@ def _all_of(wanted: list[Schema], data: Any, place: _Place) -> Iterator[str]:
 
 
 def _any_of(wanted: list[Schema], data: Any, place: _Place) -> Iterator[str]:
-    firsts = [next(place.inside(schema, data), None) for schema in wanted]
+    firsts = _firsts(wanted, data, place)
     if None not in firsts:
         yield _nearest([text for text in firsts if text], place.at)
 
 
 def _one_of(wanted: list[Schema], data: Any, place: _Place) -> Iterator[str]:
-    yield from _any_of(wanted, data, place)
-    fitting = sum(next(place.inside(schema, data), None) is None for schema in wanted)
-    if fitting > 1:
+    firsts = _firsts(wanted, data, place)
+    fitting = firsts.count(None)
+    if not fitting:
+        yield _nearest([text for text in firsts if text], place.at)
+    elif fitting > 1:
         yield f"{place.at}: fits {fitting} of the alternatives, must fit one"
+
+
+def _firsts(wanted: list[Schema], data: Any, place: _Place) -> list[str | None]:
+    """What is first wrong by each of them; None for one that the data fits."""
+    return [next(place.inside(schema, data), None) for schema in wanted]
 
 
 def _nearest(texts: list[str], at: str) -> str:
@@ -192,13 +257,23 @@ def _nearest(texts: list[str], at: str) -> str:
 
 
 def _pattern(wanted: str, data: Any, place: _Place) -> Iterator[str]:
-    if isinstance(data, str) and not re.search(wanted, data):
+    if not isinstance(data, str) or len(data) > place.schema.get("maxLength", len(data)):
+        return  # A pattern may take its time, and a text that is too long is refused anyway.
+    if not _regex(wanted).search(data):
         yield f"{place.at}: must match the pattern {wanted}, got {_told(data)}"
+
+
+@lru_cache(maxsize=256)
+def _regex(pattern: str) -> re.Pattern[str]:
+    try:
+        return compiled(pattern)
+    except ValueError:
+        return re.compile(pattern)  # Of a type's own hints: nobody has refused it.
 
 
 def _number(words: str, fits: Callable[[Any, Any], bool]) -> Callable[..., Iterator[str]]:
     def check(wanted: Any, data: Any, place: _Place) -> Iterator[str]:
-        if _is(data, "number") and not fits(data, wanted):
+        if isinstance(data, int | float) and not isinstance(data, bool) and not fits(data, wanted):
             yield f"{place.at}: must be {words} {wanted}, got {_told(data)}"
 
     return check
@@ -210,6 +285,16 @@ def _size(kind: str, words: str, fits: Callable[[int, int], bool]) -> Callable[.
             yield f"{place.at}: must have {words.format(wanted)}, has {len(data)}"
 
     return check
+
+
+def _is_multiple(data: float, wanted: float) -> bool:
+    # As they are written, not as they are stored: 0.3 is a multiple of 0.1.
+    is_number = isinstance(data, int) or math.isfinite(data)
+    return is_number and _exact(data) % _exact(wanted) == 0
+
+
+def _exact(number: float) -> Fraction:
+    return Fraction(number if isinstance(number, int) else repr(number))
 
 
 def _at_least(one: Any, other: Any) -> bool:
@@ -240,9 +325,7 @@ _CHECKS: dict[str, Callable[..., Iterator[str]]] = {
     "maximum": _number("at most", _at_most),
     "exclusiveMinimum": _number("greater than", lambda data, wanted: data > wanted),
     "exclusiveMaximum": _number("less than", lambda data, wanted: data < wanted),
-    "multipleOf": _number(
-        "a multiple of", lambda data, wanted: Decimal(str(data)) % Decimal(str(wanted)) == 0
-    ),
+    "multipleOf": _number("a multiple of", _is_multiple),
     "minLength": _size("string", "at least {} characters", _at_least),
     "maxLength": _size("string", "at most {} characters", _at_most),
     "minItems": _size("array", "at least {} items", _at_least),
@@ -254,9 +337,9 @@ _CHECKS: dict[str, Callable[..., Iterator[str]]] = {
 _WITH_ONE_SCHEMA = ("items", "additionalProperties", "propertyNames")
 _WITH_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _WITH_NAMED_SCHEMAS = ("properties", "$defs", "definitions")
-_ANNOTATIONS = (
+ANNOTATIONS = (
     *("title", "description", "default", "format", "example", "examples", "deprecated"),
-    *("$schema", "$comment", "readOnly", "writeOnly", "propertyOrdering", "discriminator"),
+    *("$comment", "readOnly", "writeOnly", "propertyOrdering", "discriminator"),
     *("contentEncoding", "contentMediaType"),
 )
 _ONE: dict[str, Any] = {"$ref": "#"}
@@ -270,7 +353,7 @@ _META: dict[str, Any] = {
     "type": ["object", "boolean"],
     "additionalProperties": False,
     "properties": {
-        **dict.fromkeys((*_ANNOTATIONS, "const"), True),
+        **dict.fromkeys((*ANNOTATIONS, "const"), True),
         **dict.fromkeys(_WITH_ONE_SCHEMA, _ONE),
         **dict.fromkeys(_WITH_SCHEMAS, _LIST),
         **dict.fromkeys(_WITH_NAMED_SCHEMAS, _NAMED),
@@ -283,6 +366,8 @@ _META: dict[str, Any] = {
         "required": {"type": "array", "items": {"type": "string"}},
         "uniqueItems": {"type": "boolean"},
         "pattern": {"type": "string"},
+        # Those of others may say that keywords mean nothing, or something else.
+        "$schema": {"pattern": r"^https?://(json-schema\.org|spec\.openapis\.org)/"},
         "$ref": {"type": "string", "pattern": "^#(/|$)"},
     },
 }
@@ -300,24 +385,49 @@ def _parts(schema: Schema) -> Iterator[dict[str, Any]]:
         yield from _parts(part)
 
 
+def _deeper_problems(schema: Schema) -> Iterator[str]:
+    parts, followed = list(_parts(schema)), set[int]()
+    known = {*map(id, parts)}
+    for part in parts:
+        yield from _pattern_problems(part)
+        yield from _reference_problems(part, schema, known)
+        yield from _loops(part, schema, set(), followed)
+
+
 def _pattern_problems(part: dict[str, Any]) -> Iterator[str]:
     try:
-        re.compile(part.get("pattern", ""))
-    except re.error as error:
+        compiled(part.get("pattern", ""))
+    except ValueError as error:
         yield f"the pattern {part['pattern']!r} cannot be read: {error}"
 
 
-def _reference_problems(part: Any, root: Schema) -> Iterator[str]:
-    passed: list[str] = []
-    while isinstance(part, dict) and "$ref" in part:
-        pointer = part["$ref"]
-        if pointer in passed:
-            yield f"$ref {pointer!r} leads back to itself"
-            return
-        passed.append(pointer)
-        part = _found(pointer, root)
-        if not isinstance(part, dict | bool):
-            yield f"$ref {pointer!r} leads to no schema"
+def _reference_problems(part: dict[str, Any], root: Schema, known: set[int]) -> Iterator[str]:
+    target = _found(part["$ref"], root) if "$ref" in part else True
+    # What stands in a `const` or a `default` only looks like a schema.
+    if not isinstance(target, bool) and id(target) not in known:
+        yield f"$ref {part['$ref']!r} leads to no schema"
+
+
+def _loops(part: Any, root: Schema, above: set[int], done: set[int]) -> Iterator[str]:
+    """References that lead back to where they stand without a step into the data."""
+    if not isinstance(part, dict) or id(part) in done:
+        return
+    above.add(id(part))
+    for target in _in_place(part, root):
+        if id(target) in above:
+            yield f"$ref {part.get('$ref')!r} leads back to itself"
+        else:
+            yield from _loops(target, root, above, done)
+    above.discard(id(part))
+    done.add(id(part))
+
+
+def _in_place(part: dict[str, Any], root: Schema) -> Iterator[Any]:
+    """The schemas that the same data is held against."""
+    if "$ref" in part:
+        yield _found(part["$ref"], root)
+    for name in ("allOf", "anyOf", "oneOf"):
+        yield from part.get(name, ())
 
 
 def _found(pointer: str, root: Schema) -> Any:

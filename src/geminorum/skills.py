@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -368,13 +369,13 @@ def _plain(lines: list[str]) -> str | None:
 def _loose(lines: list[str]) -> dict[str, str]:
     """What the CLI falls back on: the rest of each line, as it stands."""
     found: dict[str, str] = {}
-    rest = list(lines)
+    rest = deque(lines)
     while rest:
-        match = re.match(r"\s*(name|description):\s*(.*)$", rest.pop(0))
+        match = re.match(r"\s*(name|description):\s*(.*)$", rest.popleft())
         if match is None:
             continue
         words = [match[2].strip()]
         while match[1] == "description" and rest and re.match(r"[ \t]+\S", rest[0]):
-            words.append(rest.pop(0).strip())
+            words.append(rest.popleft().strip())
         found[match[1]] = " ".join(filter(None, words))
     return found

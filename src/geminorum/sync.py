@@ -187,6 +187,10 @@ class Pool:
         finally:
             self.loop.__exit__()
 
+    def secrets(self) -> list[str]:
+        """What no error of a run may show."""
+        return self._pool.secrets()
+
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
         return self._pool.open(options)
 

@@ -56,7 +56,7 @@ def _add(file: Path, settings: dict[str, object]) -> str:
             shutil.copymode(file, beside)
         beside.write_text(text, encoding="utf-8")
         beside.replace(file)  # In one step: a file that is half written would stop the CLI.
-    except (OSError, ValueError, TypeError) as error:
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         # Comments are allowed there; to write it anew would lose them.
         hint = f"put it in by hand: {json.dumps(settings)}"
         raise ConfigError(f"{file} is left as it is: {error}", hint=hint) from error

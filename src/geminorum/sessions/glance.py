@@ -196,7 +196,7 @@ def _first_messages(text: str) -> Iterator[SavedMessage]:
     while text:
         try:
             _, end = decoder.raw_decode(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         yield message_of(text[:end].encode())
         text = text[end:].lstrip(", \n\t\r")

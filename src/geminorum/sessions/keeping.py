@@ -215,7 +215,7 @@ def _metadata(path: Path) -> dict[str, Any]:
                 data = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
                 if "$set" in data:
                     data = msgspec.json.decode(data["$set"], type=dict[str, msgspec.Raw])
-            except msgspec.MsgspecError:
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
             start = found.get("startTime")
             found |= {key: value for key, value in data.items() if key != "messages"}

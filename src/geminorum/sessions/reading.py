@@ -13,6 +13,7 @@ import msgspec
 
 from geminorum.errors import SessionUnreadable
 from geminorum.events import Done, Event, Init, ModelRequest, Usage, total_of
+from geminorum.redaction import Redactor, secrets_in
 from geminorum.regular_file import UnfitFile, open_regular
 from geminorum.wire.clock import Clock
 from geminorum.wire.saved_events import events_of
@@ -133,6 +134,7 @@ class Messages(Sequence[SavedMessage]):
 def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessage]:
     """The messages that lie there, one at a time."""
     at, raws = -1, list[msgspec.Raw]()
+    redactor = Redactor(secrets_in(os.environ))
     for place in places:
         # Many messages may lie in one line; it is taken apart once.
         if place.offset != at:
@@ -143,7 +145,16 @@ def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessa
         if place.ordinal >= len(raws):
             hint = "load it again: older CLIs write the whole file anew at every turn"
             raise SessionUnreadable("the file has changed since it was loaded", hint=hint)
-        yield message_of(raws[place.ordinal])
+        yield without_secrets(message_of(raws[place.ordinal]), redactor)
+
+
+def without_secrets(message: SavedMessage, redactor: Redactor) -> SavedMessage:
+    """The message; keys are blacked out of what neither a person nor the model has said."""
+    if message.type in ("user", "gemini"):
+        return message
+    text = bytes(message.raw).decode("utf-8", "replace")
+    clean = redactor.text(text)
+    return message if clean == text else message_of(clean.encode())
 
 
 def load(path: str | os.PathLike[str], cwd: Path | None = None) -> Session:

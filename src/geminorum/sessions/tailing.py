@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from geminorum.events import Event, ToolResult, ToolUse
+from geminorum.redaction import Redactor, secrets_in
 from geminorum.regular_file import open_regular
 from geminorum.sessions.places import ID_IN_NAME, projects_of
+from geminorum.sessions.reading import without_secrets
 from geminorum.wire.clock import Clock
 from geminorum.wire.lines import Lines
 from geminorum.wire.saved_events import events_of
@@ -36,6 +38,7 @@ class FileTail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._redactor = Redactor(secrets_in(os.environ))
         self._lines = Lines()
         self._offset = 0
         self._head = b""
@@ -49,7 +52,7 @@ class FileTail:
                 self.session_id = record.session_id
                 self.is_subagent = record.kind == "subagent"
             for raw in messages_in(record, line):
-                yield message_of(raw)
+                yield without_secrets(message_of(raw), self._redactor)
 
     def _records(self) -> Iterator[tuple[Record, bytes]]:
         try:

@@ -23,6 +23,7 @@ from geminorum.errors import (
 from geminorum.events import Error
 from geminorum.options import Options
 from geminorum.prompt import Prompt
+from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, refuse_older
@@ -62,7 +63,7 @@ class Acp:
     """Seconds until a session is open; None waits for ever."""
     stall_timeout: float | None = None
     """Seconds of silence in mid-turn that end it; None: a tool may take its time."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of the CLI for these sessions, above the user's and ours."""
     fresh_if_lost: bool = False
     """When the session to resume is gone, go on in a fresh one, and say so in the stream."""
@@ -107,6 +108,10 @@ class Acp:
             "general": {"maxAttempts": 3},
         }
 
+    def secrets(self) -> list[str]:
+        """What no error of a run may show."""
+        return list(secrets_in_settings(self.settings))
+
     def open(self, options: Options) -> AcpConversation:
         return AcpConversation(self, options)
 
@@ -148,6 +153,9 @@ class WarmAcp:
         if self._process is None:
             raise GeminorumError("the door is not open", hint="async with Acp().warm() as door: …")
         return self._process
+
+    def secrets(self) -> list[str]:
+        return self._door.secrets()
 
     def open(self, options: Options) -> AcpConversation:
         return AcpConversation(self._door, options, self.process)

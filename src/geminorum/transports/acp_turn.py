@@ -205,7 +205,7 @@ class AcpTurn:
         self._glance()
         try:
             question = msgspec.json.decode(params, type=acp.Question)
-        except msgspec.MsgspecError:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             self._process.answer(number, acp.WITHDRAWN)
             self.garbled(bytes(params))
             return

@@ -14,12 +14,14 @@ from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import ModelRequest
 from geminorum.options import Options
 from geminorum.prompt import Prompt
+from geminorum.redaction import secrets_in_settings
 from geminorum.schema import Shape, shape_of
 from geminorum.spelling import snake_case
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.api_turn import ApiTurn
 from geminorum.transports.genai_client import GenaiClient
+from geminorum.transports.secrets import password_in
 from geminorum.wire.genai_request import Content, checked_history, config_of, model_of
 
 _HAS_NO = {
@@ -58,7 +60,7 @@ class Api:
     """Vertex AI instead of the Developer API. No variable of the environment turns this on."""
     project: str | None = None
     location: str | None = None
-    credentials: Any = None
+    credentials: Any = field(default=None, repr=False)
     """google.auth credentials for Vertex AI; None: the application default ones."""
     api_version: str | None = None
     """None: v1beta, on Vertex AI v1beta1."""
@@ -82,6 +84,11 @@ class Api:
         tools_of(self.tools)
         checked_history(self.history)
         Decisions(self.decide, self.decide_timeout)  # Refuses what is none.
+
+    def secrets(self) -> list[str]:
+        """What no error of a run may show."""
+        given = [self.api_key or "", *secrets_in_settings(self.headers)]
+        return [*given, *password_in(self.proxy or ""), *password_in(self.base_url or "")]
 
     def open(self, options: Options) -> ApiConversation:
         return ApiConversation(self, options)
@@ -185,11 +192,12 @@ def _problems(door: Any) -> Iterator[tuple[str, str]]:
     for name in ("base_url", "proxy"):
         value = getattr(door, name)
         if value is not None and not str(value).startswith(("http://", "https://", "socks5://")):
-            yield f"{name}={value!r}", "an address that begins with https:// or http://"
+            # Not the address itself: it may hold a password.
+            yield f"{name} is no address", f'{name}="https://…", or http://'
     if (door.project or door.location or door.credentials) and not door.vertex:
         yield "project, location and credentials are for Vertex AI", "add vertex=True"
     if not all(isinstance(word, str) for pair in door.headers.items() for word in pair):
-        yield f"headers={dict(door.headers)!r}", _EXAMPLES["headers"]
+        yield "headers has something that is no text", _EXAMPLES["headers"]
     yield from _wrong_settings(door.config)
     yield from _wrong_numbers(door)
 

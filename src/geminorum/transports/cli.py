@@ -16,6 +16,7 @@ from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.permissions import rule_of, warn_of_stranger
 from geminorum.prompt import Prompt
+from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
@@ -39,7 +40,7 @@ class Cli:
     """Seconds until the first sign of life; None waits for ever."""
     stall_timeout: float | None = None
     """Seconds of silence in mid-run that end it; None: a tool may take its time."""
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of the CLI for these runs, above the user's and ours: `{"mcpServers": {…}}`,
     `{"general": {"maxAttempts": 1}}`."""
     fresh_if_lost: bool = False
@@ -91,6 +92,10 @@ class Cli:
         """What this door cannot do without, below what the caller says."""
         turns = options.max_turns
         return {} if turns is None else {"model": {"maxSessionTurns": turns}}
+
+    def secrets(self) -> list[str]:
+        """What no error of a run may show."""
+        return list(secrets_in_settings(self.settings))
 
     def open(self, options: Options) -> CliConversation:
         return CliConversation(self, options)
@@ -162,7 +167,9 @@ def check_door(door: Any, seconds: tuple[str, ...]) -> None:
     for name in seconds:
         _check_seconds(name, getattr(door, name))
     if not isinstance(door.settings, Mapping):
-        raise InvalidOptions(f"settings={door.settings!r}", hint='settings={"mcpServers": {…}}')
+        # Only its kind: it may hold keys.
+        kind = type(door.settings).__name__
+        raise InvalidOptions(f"settings is a {kind}", hint='settings={"mcpServers": {…}}')
     try:
         json.dumps(door.settings)
     except (TypeError, ValueError) as error:

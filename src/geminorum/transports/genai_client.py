@@ -100,7 +100,8 @@ class GenaiClient:
             )
         except (ImportError, ValueError) as error:
             hint = "http:// and https:// always work; socks5:// needs `pip install socksio`"
-            raise InvalidOptions(f"proxy={proxy!r}: {error}", hint=hint) from error
+            # Not the address itself: it may hold a password.
+            raise InvalidOptions(f"the proxy cannot be used: {error}", hint=hint) from error
 
     def _sdk_client(self, credentials: dict[str, Any], clients: dict[str, Any]) -> Any:
         from google import genai

@@ -18,7 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from geminorum.transports.news import pidfd
-from geminorum.transports.process import STDERR_KEPT, Capture, ProcessTree, marked, spawned
+from geminorum.transports.process import (
+    STDERR_KEPT,
+    Capture,
+    HeadAndTail,
+    ProcessTree,
+    marked,
+    spawned,
+)
 
 _LAST_BYTES = 0.2
 """Seconds for the rest of its words after a process has ended; a grandchild may hold the pipe."""
@@ -58,7 +65,7 @@ class PipedChild(ProcessTree):
         super().__init__(popen, run_id, grace)
         self._hear, self._ended = hear, ended
         self._over = False
-        self._last_words: str | None = None
+        self._last_words: HeadAndTail | None = None
         """What it complained about, once it is gone."""
         self._silence = asyncio.Event()
         self._ends: list[_End] = []
@@ -97,9 +104,8 @@ class PipedChild(ProcessTree):
 
     def stderr(self, clean: Callable[[str], str] = str, start: int = 0) -> str:
         """What it complained about since `start`, a size that `log_size` once had."""
-        if self._last_words is not None:
-            return clean(self._last_words)
-        return self._log.head_and_tail(STDERR_KEPT, clean, start)
+        words = self._last_words or self._log.head_and_tail(STDERR_KEPT, start)
+        return words.told(clean)
 
     def log_size(self) -> int:
         return self._log.size() if self._log.reader >= 0 else 0

@@ -107,6 +107,10 @@ class Pool:
         self._waiting = self._started = self._conversations = self._turns = 0
         self._let_go: Counter[str] = Counter()
 
+    def secrets(self) -> list[str]:
+        """What no error of a run may show."""
+        return self.door.secrets()
+
     # ---- the block
 
     async def __aenter__(self) -> Pool:

@@ -20,7 +20,7 @@ import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
 from geminorum.transports.news import News
@@ -144,7 +144,23 @@ class Child(ProcessTree):
 
     def stderr(self, clean: Callable[[str], str] = str) -> str:
         """The beginning and the end of what it complained about, each passed through `clean`."""
-        return self._stderr.head_and_tail(STDERR_KEPT, clean)
+        return self._stderr.head_and_tail(STDERR_KEPT).told(clean)
+
+
+class HeadAndTail(NamedTuple):
+    """What is kept of a long text, with a margin at both cuts."""
+
+    head: str
+    tail: str = ""
+    half: int = 0
+    size: int = 0
+
+    def told(self, clean: Callable[[str], str]) -> str:
+        """Cleaned with the margin, so that no secret is cut in two before it can be recognised."""
+        if not self.tail:
+            return clean(self.head)
+        head, tail = clean(self.head)[: self.half], clean(self.tail)[-self.half :]
+        return f"{head}\n… {self.size - 2 * self.half:,} bytes left out …\n{tail}"
 
 
 class Capture:
@@ -168,17 +184,14 @@ class Capture:
     def size(self) -> int:
         return os.fstat(self.reader).st_size if self.reader >= 0 else 0
 
-    def head_and_tail(self, limit: int, clean: Callable[[str], str] = str, start: int = 0) -> str:
-        size = self.size()
-        if size <= start:
-            return ""
+    def head_and_tail(self, limit: int, start: int = 0) -> HeadAndTail:
+        """The beginning and the end of what was written since `start`."""
+        size, half = self.size(), limit // 2
         if size - start <= limit:
-            return clean(self._text(start, size - start))
-        half = limit // 2
-        # Cleaned with a margin, so that no secret is cut in two before it can be recognised.
-        head = clean(self._text(start, half + _MARGIN))[:half]
-        tail = clean(self._text(size - half - _MARGIN, half + _MARGIN))[-half:]
-        return f"{head}\n… {size - start - 2 * half:,} bytes left out …\n{tail}"
+            return HeadAndTail(self._text(start, size - start) if size > start else "")
+        head = self._text(start, half + _MARGIN)
+        tail = self._text(size - half - _MARGIN, half + _MARGIN)
+        return HeadAndTail(head, tail, half, size - start)
 
     def _text(self, start: int, length: int) -> str:
         os.lseek(self.reader, start, os.SEEK_SET)

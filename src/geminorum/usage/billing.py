@@ -65,7 +65,7 @@ class Bill:
     _clock: Clock = field(default_factory=Clock)
 
     def add(self, line: bytes) -> None:
-        found = _answers(line)
+        found = None if line.isspace() else _answers(line)
         if found is None:
             self.broken += line.endswith(b"\n") and not line.isspace()
             return

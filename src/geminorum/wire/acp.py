@@ -156,7 +156,10 @@ class Prompted(msgspec.Struct, rename="camel"):
 
 def prompted_of(reply: Message) -> Prompted:
     """How a prompt ended; raises a MsgspecError where the answer is none."""
-    return msgspec.json.decode(reply.result or b"", type=Prompted)
+    try:
+        return msgspec.json.decode(reply.result or b"", type=Prompted)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 # ---- what it tells meanwhile

@@ -25,8 +25,8 @@ def is_dangerous(command: str) -> bool:
 
 
 def _are_dangerous(words: Sequence[str]) -> bool:
-    if words and words[0] == "sudo":
-        return _are_dangerous(words[1:])
+    first = next((at for at, word in enumerate(words) if word != "sudo"), len(words))
+    words = words[first:]
     judge = _JUDGES.get(words[0].rpartition("/")[2] if words else "")
     return judge is not None and judge(words[1:])
 

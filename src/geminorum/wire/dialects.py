@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -26,6 +27,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "tool_result": ("tool_name", "tool_id", "output", "duration_ms"),
     "result": ("session_id", "error"),
 }
+_MENDABLE = re.compile(rb"[^\x00-\x7f]|\\u")
 
 
 def mended(line: bytes) -> tuple[Any, bytes]:
@@ -37,10 +39,19 @@ def mended(line: bytes) -> tuple[Any, bytes]:
     try:
         return msgspec.json.decode(line), line
     except (msgspec.DecodeError, UnicodeDecodeError):
-        data = json.loads(line.decode("utf-8", "replace"))
+        # A file may hold millions of lines that are nothing at all.
+        if _MENDABLE.search(line) is None:
+            raise
     except RecursionError as error:
         raise ValueError("JSON nested too deeply") from error
-    text = json.dumps(data, ensure_ascii=False)
+    try:
+        return _mended(line)
+    except RecursionError as error:
+        raise ValueError("JSON nested too deeply") from error
+
+
+def _mended(line: bytes) -> tuple[Any, bytes]:
+    text = json.dumps(json.loads(line.decode("utf-8", "replace")), ensure_ascii=False)
     clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
     return msgspec.json.decode(clean), clean
 

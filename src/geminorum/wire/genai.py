@@ -76,7 +76,7 @@ _decoder = msgspec.json.Decoder(Chunk)
 def chunk_of(data: bytes) -> Chunk:
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise BadChunk(f"{error}; it begins {data[:120]!r}") from error
 
 

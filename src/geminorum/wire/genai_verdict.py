@@ -111,7 +111,7 @@ def _kind(code: int | None, text: str) -> type[errors.GeminorumError]:
 def _told(body: bytes) -> dict[str, Any] | None:
     try:
         found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     first = found[0] if isinstance(found, list) and found else found
     if not isinstance(first, dict):

@@ -29,7 +29,7 @@ _decoder = msgspec.json.Decoder(HookCall)
 def hook_call(body: bytes) -> HookCall | None:
     try:
         return _decoder.decode(body)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
 
 

@@ -52,7 +52,7 @@ _decoder = msgspec.json.Decoder(Message)
 def message_of(body: bytes) -> Message:
     try:
         return _decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Refusal(INVALID_REQUEST, str(error)) from error
 
 

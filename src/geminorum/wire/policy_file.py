@@ -11,6 +11,10 @@ import msgspec
 
 _NESTED_QUANTIFIERS = re.compile(r"\([^)]*[*+?{].*\)[*+?{]")
 _LONGEST_PATTERN = 2048
+_MOST_STEPS = 100
+_LONG_KEY = re.compile(
+    rf"""(?:(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+\.[ \t]*+){{{_MOST_STEPS}}}"""
+)
 
 
 class FileRule(msgspec.Struct, rename="camel"):
@@ -45,7 +49,18 @@ class PolicyFile(msgspec.Struct):
 
 def read_policy(text: str) -> PolicyFile:
     """The rules; ValueError for broken TOML and wrong types."""
-    return msgspec.convert(tomllib.loads(text), PolicyFile)
+    return msgspec.convert(table_of(text), PolicyFile)
+
+
+def table_of(text: str) -> dict[str, Any]:
+    """What TOML says; ValueError where it is broken."""
+    # Python takes time that grows with the square of a key's length.
+    if _LONG_KEY.search(text):
+        raise ValueError(f"a key of more than {_MOST_STEPS} parts")
+    try:
+        return tomllib.loads(text)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def policy_problems(text: str) -> list[str]:

@@ -87,6 +87,9 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 
 def record_of(line: bytes | Raw) -> Record | None:
     """The line as a record; None for a torn one, and for what is none."""
+    # A file may hold millions of lines that are nothing, and an exception takes its time.
+    if not isinstance(line, Raw) and line.lstrip()[:1] != b"{":
+        return None
     try:
         return _record_decoder.decode(line)
     except _UNREADABLE:

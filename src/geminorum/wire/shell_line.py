@@ -19,8 +19,12 @@ _REDIRECTIONS = {
     *("redirected_statement", "file_redirect", "heredoc_redirect", "herestring_redirect"),
 }
 _WRAPPER = re.compile(r"\s*(?:\S+/)?(?:sh|bash|zsh)\s+-c\s+", re.I)
-_LONGEST_COMMAND = 128 * 1024
+LONGEST_COMMAND = 128 * 1024
 """Linux starts no program with a longer argument, so that no shell ever runs such a command."""
+_PIECE = re.compile(r"[\w./-]+|[^ \t\r\n]")
+_MOST_PIECES = 4000
+"""Words and signs. The time that the grammar takes for what is no shell command, and for deep or
+long chains, grows with the square of their number."""
 _MAX_HEREDOCS = 50
 """The time that the grammar takes grows with the square of their number."""
 _DEEPEST = 16
@@ -35,7 +39,7 @@ class ShellLine(NamedTuple):
 
 def shell_line(text: str, depth: int = 0) -> ShellLine | None:
     """None for what cannot be read; whoever asks must then not take it for harmless."""
-    if len(text) > _LONGEST_COMMAND or text.count("<<") > _MAX_HEREDOCS or depth > _DEEPEST:
+    if depth > _DEEPEST or not is_readable(text):
         return None
     source = text.encode(errors="replace")
     root = _parser().parse(source).root_node
@@ -49,6 +53,14 @@ def shell_line(text: str, depth: int = 0) -> ShellLine | None:
     wrapped = [part for part in map(_unwrapped, outer) if part is not None]
     commands = (*outer, *wrapped, *(command for line in lines for command in line.commands))
     return ShellLine(commands, redirects or any(line.redirects for line in lines))
+
+
+def is_readable(text: str) -> bool:
+    """Is it short enough to be read in reasonable time? A model writes it, and may mean harm."""
+    # No shell is given a NUL, and the grammar takes minutes for many.
+    if len(text) > LONGEST_COMMAND or "\0" in text or text.count("<<") > _MAX_HEREDOCS:
+        return False
+    return sum(1 for _ in _PIECE.finditer(text)) <= _MOST_PIECES
 
 
 @cache

@@ -8,7 +8,6 @@ the first of these that fits is made of the two that each side would have had th
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -16,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import msgspec
 
 from geminorum.permissions import KNOWN_TOOLS
-from geminorum.wire.policy_file import PolicyFile, in_javascript, is_accepted
+from geminorum.wire.policy_file import PolicyFile, in_javascript, is_accepted, table_of
 
 Rule: TypeAlias = dict[str, Any]
 Decision: TypeAlias = Literal["allow", "ask_user", "deny"]
@@ -53,7 +52,7 @@ def user_policy(texts: Iterable[str], settings: Mapping[str, Any]) -> UserPolicy
 
     Empty where nothing limits the agent: what settings allow ranks below the caller's rules.
     """
-    files = [tomllib.loads(text) for text in texts]
+    files = [table_of(text) for text in texts]
     for file in files:
         msgspec.convert(file, PolicyFile)
     rules = [single for file in files for rule in file.get("rule", ()) for single in _singles(rule)]

@@ -60,7 +60,7 @@ def _steps(script: Path) -> list[Any]:
     lines = [line for line in text_in(script, "--script").splitlines() if line.strip()]
     try:
         return [msgspec.json.decode(line) for line in lines]
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise InvalidOptions(f"{script}: {error}", hint=_ADVICE) from error
 
 

@@ -282,7 +282,7 @@ def data_in(path: Path, flag: str) -> Any:
     text = text_in(path, flag)
     try:
         return tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise typer.BadParameter(f"{path}: {error}", param_hint=flag) from error
 
 

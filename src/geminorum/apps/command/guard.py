@@ -154,7 +154,7 @@ def _message_in(text: str) -> str:
 
     try:
         return str(json.loads(text)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return text
 
 

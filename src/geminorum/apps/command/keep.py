@@ -71,7 +71,7 @@ def main() -> None:
         path = arguments.get("file_path") or arguments.get("path")
         if isinstance(path, str) and path:
             keep(Path(told.get("cwd") or ".", path), Path(sys.argv[1]))
-    except (OSError, ValueError, AttributeError, IndexError):
+    except (OSError, ValueError, AttributeError, IndexError, RecursionError):
         return
 
 

@@ -128,7 +128,7 @@ def digest(path: Path) -> str | None:
 def _read(folder: Path) -> Iterable[Kept]:
     for record in sorted(folder.glob(f"*/{keep.RECORD}")):
         # A record without its end: the copy is still being taken.
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, RecursionError):
             told = msgspec.json.decode(record.read_bytes(), type=dict[str, Any])
             yield msgspec.convert({**told, "copy": record.parent / keep.BYTES}, Kept, dec_hook=_as)
 

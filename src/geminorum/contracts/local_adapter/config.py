@@ -81,6 +81,15 @@ class GeminiLocalConfig(
         if problems := problems_of(values):
             raise refusal(problems)
 
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Of the variables the names only: keys are among them.
+        values = msgspec.structs.asdict(self)
+        return list({**values, "env": dict.fromkeys(self.env, "…")}.items())
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data for JSON, camelCase keys; what is as by default is left out."""
         plain: dict[str, Any] = msgspec.to_builtins(self)

@@ -215,12 +215,19 @@ def _tick(typed: Any) -> Any:
     return _TICKS[typed.lower()]
 
 
+def _loaded(typed: str) -> Any:
+    try:
+        return json.loads(typed)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+
+
 def _variables(typed: Any) -> Any:
     """A mapping, or text: a JSON object, or NAME=value on lines of their own."""
     if not isinstance(typed, str):
         return typed
     if typed.lstrip().startswith("{"):
-        return json.loads(typed)
+        return _loaded(typed)
     pairs = [line.partition("=") for line in typed.splitlines() if line.strip()]
     if not all(separator for _, separator, _ in pairs):
         # The line itself is not repeated: it may be a key that was pasted without its name.

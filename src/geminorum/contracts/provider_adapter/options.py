@@ -48,6 +48,9 @@ class AdapterOptions(msgspec.Struct, frozen=True, kw_only=True):
             warnings.warn(_unknown(name, cls.__struct_fields__), stacklevel=4)
         return _converted(given, cls)
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        return [("model", self.model), ("api_base_url", self.api_base_url)]
+
     def __repr__(self) -> str:
         # Without the key: options end up in logs.
         return f"AdapterOptions(model={self.model!r}, api_base_url={self.api_base_url!r})"

@@ -179,7 +179,7 @@ def _function_call(call: Any) -> tuple[dict[str, Any], str | None]:
 def _arguments(tool: str, arguments: Any) -> dict[str, Any]:
     try:
         parsed = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         text = f"the arguments of {tool!r} are not JSON: {error}"
         raise PromptTranslationFailed(text, hint="json.dumps({…})") from error
     if not isinstance(parsed, Mapping):
