@@ -1,5 +1,6 @@
 """A hostile model, in a hostile clone, on the real CLI: what was not allowed does not happen."""
 
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
@@ -194,6 +195,48 @@ async def test_a_command_that_is_allowed_does_not_write_files_by_a_redirection(
     assert not (fake_gemini.home / "made").exists()
 
 
+EVALUATED = "git status ${x:='a[$(touch PWNED)]'}"
+NOT_THAT_COMMAND = (
+    {"command": "touch PWNED", "a": {"command": "git status "}},
+    {"command": f"{EVALUATED} ${{y[x]}}"},
+    {"command": f"{EVALUATED} $[x]"},
+    {"command": "git status `touch PWNED`"},
+    # A folder of the clone that git takes for a repository, with a filter of its own.
+    {"command": "git status", "dir_path": "docs"},
+)
+
+
+@pytest.fixture
+def filtering(clone, tmp_path) -> Path:
+    """A clone with a folder that looks like a repository whose filter runs a command."""
+    docs = clone / "docs"
+    shutil.copytree(clone / ".git", docs)
+    shutil.rmtree(docs / "hooks", ignore_errors=True)
+    (docs / "config").write_text(
+        "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n"
+        f'[filter "evil"]\n\tclean = "touch {tmp_path}/PWNED; cat"\n'
+    )
+    (docs / "notes.txt").write_text(NOTES.upper())
+    (docs / ".gitattributes").write_text("*.txt filter=evil\n")
+    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
+    for command in (["add", "."], [*author, "commit", "-q", "-m", "docs"]):
+        subprocess.run(["git", *command], cwd=clone, check=True)
+    fresh = tmp_path / "fresh"
+    subprocess.run(["git", "clone", "-q", str(clone), str(fresh)], check=True)
+    return fresh
+
+
+@pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
+async def test_a_whitelist_of_one_command_runs_nothing_else(attack, filtering, tmp_path, door):
+    calls = [(SHELL, arguments) for arguments in NOT_THAT_COMMAND]
+    whole = [(SHELL, {"command": "git status --short"}), *calls]
+    results = await attack(whole, door, at_once=True, cwd=filtering, **ONLY_STATUS)
+    assert [result.status for result in results] == ["success", *["denied"] * len(calls)]
+    assert not [*tmp_path.rglob("PWNED")]
+    rules = Rules.of(Options(cwd=filtering, **ONLY_STATUS))
+    assert {rules.verdict(SHELL, arguments).decision for _, arguments in calls} == {"deny"}
+
+
 async def test_auto_edit_still_writes_where_a_command_is_pre_approved(attack, clone):
     write = ("write_file", {"file_path": "a.txt", "content": "hi"})
     door = Cli(pre_approved=(f"{SHELL}(git status)",))
@@ -237,6 +280,13 @@ STEERING = (
     ".GEMINI/settings.json",
     "link.json",
     "folder/new/settings.json",
+    # The CLI decodes a path, strips NULs, and takes a leading @ away.
+    "@.gemini/x",
+    ".gem\0ini/x",
+    "%2egemini/x",
+    ".agent%73/x",
+    "f%6flder/x",
+    "@folder/x",
 )
 WRITING = {
     "Cli, auto_edit": (Cli(), {"approval": "auto_edit"}),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from geminorum import Acp, Cli, Options, Pool, ToolResult, ask, connect, run
-from geminorum.errors import Unsupported
+from geminorum.errors import ConfigError, Unsupported
 from geminorum.testing import FakeGemini
 
 MODEL = "gemini-2.5-flash"
@@ -239,3 +239,45 @@ async def test_pipes_in_place_of_files_keep_no_run_waiting(fake_gemini, real_cli
         work / "GEMINI.md",
         work / ".gemini/skills/pipe/SKILL.md",
     }
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("kind", [Cli, Acp])
+async def test_neither_names_in_two_readings_nor_a_package_of_the_folder_get_round_the_guard(
+    fake_gemini, real_cli_door, tmp_path, outside, kind
+):
+    """The CLI checks `d%64` decoded and reads it as it stands; Node asks the folder's package.json
+    where a preloaded script lies."""
+    repo = tmp_path / "clone"
+    for folder in (".git", "d%64"):
+        (repo / folder).mkdir(parents=True)
+    for name in (".xignore", ".env", ".gitignore"):
+        (repo / "d%64" / name).symlink_to(outside / "secret")
+    (repo / "GEMINI.md").write_text("@./d%64/.xignore @./d%64/.env @./d%64/.gitignore\n")
+    (repo / "l%64").symlink_to(outside / "listing")
+    (repo / "package.json").write_text('{"name": "", "exports": {"./*": "./evil.cjs"}}')
+    (repo / "evil.cjs").write_text("require('fs').writeFileSync(__dirname + '/PWNED', '')")
+    fake_gemini.call("list_directory", dir_path="l%64").say("Done.")
+    options = Options(cwd=repo, env=fake_gemini.env, model=MODEL)
+    assert (await ask("Go", options, via=kind(executable=real_cli_door.executable))).text == "Done."
+    assert "SECRET" not in str([request.body for request in fake_gemini.requests])
+    assert not (repo / "PWNED").exists()
+
+
+@pytest.mark.gemini_cli
+async def test_a_broken_package_file_of_the_folder_stops_no_run(
+    fake_gemini, real_cli_door, tmp_path
+):
+    (tmp_path / "package.json").write_text("<<<<<<< HEAD\n")
+    fake_gemini.say("Done.")
+    options = Options(cwd=tmp_path, env=fake_gemini.env, model=MODEL)
+    assert (await ask("Go", options, via=real_cli_door)).text == "Done."
+
+
+@pytest.mark.parametrize("name", ["HEAD", "index", "config"])
+async def test_a_pipe_in_the_folder_of_git_is_refused(tmp_path, stand_in, name):
+    """The CLI starts git, which would wait for ever."""
+    (tmp_path / "work/.git").mkdir(parents=True)
+    os.mkfifo(tmp_path / "work/.git" / name)
+    with pytest.raises(ConfigError, match=f"{name}.*not a regular file"):
+        await ask("Go", Options(cwd=tmp_path / "work"), via=stand_in())

@@ -76,6 +76,21 @@ def test_the_stricter_of_two_words_counts_for_every_call(theirs, ours):
         assert word(both, tool, arguments) == expected, (tool, arguments)
 
 
+@pytest.mark.parametrize(
+    ("allowed", "denied", "call"),
+    [
+        ("write*", "write_file", "write_file"),
+        # Of a server `a_b`, whose tools are none of those of the server `a`.
+        ("mcp_a_*", "mcp_*", "mcp_a_b_tool"),
+    ],
+)
+def test_a_name_that_the_cli_does_not_take_for_this_tool_allows_nothing(allowed, denied, call):
+    theirs = [rule(allowed, "allow", 900), rule(denied, "deny", 100)]
+    both = stricter(user_policy([toml(*theirs)], {}).rules, [rule(call, "allow", 980)])
+    # The names, and not our verdict: the CLI alone knows the server of a tool.
+    assert [one["decision"] for one in both if one["toolName"] == call][0] == "deny"
+
+
 def test_what_settings_say_counts_as_well():
     given = {
         "tools": {"exclude": ["write_file"], "confirmationRequired": ["web_fetch"]},

@@ -26,6 +26,7 @@ from geminorum.wire.dangerous import is_dangerous
 from geminorum.wire.policy_file import FileRule, in_python, policy_problems, read_policy
 from geminorum.wire.policy_toml import Steering, policy_toml, told_mode
 from geminorum.wire.shell_line import is_readable, shell_line
+from geminorum.wire.user_policy import is_wildcard
 
 _SHELL = "run_shell_command"
 _LEVELS: dict[str, Level] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
@@ -196,7 +197,7 @@ def _is_meant(name: str, tool: str, server: str | None) -> bool:
     if server is not None:
         start = "mcp_" if server == "*" else f"mcp_{server}_"
         return tool.startswith(start) and (name == "*" or tool in (name, f"{start}{name}"))
-    if name.endswith("*"):
+    if is_wildcard(name):
         return tool.startswith(name[:-1])
     return name == tool
 

@@ -8,9 +8,6 @@ const { fileURLToPath } = require("node:url");
 
 const { readFileSync, realpathSync, statSync } = fs;
 const RULES = path.join(__dirname, "read_guard.json");
-// Never sent to the model, and often links to what a user shares between projects.
-const NEVER_SENT =
-  /[\\/](\.\w*ignore|\.env|\.gemini[\\/]settings\.json|\.git[\\/]info[\\/]exclude)$/;
 
 function spelledOut(file) {
   if (typeof file === "string") return path.resolve(file);
@@ -51,9 +48,9 @@ function check(given) {
   const around = projects.filter((roots) => roots.some((root) => contains(root, file)));
   if (around.length === 0) return;
   const found = statSync(file, { throwIfNoEntry: false });
-  if (found === undefined || found.isDirectory()) return;
-  if (!found.isFile()) throw refusal(file, "it is not a regular file");
-  if (links || NEVER_SENT.test(file)) return;
+  if (found === undefined) return;
+  if (!found.isFile() && !found.isDirectory()) throw refusal(file, "it is not a regular file");
+  if (links) return;
   const real = realpathSync(file);
   const isInside = around.some((roots) => roots.some((root) => contains(root, real)));
   if (!isInside) throw refusal(file, `it leads outside of the project, to '${real}'`);
@@ -86,7 +83,7 @@ function guardCallback(call) {
 }
 
 currentRules();
-for (const name of ["readFile", "open"]) {
+for (const name of ["readFile", "open", "readdir", "opendir"]) {
   fs[name] = guardCallback(fs[name]);
   fs[`${name}Sync`] = guardSync(fs[`${name}Sync`]);
   fs.promises[name] = guardPromise(fs.promises[name]);

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from geminorum.detect import CliProgram
-from geminorum.errors import Unsupported
+from geminorum.errors import ConfigError, Unsupported
 from geminorum.transports.home import replace_file
 
 _SCRIPT, _RULES = "read_guard.cjs", "read_guard.json"
 _SKILL = "SKILL.md"
 _OUTSIDE = "leads outside of the project"
 _CONTEXT = "GEMINI.md"
+_READ_BY_GIT = ("HEAD", "config", "index", "packed-refs")
 
 
 class _Opening(Protocol):
@@ -37,7 +38,9 @@ class ReadGuard:
 
     @property
     def node_flag(self) -> str:
-        return f"--require={self._home / _SCRIPT}"
+        # Not `--require`: for that, Node reads the package.json of the folder that it starts in,
+        # which may say that another file is meant, also in place of an absolute path.
+        return f"--import={(self._home / _SCRIPT).as_uri()}"
 
     def admit(self, folders: Iterable[Path]) -> None:
         """Adds the project around these folders, before the CLI first reads there."""
@@ -81,6 +84,7 @@ def check_start(
 ) -> None:
     """Warns of what the CLI would send to the model at its start and is kept from reading; raises
     where it cannot be kept from it."""
+    _refuse_unfit_git(folders)
     allowed = f"{type(door).__name__}(outside_links=True)"
     for file, why in _unfit_files(door, folders, names):
         # A sandbox starts a CLI of its own, without our flag.
@@ -93,6 +97,16 @@ def check_start(
             )
         way_in = f"; {allowed} lets it in" if why == _OUTSIDE else ""
         warnings.warn(f"{str(file)!r} {why} and is left out{way_in}", stacklevel=2)
+
+
+def _refuse_unfit_git(folders: Iterable[Path]) -> None:
+    """The CLI starts git, which no guard of ours keeps from waiting for a pipe."""
+    for folder in folders:
+        places = (_project(folder.resolve()) / ".git" / name for name in _READ_BY_GIT)
+        for file in places:
+            if file.exists() and not file.is_file():
+                text = f"{str(file)!r} is not a regular file"
+                raise ConfigError(text, hint="remove it, or make the clone anew")
 
 
 def _unfit_files(

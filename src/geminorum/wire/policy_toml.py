@@ -37,6 +37,7 @@ _ASK_ABOUT_SHELL: dict[str, Any] = {
 STEERING_FOLDERS = (".gemini", ".agents")
 """Where settings, commands, agents and skills of later runs lie."""
 _BY_ABSOLUTE_PATH = "Name the file by its absolute path."
+_PLAINLY = "Name the file by its plain path: without %, a leading @ or control characters."
 _TOO_MANY_FILES = (
     "cwd holds too many files to be searched for links into .gemini/ and .agents/, so no file is "
     "written here. The user can choose a smaller cwd, or pass gemini_folder=True to the transport."
@@ -247,6 +248,9 @@ def _steering_rules(
         | {"argsPattern": _by_the_end(names), "denyMessage": _BY_ABSOLUTE_PATH}
         for names in _some([in_javascript(name) for name in sorted(steering.files)])
     ]
+    # Whoever decides about a path has to see the one that is meant.
+    odd = {"argsPattern": _ODDLY_SPELLED, "denyMessage": _PLAINLY}
+    rules.append(_rule(_WRITERS, "deny", _STEERING) | odd)
     if writers and not steering.is_complete:
         # With a pattern, for the CLI hides what is denied altogether, and the reason with it.
         every = {"argsPattern": _ANYTHING, "denyMessage": _TOO_MANY_FILES}
@@ -263,6 +267,13 @@ def _some(names: Sequence[str]) -> Iterable[Sequence[str]]:
 def _in_any_case(name: str) -> str:
     letters = (f"[{letter}{letter.upper()}]" if letter.isalpha() else "" for letter in name)
     return rf"\.{''.join(letters)}"
+
+
+# The CLI decodes a path as if it were an address, strips NULs, and takes a leading @ away.
+_ODDLY_SPELLED = (
+    r'"file_path":"[\s]*@|"file_path":"[^\x00]*%[0-9A-Fa-f][0-9A-Fa-f]'
+    r'|"file_path":"[^\x00]*\\u00[01]'
+)
 
 
 # The CLI puts a NUL behind each argument, and a path may hold anything else, quotes included. It
@@ -358,7 +369,7 @@ def _rules(options: Options, pre_approved: Sequence[str]) -> Iterable[dict[str, 
     for rule in (*_spoken(options), *unasked):
         if options.approval == "plan" and _acts(rule) and rule["decision"] == "allow":
             continue  # A plan writes its own file, and nothing else.
-        whole = rule["toolName"] in (_SHELL, [_SHELL], "*") and "commandPrefix" not in rule
+        whole = rule["toolName"] in (_SHELL, [_SHELL], "*") and "argsPattern" not in rule
         if whole and redirecting and rule["decision"] == "allow":
             rule["allowRedirection"] = True
         yield rule
@@ -402,6 +413,22 @@ def _rule(
     tool: str | Sequence[str], decision: str, priority: int, command: str | None = None
 ) -> dict[str, Any]:
     rule: dict[str, Any] = {"toolName": tool, "decision": decision, "priority": priority}
-    if command is not None:
+    if command is not None and decision == "allow":
+        rule["argsPattern"] = _exactly(command)
+    elif command is not None:
         rule["commandPrefix"] = command
     return rule
+
+
+def _exactly(command: str) -> str:
+    """A call of this command, alone or with arguments that hold nothing for the shell to expand.
+
+    `commandPrefix` would also look into arguments within arguments, and lets bash evaluate
+    `${x[…]}`. In another folder (`dir_path`), the same command may be told by that folder what to
+    run, as git is by filters.
+    """
+    start = rf'\x00"command":"{in_javascript(command)}'
+    return (
+        r'^(?![\s\S]*\x00"dir_path":)[\s\S]*'
+        rf'(?:{start}"\x00|{start} [^$`\x00]*"\x00)'
+    )

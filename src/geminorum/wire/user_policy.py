@@ -97,6 +97,8 @@ def _both(user: Rule | None, our: Rule | None) -> Rule | None:
     """The rule on what fits both; None where nothing does."""
     if user is None or our is None:
         return user or our
+    if user["decision"] == "allow" and _is_ambiguous(_full_name(user), _full_name(our)):
+        return None
     parts = (_shared_name, _shared_modes, _shared_arguments, _shared_rest, _shared_redirection)
     found: Rule = {"decision": max(user["decision"], our["decision"], key=_STRICTNESS.index)}
     for part in parts:
@@ -129,7 +131,19 @@ _SECOND_NAMES = {"search_file_content": "grep_search"}
 def _covers(wide: str, narrow: str) -> bool:
     if wide == "invoke_agent":
         return narrow == wide or _is_agent(narrow)
-    return narrow.startswith(wide[:-1]) if wide.endswith("*") else wide == narrow
+    return narrow.startswith(wide[:-1]) if is_wildcard(wide) else wide == narrow
+
+
+def is_wildcard(name: str) -> bool:
+    """Does the CLI take it for more than one tool? Any other `*` is a letter of a name, to it."""
+    return name == "*" or (name.startswith("mcp_") and name.endswith("_*")) or name == "mcp_*"
+
+
+def _is_ambiguous(wide: str, narrow: str) -> bool:
+    """`mcp_a_*` means the tools of server `a`, and `mcp_a_b_c` may be one of server `a_b`."""
+    if wide == "mcp_*" or not (wide.startswith("mcp_") and wide.endswith("_*")):
+        return False
+    return "_" in narrow.removeprefix(wide[:-1]).rstrip("_*")
 
 
 def _is_agent(name: str) -> bool:
