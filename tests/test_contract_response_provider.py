@@ -263,15 +263,9 @@ class TestArguments:
         with_them, without = policy_toml(Options(), pre_approved=allowed), policy_toml(Options())
         others = tomllib.loads(without)["rule"]
         rules = [rule for rule in tomllib.loads(with_them)["rule"] if rule not in others]
-        assert [{**rule, "priority": 0} for rule in rules] == [
-            {"toolName": "read_file", "decision": "allow", "priority": 0},
-            {
-                "toolName": "run_shell_command",
-                "decision": "allow",
-                "priority": 0,
-                "commandPrefix": "git status",
-            },
-        ]
+        assert {rule["decision"] for rule in rules} == {"allow"}
+        assert [rule["toolName"] for rule in rules] == ["read_file", "run_shell_command"]
+        assert "git\\ status" in rules[1]["argsPattern"]
 
     def test_the_rules_are_there_as_long_as_the_run(self, stand_in):
         """S4-12, B-20: and the flag that the CLI is about to drop is not used."""

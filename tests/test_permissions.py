@@ -12,6 +12,7 @@ from geminorum import Cli, Options, Policy, Rule, ToolResult, ask, sync
 from geminorum import run as start
 from geminorum.errors import ConfigError, InvalidOptions
 from geminorum.permissions import TOOL_GROUPS
+from geminorum.policies import Rules
 from geminorum.wire.policy_toml import policy_toml
 
 LEVELS = ("allow", "ask", "deny")
@@ -79,13 +80,23 @@ def test_the_tools_that_approve_themselves_are_always_denied():
     assert decision_on("enter_plan_mode", Options(approval="plan")) is None
 
 
-def test_a_command_is_a_prefix():
-    (rule,) = [
-        r
-        for r in rules_of(Options(allowed_tools=["run_shell_command(git status)"]))
-        if "commandPrefix" in r
-    ]
-    assert (rule["commandPrefix"], rule["decision"]) == ("git status", "allow")
+@pytest.mark.parametrize(
+    ("command", "allowed"),
+    [
+        ("git status", True),
+        ("git status -s", True),
+        ('git status "a b"', True),
+        ("git statusx", False),
+        ("git  status", False),
+        ("git status $HOME", False),
+        ("git status `id`", False),
+        ("xgit status", False),
+    ],
+)
+def test_a_command_is_how_a_whole_command_begins(command, allowed):
+    rules = Rules.of(Options(allowed_tools=["run_shell_command(git status)"]))
+    verdict = rules.verdict("run_shell_command", {"command": command})
+    assert (verdict.decision == "allow") is allowed
 
 
 def test_text_in_a_rule_cannot_become_another_rule():
