@@ -88,7 +88,7 @@ def test_a_name_that_the_cli_does_not_take_for_this_tool_allows_nothing(allowed,
     theirs = [rule(allowed, "allow", 900), rule(denied, "deny", 100)]
     both = stricter(user_policy([toml(*theirs)], {}).rules, [rule(call, "allow", 980)])
     # The names, and not our verdict: the CLI alone knows the server of a tool.
-    assert [one["decision"] for one in both if one["toolName"] == call][0] == "deny"
+    assert next(one["decision"] for one in both if one["toolName"] == call) == "deny"
 
 
 def test_what_settings_say_counts_as_well():
