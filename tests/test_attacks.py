@@ -201,6 +201,12 @@ NOT_THAT_COMMAND = (
     {"command": f"{EVALUATED} ${{y[x]}}"},
     {"command": f"{EVALUATED} $[x]"},
     {"command": "git status `touch PWNED`"},
+    # What the CLI does not take for commands of a line, and so lets through.
+    {"command": "git status ; PATH=. ; git status"},
+    {"command": "git status && HOME=./evil && git status"},
+    {"command": "git status ; for x in a* ; do ((x)) ; done"},
+    {"command": "git status ; _bgpids_file=../PWNED"},
+    {"command": "git status \nPATH=.\ngit status"},
     # A folder of the clone that git takes for a repository, with a filter of its own.
     {"command": "git status", "dir_path": "docs"},
 )
@@ -218,6 +224,11 @@ def filtering(clone, tmp_path) -> Path:
     )
     (docs / "notes.txt").write_text(NOTES.upper())
     (docs / ".gitattributes").write_text("*.txt filter=evil\n")
+    (clone / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/PWNED\n")
+    (clone / "git").chmod(0o755)
+    (clone / "evil").mkdir()
+    (clone / "evil/.gitconfig").write_text(f"[core]\n\tfsmonitor = touch {tmp_path}/PWNED\n")
+    (clone / "a[$(touch PWNED)]").touch()
     author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
     for command in (["add", "."], [*author, "commit", "-q", "-m", "docs"]):
         subprocess.run(["git", *command], cwd=clone, check=True)

@@ -35,9 +35,10 @@ def decision(rules: Rules, tool: str, **arguments: object) -> str:
     [
         ("git status", "allow"),
         ("git status --short", "allow"),
-        ("git status ; ", "allow"),
-        ('git status "a;b"', "allow"),
-        ("git status 'a|b'", "allow"),
+        ("git status ; ", "ask"),
+        ('git status "a b"', "allow"),
+        ('git status "a;b"', "ask"),
+        ("git status 'a|b'", "ask"),
         ("git statusx", "ask"),
         ("git status; id", "ask"),
         ("git status | cat", "ask"),
@@ -71,7 +72,7 @@ def test_every_command_in_a_line_is_judged_by_itself(command_line, expected):
     ("options", "expected"),
     [
         (Options(policy=GIT, approval="auto_edit"), "ask"),
-        (Options(allowed_tools=["run_shell_command(git status)"], approval="yolo"), "ask"),
+        (Options(allowed_tools=["run_shell_command(git status)"], approval="yolo"), "deny"),
         (Options(policy=Policy(shell_execute="allow")), "allow"),
         (Options(policy=Policy("deny", "allow")), "ask"),
         (Options(approval="yolo"), "allow"),

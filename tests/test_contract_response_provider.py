@@ -265,7 +265,7 @@ class TestArguments:
         rules = [rule for rule in tomllib.loads(with_them)["rule"] if rule not in others]
         assert {rule["decision"] for rule in rules} == {"allow"}
         assert [rule["toolName"] for rule in rules] == ["read_file", "run_shell_command"]
-        assert "git\\ status" in rules[1]["argsPattern"]
+        assert r"git\x20status" in rules[1]["argsPattern"]
 
     def test_the_rules_are_there_as_long_as_the_run(self, stand_in):
         """S4-12, B-20: and the flag that the CLI is about to drop is not used."""

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 
 from geminorum import Tool
+from geminorum.transports import loopback
 from geminorum.transports.grants import Grants
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import ToolServer, served
@@ -179,3 +180,12 @@ class TestGrants:
         for _ in range(2):
             await tools.answer(call)
         assert paid == [5]
+
+
+def test_a_header_of_spaces_is_read_by_the_letter():
+    """Whoever connects can send one, before any token is looked at."""
+    odd = b"POST /mcp HTTP/1.1\r\nx:" + b" " * 60_000 + b"\n\r\n\r\n"
+    with pytest.raises(loopback._Refused):
+        loopback._parsed(odd)
+    plain = loopback._parsed(b"POST /mcp HTTP/1.1\r\nHost: \t a b \r\n\r\n")
+    assert plain.headers == {"host": "a b"}

@@ -91,6 +91,9 @@ def test_the_tools_that_approve_themselves_are_always_denied():
         ("git status $HOME", False),
         ("git status `id`", False),
         ("xgit status", False),
+        ("git status && git status", False),
+        ("git status\ngit status", False),
+        ("git status 'é 🎉'", True),
     ],
 )
 def test_a_command_is_how_a_whole_command_begins(command, allowed):

@@ -403,3 +403,15 @@ def test_the_synchronous_door_hides_them_too(stand_in):
     with pytest.raises(GeminorumError) as caught:
         sync.ask("Hi", Options(env={"GEMINI_API_KEY": KEY}), via=door)
     assert not shows(told_by(caught.value))
+
+
+def test_spaces_and_short_forms_tear_no_text():
+    assert redacted("a plain text", ["        ", "a          "]) == "a plain text"
+
+
+def test_what_lies_deep_in_an_exception_is_found():
+    key = "open-sesame-1"
+    inner = ValueError({"key": key}, (key, [key]), key.encode())
+    group = ExceptionGroup(f"all: {key}", [inner])
+    Redactor([key]).exception(group)
+    assert key not in repr(group) + repr(inner)

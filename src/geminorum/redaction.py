@@ -76,7 +76,7 @@ class Redactor:
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
         known = {secret for secret in self._secrets if len(secret) >= _SHORTEST}
-        forms = {form for secret in known for form in _forms(secret)}
+        forms = {form for secret in known for form in _forms(secret) if len(form) >= _SHORTEST}
         words = map(re.escape, sorted(forms, key=len, reverse=True))
         return re.compile("|".join([*words, _SHAPES]))
 
@@ -109,8 +109,12 @@ class Redactor:
         match value:
             case str():
                 return self.text(value)
-            case list():
-                return [self._clean(item) for item in value]  # Notes, for example.
+            case list() | tuple():
+                return type(value)(map(self._clean, value))  # Notes, for example.
+            case dict():
+                return {self._clean(key): self._clean(item) for key, item in value.items()}
+            case bytes():
+                return self.text(value.decode("latin-1")).encode("latin-1")
             case msgspec.Raw():
                 return msgspec.Raw(self.text(bytes(value).decode("utf-8", "replace")).encode())
             case _:
@@ -140,7 +144,7 @@ class Redactor:
     def _clean_exception(self, error: BaseException) -> None:
         error.args = tuple(map(self._clean, error.args))
         for name, value in list(vars(error).items()):
-            if isinstance(value, str | list):
+            if isinstance(value, str | list | tuple | dict | bytes):
                 with suppress(AttributeError, TypeError):  # One that cannot be changed.
                     setattr(error, name, self._clean(value))
 
@@ -172,3 +176,4 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
             seen.add(id(link))
             yield link
             ahead += [one for one in (link.__cause__, link.__context__) if one is not None]
+            ahead += getattr(link, "exceptions", ())  # The members of a group.

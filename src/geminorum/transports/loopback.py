@@ -18,7 +18,7 @@ _GREATEST_BODY = 64 * 1024 * 1024
 _IDLE_SECONDS = 60.0
 """The CLI itself closes a connection that it has not used for four seconds."""
 _JSON = "Content-Type: application/json\r\n"
-_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([^\0\r\n]*?)[ \t]*")
+_HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)")
 _AT_MOST_ONCE = ("authorization", "content-length", "host", "transfer-encoding")
 """Two of these mean that two readers of one request could see two different requests."""
 
@@ -126,7 +126,7 @@ class _Head(NamedTuple):
 def _parsed(head: bytes) -> _Head:
     first, *lines = head.decode("latin-1").removesuffix("\r\n\r\n").split("\r\n")
     words, found = first.split(" "), [_HEADER.fullmatch(line) for line in lines]
-    pairs = [(one[1].lower(), one[2]) for one in found if one is not None]
+    pairs = [(one[1].lower(), one[2].strip(" \t")) for one in found if one is not None]
     names = [name for name, _value in pairs]
     if len(words) != 3 or None in found or any(names.count(name) > 1 for name in _AT_MOST_ONCE):
         raise _Refused("400 Bad Request")

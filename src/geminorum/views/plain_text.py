@@ -34,7 +34,8 @@ _IDEOGRAPHS = "\u2200-\u22ff\u3000-\u303f\u4e00-\u9fff\uff00-\uff60"
 _AT_WORK = "|".join(
     (
         f"(?:(?<=[{_EMOJI}])|(?<=[{_EMOJI}]\ufe0f))\u200d(?=[{_EMOJI}])",
-        f"(?<=[{_EMOJI}0-9#*])[\ufe0e\ufe0f]",
+        f"(?<=[{_EMOJI}])[\ufe0e\ufe0f]",
+        "(?<=[0-9#*])[\ufe0e\ufe0f](?=\u20e3)",
         f"(?<=[{_JOINED}])[\u200c\u200d](?=[{_JOINED}])",
         f"(?<=[{_VIRAMA}])[\u200c\u200d]",
         f"(?<=[{_UNSPACED}])[\u200b-\u200d](?=[{_UNSPACED}])",

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from geminorum.permissions import KNOWN_TOOLS, TOOL_GROUPS, Level, Policy, rule_of
-from geminorum.wire.policy_file import in_javascript
+from geminorum.wire.policy_file import in_javascript, is_accepted
 from geminorum.wire.user_policy import UserPolicy, stricter
 
 if TYPE_CHECKING:
@@ -287,7 +289,7 @@ def _through(names: Sequence[str]) -> str:
 def _by_the_end(names: Sequence[str]) -> str:
     """A relative path that ends with one of these names."""
     name = rf'(?:{"|".join(names)})\s*"'
-    return rf'"file_path":"\s*{name}|"file_path":"\s*[^\s\\/\x00][^\x00]*[\\/]{name}'
+    return rf'"file_path":"\s*{name}|"file_path":"[^\\/\x00][^\x00]*[\\/]{name}'
 
 
 def _own_rules(own: OwnTools) -> list[dict[str, Any]]:
@@ -421,14 +423,30 @@ def _rule(
 
 
 def _exactly(command: str) -> str:
-    """A call of this command, alone or with arguments that hold nothing for the shell to expand.
+    """A call of this command, alone or with arguments in which the shell finds nothing to do.
 
-    `commandPrefix` would also look into arguments within arguments, and lets bash evaluate
-    `${x[…]}`. In another folder (`dir_path`), the same command may be told by that folder what to
-    run, as git is by filters.
+    `commandPrefix` would also look into arguments within arguments. And the CLI judges only what
+    it takes for the commands of a line, not `PATH=.` or `((x))`, so a line has to be one command.
+    In another folder (`dir_path`), that folder may tell the command what to run, as git's filters
+    do.
     """
-    start = rf'\x00"command":"{in_javascript(command)}'
-    return (
-        r'^(?![\s\S]*\x00"dir_path":)[\s\S]*'
-        rf'(?:{start}"\x00|{start} [^$`\x00]*"\x00)'
+    start = rf'\x00"command":"{_literally(command)}'
+    pattern = (
+        r'^(?![\s\S]*\x00"dir_path":)'
+        # In JSON, a line end is a backslash and a letter; a quote is one, too, and may stay.
+        r'(?![\s\S]*\x00"command":"[^\x00]*\\[^"])'
+        rf'[\s\S]*{start}(?:"\x00| [^$`;&|{{}}()<>\x00]*"\x00)'
+    )
+    if not is_accepted(pattern):
+        raise ValueError(f"the command {command[:80]!r} is too long for a rule that allows it")
+    return pattern
+
+
+def _literally(text: str) -> str:
+    """A pattern for this text in JSON, in which no sign has a meaning of its own."""
+    quoted = msgspec.json.encode(text).decode()[1:-1]
+    plain = (sign.isalnum() or not sign.isascii() for sign in quoted)
+    return "".join(
+        sign if is_plain else rf"\x{ord(sign):02x}"
+        for sign, is_plain in zip(quoted, plain, strict=True)
     )
