@@ -44,8 +44,9 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A name; `mcp_server_*` is every tool of an MCP server."""
     decision: Level
     command: str | None = None
-    """For the shell: only commands whose text begins with this. It guides an agent, it does not
-    stop one that wants around it (`git -C . push`): for that, deny the shell."""
+    """For the shell: only commands whose text begins with this. A rule that allows means one such
+    command, alone on its line. A rule that denies guides an agent, and does not stop one that
+    wants around it (`git -C . push`): for that, deny the shell."""
 
     def __post_init__(self) -> None:
         check_tool(self.tool)
