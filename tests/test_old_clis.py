@@ -127,12 +127,9 @@ def test_a_command_that_is_allowed_brings_the_shell_but_no_other_command(options
     ("options", "problem"),
     [
         (Options(approval="plan"), "plan mode"),
-        (Options(disallowed_tools=[f"{SHELL}(git push)"]), "refusing single shell commands"),
-        (
-            Options(policy=Policy(rules=(Rule(SHELL, "ask", "git push"),))),
-            "refusing single shell commands",
-        ),
-        (Options(allowed_tools=[f"{SHELL}(echo a,b)"]), "with a comma"),
+        (Options(disallowed_tools=[f"{SHELL}(git push)"]), "single shell commands"),
+        (Options(policy=Policy(rules=(Rule(SHELL, "ask", "git push"),))), "single shell commands"),
+        (Options(allowed_tools=[f"{SHELL}(git status)"]), "single shell commands"),
         (Options(disallowed_tools=["mcp_server_tool"]), "rules on MCP tools"),
         (Options(policy=Policy(rules=(Rule("mcp_server_*", "allow"),))), "rules on MCP tools"),
         (Options(disallowed_tools=["invoke_agent"]), "on agents"),
@@ -145,6 +142,11 @@ def test_what_cannot_be_said_is_refused(options, problem):
     assert any(problem in missing for missing in missing_flags(options, OLD))
     assert not missing_flags(options, (0, 61, 0))
     assert not missing_flags(options, None)
+
+
+def test_a_command_that_is_pre_approved_is_refused_as_well():
+    assert missing_flags(Options(), OLD, [f"{SHELL}(git status)"]) == ["single shell commands"]
+    assert not missing_flags(Options(), OLD, ["write_file", SHELL])
 
 
 def test_before_it_had_a_home_of_its_own_some_things_cannot_be_told():

@@ -24,7 +24,7 @@ TOUCH = ("run_shell_command", {"command": "touch made"})
 
 # The same scenarios as on the pinned version, with `real_cli_door` a door to each version.
 sleeping = stopping.sleeping
-attack, clone = attacks.attack, attacks.clone
+attack, clone, filtering = attacks.attack, attacks.clone, attacks.filtering
 test_system_prompt_appended = running.test_a_system_prompt_stands_behind_the_agents_own
 test_system_prompt_replaced = running.test_a_system_prompt_replaces_the_agents_own_on_request
 test_literal_prompt = running.test_a_slash_and_an_at_sign_are_text
@@ -129,6 +129,12 @@ async def test_hundred_commands(attack, clone):
 async def test_redirection(attack, clone, fake_gemini, name):
     redirecting = attacks.test_a_command_that_is_allowed_does_not_write_files_by_a_redirection
     await redirecting(attack, clone, fake_gemini, name)
+
+
+async def test_stretched_whitelist(attack, filtering, tmp_path):
+    await attacks.test_a_whitelist_of_one_command_runs_nothing_else(
+        attack, filtering, tmp_path, Cli()
+    )
 
 
 async def test_steering_folders(attack, clone):

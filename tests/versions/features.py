@@ -12,6 +12,9 @@ Outcome: TypeAlias = Literal["works", "Unsupported"]
 BY_SETTINGS = (
     "Said with `--allowed-tools`, `tools.core` and `tools.exclude`: there is no `--policy` yet."
 )
+NO_COMMANDS = (
+    "That CLI would let such a line run other programs, too: `git status ; PATH=. ; git status`."
+)
 NO_QUESTIONS = "`decide` needs CLI 0.40, and `*` in a rule needs `--policy`."
 NO_WARM = "`Acp` needs CLI 0.51."
 BESIDE = "By a policy file that lies beside the user's own."
@@ -57,11 +60,20 @@ FEATURES = {
         "`allowed_tools`: these run unasked", note=(BY_SETTINGS, _OLDEST)
     ),
     "test_only_git_status": Feature(
-        "`allowed_tools`: only `git status` of the shell", note=(BY_SETTINGS, _OLDEST)
+        "`allowed_tools`: only `git status` of the shell",
+        unsupported=_OLDEST,
+        note=(NO_COMMANDS, _OLDEST),
     ),
-    "test_only_git_status_in_yolo": Feature("the same in yolo mode", note=(BY_SETTINGS, _OLDEST)),
+    "test_only_git_status_in_yolo": Feature(
+        "the same in yolo mode", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
+    ),
     "test_redirection": Feature(
-        "and it cannot write by a redirection", note=(BY_SETTINGS, _OLDEST)
+        "and it cannot write by a redirection", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
+    ),
+    "test_stretched_whitelist": Feature(
+        "nor can it be stretched to run anything else",
+        unsupported=_OLDEST,
+        note=(NO_COMMANDS, _OLDEST),
     ),
     "test_safe_looking_commands": Feature(
         '"ask" with nobody to ask: not even `uniq` and `git show` run', note=(BY_SETTINGS, _OLDEST)

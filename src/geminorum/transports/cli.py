@@ -118,7 +118,7 @@ class CliConversation:
                 warn_of_stranger(rule_of(spec)[0], stacklevel=2)
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
-        if missing := missing_flags(options, found.version):
+        if missing := missing_flags(options, found.version, self._door.pre_approved):
             raise Unsupported(
                 f"this CLI is too old for {', '.join(missing)}",
                 hint="update it with `npm install -g @google/gemini-cli@latest`",

@@ -60,7 +60,9 @@ def acp_arguments(options: Options, *, policies: Sequence[str] = ()) -> list[str
     return ["--acp", *trust, *folders, *(f"--policy={path}" for path in policies)]
 
 
-def missing_flags(options: Options, version: Version | None) -> list[str]:
+def missing_flags(
+    options: Options, version: Version | None, pre_approved: Sequence[str] = ()
+) -> list[str]:
     """What these options ask for and this version of the CLI cannot be told."""
     wanted = {
         "resume": (options.resume, _RESUME),
@@ -72,7 +74,7 @@ def missing_flags(options: Options, version: Version | None) -> list[str]:
         "a system prompt behind its own": (_adds_instructions(options), OWN_HOME),
     }
     missing = [name for name, (value, since) in wanted.items() if value and not has(version, since)]
-    return missing if has(version, POLICY) else [*missing, *unsayable(options)]
+    return missing if has(version, POLICY) else [*missing, *unsayable(options, pre_approved)]
 
 
 def _adds_instructions(options: Options) -> bool:

@@ -69,15 +69,18 @@ def legacy_tools(
     )
 
 
-def unsayable(options: Options) -> list[str]:
-    """What these versions have no words for; each would be silently weaker."""
+def unsayable(options: Options, pre_approved: Sequence[str] = ()) -> list[str]:
+    """What these versions have no words for; each would be silently weaker.
+
+    They know lists of single commands, but `git status ; PATH=. ; git status` is `git status` to
+    them, and runs what the folder brings.
+    """
     rules = [*_policy(options).rules, *_as_rules(options)]
     commands = [rule for rule in rules if rule.command is not None]
     problems = {
         "plan mode": options.approval == "plan",
         "rules on MCP tools, on agents and with `*`": any(_is_foreign(rule.tool) for rule in rules),
-        "refusing single shell commands": any(rule.decision != "allow" for rule in commands),
-        "shell commands with a comma": any("," in str(rule.command) for rule in commands),
+        "single shell commands": commands or any(rule_of(spec)[1] for spec in pre_approved),
     }
     return [name for name, is_wanted in problems.items() if is_wanted]
 
