@@ -68,7 +68,7 @@ COVERING = {
     "cwd": (lambda room: ({}, {"cwd": room.parent}), False),
     "include_directories": (lambda room: ({}, {"include_directories": [room]}), False),
     "a link": (lambda room: ({}, {"include_directories": [room.parent / "link"]}), False),
-    "a way around": (lambda room: ({}, {"include_directories": ["../work/../room"]}), False),
+    "a way around": (lambda room: ({}, {"include_directories": ["../room/../room"]}), False),
     "the door's settings": (lambda room: ({"settings": including(room)}, {}), False),
     "a variable in settings": (
         lambda room: ({"settings": including("$ROOM")}, {"env": {"ROOM": str(room)}}),
