@@ -80,6 +80,12 @@ def real_cli_door() -> Cli:
     return Cli(executable=path)
 
 
+@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
+def any_door(request: pytest.FixtureRequest, real_cli_door: Cli) -> Cli | Acp:
+    """Either way to the real CLI."""
+    return request.param(executable=real_cli_door.executable)
+
+
 @pytest.fixture(scope="session")
 def real_cli(real_cli_door: Cli) -> list[str]:
     """The command behind that door, for tests that start it by themselves."""

@@ -456,3 +456,29 @@ async def test_plan_mode_writes_to_its_own_folder_only_and_says_where(
 
 def files_in(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("door", "options"),
+    [
+        (Cli(), {}),
+        (Acp(), {}),
+        (Cli(), {"approval": "yolo", "disallowed_tools": [SHELL]}),
+        (Cli(gemini_folder=True, plan_tools=True), {"allowed_tools": ["grep_search"]}),
+    ],
+    ids=["cli", "acp", "yolo without a shell", "a whitelist"],
+)
+async def test_a_search_runs_no_program(attack, tmp_path, door, options):
+    """The CLI puts a pattern where git looks for options, and `git grep -O` names a program."""
+    calls = [
+        ("grep_search", {"pattern": f"-Otouch {tmp_path}/PWNED1 ", "include_pattern": "notes"}),
+        ("grep_search", {"pattern": f"--open-files-in-pager=touch {tmp_path}/PWNED2;"}),
+        ("search_file_content", {"pattern": "-Rf/etc/hostname"}),
+        ("grep_search", {"pattern": "[-]?textconv"}),
+    ]
+    results = await attack(calls, door, **options)
+    assert not [*tmp_path.glob("PWNED*")]
+    *refused, found = results
+    assert [one.status for one in refused] == ["denied"] * 3
+    assert found.status == "success"
+    assert "textconv" in str(found)

@@ -25,6 +25,7 @@ from geminorum import (
 from geminorum.errors import ConfigError, Unsupported
 from geminorum.transports import control_place
 from geminorum.transports.control_place import is_within, place_outside
+from geminorum.transports.launch import steering_of
 
 MODEL = "gemini-2.5-flash"
 SHELL = "run_shell_command"
@@ -103,6 +104,21 @@ async def test_folders_that_a_settings_file_includes_count_too(
     options = Options(cwd=tmp_path / "work", approval="auto_edit")
     home = await home_of(stand_in(INIT, HELLO), options, stand_in)
     assert not home.is_relative_to(room)
+
+
+@pytest.mark.parametrize(("trust", "protected"), [(None, {"own.md"}), (True, {"own.md", "a.md"})])
+def test_the_folders_that_are_included_are_searched_for_what_steers_runs(
+    tmp_path, private_home, trust, protected
+):
+    """By the user; by the folder itself only where it is trusted, for it could include `/`."""
+    for name, file in (("users", "own.md"), ("theirs", "a.md"), ("work", "settings.json")):
+        (tmp_path / name / ".gemini").mkdir(parents=True)
+        (tmp_path / name / ".gemini" / file).touch()
+    (tmp_path / "work/.gemini/settings.json").write_text(json.dumps(including("../theirs")))
+    (private_home / ".gemini").mkdir()
+    (private_home / ".gemini/settings.json").write_text(json.dumps(including("../users")))
+    options = Options(cwd=tmp_path / "work", trust_workspace=trust)
+    assert steering_of(Cli(), options).files == protected | {"settings.json"}
 
 
 @pytest.fixture

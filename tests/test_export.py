@@ -246,6 +246,11 @@ def test_a_control_character_is_shown_by_its_picture():
     assert "red␛[31m\nnext␀\ufffd" in page.text
 
 
+def test_a_letter_that_hides_or_turns_others_round_is_spelled_out_on_a_page():
+    page = page_of(worked(output="pay \u202emoc.knab\u2066 a\u200bb \U000e0041"))
+    assert r"pay \u202emoc.knab\u2066 a\u200bb \udb40\udc41" in page.text
+
+
 def test_an_edit_is_shown_as_a_diff_from_what_was_asked():
     events = [
         ToolUse("replace", "1", {"file_path": "a.py", "old_string": "a\nb", "new_string": "a\nc"}),

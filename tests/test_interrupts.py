@@ -14,7 +14,6 @@ from geminorum import (
     Acp,
     Allow,
     Api,
-    Cli,
     Deny,
     Options,
     PermissionRequest,
@@ -291,12 +290,6 @@ class TestFunctions:
         assert outcome == Outcome(
             "error", "go: RuntimeError: the map is closed", "invalid_arguments"
         )
-
-
-@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
-def any_door(request, real_cli_door) -> Cli | Acp:
-    """Either way to the real CLI."""
-    return request.param(executable=real_cli_door.executable)
 
 
 @pytest.mark.gemini_cli

@@ -94,35 +94,6 @@ def test_notes_for_later_runs_are_files_too():
     assert "save_memory" not in legacy_tools(Options(policy=Policy(file_write="allow"))).unasked
 
 
-STATUS = Rule(SHELL, "allow", "git status")
-
-
-@pytest.mark.parametrize(
-    ("options", "commands"),
-    [
-        (Options(allowed_tools=[f"{SHELL}(git status)"]), ["git status"]),
-        (Options(policy=Policy(rules=(STATUS,))), ["git status"]),
-        (Options(policy=Policy(rules=(STATUS, Rule(SHELL, "deny")))), ["git status"]),
-        (Options(policy=Policy(rules=(Rule(SHELL, "deny"), STATUS))), []),
-        (Options(policy=Policy(shell_execute="deny", rules=(STATUS,))), []),
-        (
-            Options(
-                allowed_tools=[f"{SHELL}(git status)"], policy=Policy(rules=(Rule(SHELL, "deny"),))
-            ),
-            [],
-        ),
-        (Options(policy=Policy(rules=(STATUS,)), disallowed_tools=[SHELL]), []),
-    ],
-)
-def test_a_command_that_is_allowed_brings_the_shell_but_no_other_command(options, commands):
-    """S0-22, S0-24, B-20."""
-    said = legacy_tools(options)
-    assert [spec for spec in said.unasked if spec.startswith(SHELL)] == [
-        f"{SHELL}({command})" for command in commands
-    ]
-    assert (SHELL in said.exclude) is not bool(commands)
-
-
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
@@ -296,6 +267,20 @@ async def test_what_the_setting_forgets_is_disarmed_on_newer_versions_too(
     assert (cli.seen["env"]["INSIDE"], cli.seen["env"].get("BESIDE")) == ("", None)
 
 
+@pytest.mark.parametrize("version", ["0.40.1", "0.61.0"])
+async def test_files_above_the_real_folder_are_disarmed_where_cwd_is_a_link(
+    old_cli, tmp_path, version
+):
+    """The CLI asks the system where it is, and is told the real folder."""
+    (tmp_path / "clone/src").mkdir(parents=True)
+    (tmp_path / "clone/.gemini").mkdir()
+    (tmp_path / "clone/.gemini/.env").write_text("BASH_ENV=evil.sh\n")
+    (tmp_path / "link").symlink_to(tmp_path / "clone/src")
+    cli = old_cli(version)
+    await ask("Hi", Options(cwd=tmp_path / "link"), via=cli.door())
+    assert cli.seen["env"]["BASH_ENV"] == ""
+
+
 async def test_a_broken_policy_is_found_before_an_old_cli_starts(old_cli, workspace, private_home):
     policies = private_home / ".gemini/policies"
     policies.mkdir(parents=True)
@@ -306,7 +291,13 @@ async def test_a_broken_policy_is_found_before_an_old_cli_starts(old_cli, worksp
     assert not old.was_started
 
 
-async def test_the_users_own_dotenv_files_are_not_disarmed(old_cli, private_home):
+@pytest.mark.parametrize("is_link", [False, True])
+async def test_the_users_own_dotenv_files_are_not_disarmed(
+    old_cli, private_home, tmp_path, monkeypatch, is_link
+):
+    if is_link:
+        (tmp_path / "home-link").symlink_to(private_home)
+        monkeypatch.setenv("HOME", str(tmp_path / "home-link"))
     (private_home / ".gemini").mkdir()
     (private_home / ".gemini/.env").write_text("MINE=1\n")
     (private_home / ".env").write_text("MINE_TOO=1\n")

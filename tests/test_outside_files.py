@@ -1,8 +1,10 @@
 """What a folder brings into a run by itself: files of the project, and nothing from outside."""
 
+import json
 import os
 import re
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,10 +117,11 @@ async def test_one_option_lets_the_links_in(fake_gemini, real_cli_door, clone, o
 
 
 @pytest.mark.gemini_cli
+@pytest.mark.parametrize("named_by", ["options", "the user's settings", "extra_args"])
 async def test_an_included_folder_and_a_name_from_the_settings_count_too(
-    fake_gemini, real_cli_door, clone, outside, monkeypatch
+    fake_gemini, real_cli_door, clone, outside, monkeypatch, named_by
 ):
-    """`include_directories` may be linked to; what is read in them may not lead outside. The user's
+    """An included folder may be linked to; what is read in it may not lead outside. The user's
     own file is read also where the temporary folder, and so the run's home, is in the project."""
     (clone / "tmp").mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(clone / "tmp"))
@@ -131,10 +134,16 @@ async def test_an_included_folder_and_a_name_from_the_settings_count_too(
     (included / "docs/HOUSE.md").symlink_to(outside / "secret")
     (clone / "work/AGENTS.md").symlink_to(included / "shared")
     fake_gemini.say("Done.")
-    options = Options(
-        cwd=clone / "work", env=fake_gemini.env, model=MODEL, include_directories=(included,)
-    )
+    options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL)
     door = Cli(executable=real_cli_door.executable, settings=settings)
+    if named_by == "options":
+        options = options.changed(include_directories=(included,))
+    elif named_by == "extra_args":
+        door = replace(door, extra_args=("--include-directories", str(included)))
+    else:
+        file = fake_gemini.home / ".gemini/settings.json"
+        theirs = {"includeDirectories": [str(included)], "loadMemoryFromIncludeDirectories": True}
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"context": theirs}))
     with pytest.warns(UserWarning, match="leads outside") as warned:
         assert (await ask("Go", options, via=door)).text == "Done."
     assert {"INSIDE-SHARED", "INSIDE-RULES", "INSIDE-HOME"} <= sent(fake_gemini)

@@ -541,6 +541,15 @@ def test_a_folder_whose_files_hold_for_the_process_is_alone_in_it(
     assert (key_of(acp, here) != key_of(acp, there)) is alone_there
 
 
+def test_so_is_a_folder_behind_a_link_with_such_files_above_it(options, tmp_path):
+    (tmp_path / "clone/src").mkdir(parents=True)
+    (tmp_path / "clone/.gemini").mkdir()
+    (tmp_path / "clone/.gemini/.env").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "clone/src")
+    here, there = options.changed(cwd=tmp_path / "link"), options.changed(cwd=tmp_path)
+    assert key_of(Acp(), here) != key_of(Acp(), there)
+
+
 async def test_whoever_decides_does_so_for_the_right_guest(fake_gemini, options, door):
     """In the context of the turn, not of whoever had the process started."""
     who: contextvars.ContextVar[str] = contextvars.ContextVar("who")

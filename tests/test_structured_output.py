@@ -57,12 +57,6 @@ def options(fake_gemini, tmp_path) -> Options:
     return Options(**given, output_schema=Person)
 
 
-@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
-def any_door(request, real_cli_door) -> Cli | Acp:
-    """Either way to the real CLI."""
-    return request.param(executable=real_cli_door.executable)
-
-
 on_cli = pytest.mark.parametrize("any_door", [Cli], indirect=True, ids=["cli"])
 on_acp = pytest.mark.parametrize("any_door", [Acp], indirect=True, ids=["acp"])
 """Where both doors share what is tested, one will do: each start of the CLI takes seconds."""

@@ -9,9 +9,7 @@ from itertools import count
 import pytest
 
 from geminorum import (
-    Acp,
     Allow,
-    Cli,
     Deny,
     Options,
     PermissionRequest,
@@ -64,12 +62,6 @@ print(re.findall(b"known-token-.", b"".join(texts)))
 print("own key", "GEMINI_API_KEY" in os.environ)
 print("key of the CLI", b"GEMINI_API_KEY=" in b"".join(texts))
 """
-
-
-@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
-def any_door(request, real_cli_door) -> Cli | Acp:
-    """Either way to the real CLI."""
-    return request.param(executable=real_cli_door.executable)
 
 
 @pytest.fixture
@@ -169,3 +161,24 @@ async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(
     assert {use.id for use in uses} == {result.id for result in results}
     assert len(uses) == 2
     assert "not that" in str(fake_gemini.requests[1].tool_results)
+
+
+async def test_a_function_in_the_list_of_tools_is_asked_about_where_a_rule_says_so(
+    fake_gemini, options, any_door
+):
+    ran = []
+
+    def pay(amount: int) -> None:
+        ran.append(amount)
+
+    def decide(request: PermissionRequest) -> Allow | Deny:
+        return Allow() if request.input["amount"] < 10 else Deny("too much")
+
+    fake_gemini.call("mcp_geminorum_pay", amount=5).call("mcp_geminorum_pay", amount=50)
+    fake_gemini.say("Done.")
+    policy = Policy(rules=(Rule("mcp_geminorum_pay", "ask"),))
+    limited = options.changed(policy=policy, allowed_tools=["pay"])
+    async with run("Go", limited, via=replace(any_door, tools=[pay], decide=decide)) as live:
+        results = [event async for event in live if isinstance(event, ToolResult)]
+    assert [result.status for result in results] == ["success", "denied"]
+    assert ran == [5]

@@ -18,7 +18,7 @@ import msgspec
 from geminorum.events import Billing
 from geminorum.options import Options
 from geminorum.regular_file import read_text
-from geminorum.surroundings import environment, home_of
+from geminorum.surroundings import environment, home_of, upwards
 from geminorum.wire.settings_file import parsed_settings
 
 Mode: TypeAlias = Literal["api_key", "vertex", "google_account", "compute", "refused", "none"]
@@ -241,7 +241,7 @@ def dotenv_variables(options: Options, home: Path) -> dict[str, tuple[str, Path]
     Of a folder's own, plain `gemini` obeys everything; our runs do not unless `Cli(dotenv=True)`.
     """
     cwd = Path(options.cwd or ".").expanduser().absolute()
-    places = [folder / ".gemini" / ".env" for folder in (cwd, *cwd.parents, home)]
+    places = [folder / ".gemini" / ".env" for folder in (*upwards(cwd), home)]
     file = next((place for place in places if place.is_file()), None)
     if file is None:
         return {}

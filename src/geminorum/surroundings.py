@@ -20,3 +20,10 @@ def home_of(options: Options, env: Mapping[str, str]) -> Path:
     # The environment's home before our own: one process may serve many tenants.
     named = options.home or env.get("GEMINI_CLI_HOME") or env.get("HOME") or Path.home()
     return Path(named).expanduser().absolute()
+
+
+def upwards(folder: Path) -> list[Path]:
+    """The folder and all above it, by the name that was given and by the real one: the CLI knows
+    the real one, and a link may lead deep into a clone."""
+    chains = ((one, *one.parents) for one in (folder, folder.resolve()))
+    return [*dict.fromkeys(parent for chain in chains for parent in chain)]

@@ -143,6 +143,10 @@ async def test_steering_folders(attack, clone):
     )
 
 
+async def test_search(attack, tmp_path):
+    await attacks.test_a_search_runs_no_program(attack, tmp_path, Cli(), {})
+
+
 async def test_users_denial(attempt, options, fake_gemini):
     folder = fake_gemini.home / ".gemini/policies"
     folder.mkdir(parents=True)
@@ -255,12 +259,16 @@ async def test_secrets_hidden_from_shell(fake_gemini, options, real_cli_door, op
 
 @pytest.mark.parametrize(
     ("place", "opened"),
-    [(".env", False), (".gemini/.env", False), ("../.env", False), (".env", True)],
+    [(".env", False), (".gemini/.env", False), ("../.gemini/.env", False), (".env", True)],
 )
 async def test_dotenv_ignored(fake_gemini, options, real_cli_door, place, opened):
     file = options.cwd / place
     file.parent.mkdir(exist_ok=True)
     file.write_text("GEMINI_MODEL=gemini-from-dotenv\n")
+    if ".." in place:
+        link = options.cwd.parent.parent / "link"
+        link.symlink_to(options.cwd)
+        options = options.changed(cwd=link)
     fake_gemini.say("Hi")
     door = Cli(executable=real_cli_door.executable, dotenv=opened)
     await ask("Go", options.changed(model=None), via=door)

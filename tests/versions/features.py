@@ -90,6 +90,7 @@ FEATURES = {
     "test_steering_folders": Feature(
         "files in `.gemini/` and `.agents/` are not written", note=(BESIDE, _OLDEST)
     ),
+    "test_search": Feature("a search runs no program", note=(BESIDE, _OLDEST)),
     "test_users_denial": Feature(
         "what a policy of the user's denies stays denied",
         unsupported=_OLDEST,

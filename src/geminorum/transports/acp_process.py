@@ -108,7 +108,7 @@ class AcpProcess:
         self.env = environment(options) if env is None else env
         self.home = home_of(options, self.env)
         self._cwd = working_folder(options)
-        self._steering = Steering() if door.gemini_folder else steering_of(options)
+        self._steering = Steering() if door.gemini_folder else steering_of(door, options)
         self._secrets: list[str] = []
         self._given: Mapping[str, str] = {}
         self._control: Mapping[Path, bytes] = {}
@@ -159,7 +159,7 @@ class AcpProcess:
         refuse_strange_dotenv(self.door, options, self.program, self._given)
         self._refuse_exposed(options, hint="open it through an Acp() of its own")
         self._refuse_strange_steering(options)
-        self._guard.admit(folders_of(options))
+        self._guard.admit(folders_of(self.door, options))
 
     def refuse_denied_answer(self, options: Options) -> None:
         """Refuses a session whose answer the user's policies would not let through."""
@@ -189,7 +189,7 @@ class AcpProcess:
         """The policy of the process knows the ways into the folders that it was started for."""
         if self.door.gemini_folder or working_folder(options) == self._cwd:
             return
-        known, found = self._steering, steering_of(options)
+        known, found = self._steering, steering_of(self.door, options)
         strange = (found.files - known.files) | (found.links - known.links)
         if strange or known.is_complete > found.is_complete:
             what = repr(min(strange)) if strange else "a link among so many files perhaps"

@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
@@ -21,7 +21,7 @@ from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.regular_file import UnfitFile, read_text
-from geminorum.surroundings import environment, home_of
+from geminorum.surroundings import environment, home_of, upwards
 from geminorum.transports.control_place import is_within
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.home import merged
@@ -45,8 +45,8 @@ from geminorum.wire.policy_file import read_policy
 from geminorum.wire.policy_toml import (
     OwnTools,
     Steering,
+    closing_toml,
     policy_toml,
-    steering_toml,
     told_mode,
 )
 from geminorum.wire.settings_file import parsed_settings
@@ -181,16 +181,28 @@ def refuse_without_hooks(options: Options) -> None:
 def agent_folders(
     door: Door, options: Options, home: Path, env: Mapping[str, str]
 ) -> tuple[Path, ...]:
-    """Every folder that the CLI lets its file tools write in, where they may write at all."""
+    """Every folder that the CLI may let its file tools write in, where they may write at all."""
     cwd = working_folder(options)
-    files = [home / ".gemini/settings.json", *_settings_above_ours(options, env)]
-    files.append(cwd / ".gemini/settings.json")
-    settings = [door.settings, *map(_settings_in, files)]
+    named = _included_by(_settings_in(cwd / ".gemini/settings.json"), env)
+    return (*folders_of(door, options), home / ".gemini" / "tmp", *_placed(named, cwd))
+
+
+def folders_of(door: Door, options: Options) -> list[Path]:
+    """The folders that the caller and the user let the agent work in, `cwd` first.
+
+    Not what the settings of a folder add that nobody trusts: the CLI does not read them either.
+    """
+    cwd, env = working_folder(options), environment(options)
+    users = home_of(options, env) / ".gemini" / "settings.json"
+    settings = [door.settings, *map(_settings_in, (users, *_settings_above_ours(options, env)))]
     named = [folder for one in settings for folder in _included_by(one, env)]
     named += [*_included_by_flag(door.extra_args), *map(str, options.include_directories)]
     named += env.get("GEMINI_CLI_IDE_WORKSPACE_PATH", "").split(os.pathsep)
-    folders = [cwd / Path(name.strip()).expanduser() for name in named if name.strip()]
-    return (cwd, home / ".gemini" / "tmp", *folders)
+    return [cwd, *_placed(named, cwd)]
+
+
+def _placed(names: Iterable[str], cwd: Path) -> list[Path]:
+    return [cwd / Path(name.strip()).expanduser() for name in names if name.strip()]
 
 
 def _included_by(settings: Mapping[str, Any], env: Mapping[str, str]) -> list[str]:
@@ -277,8 +289,7 @@ def policies_of(
         # Of its settings it makes the best by itself: an excluded tool stays excluded.
         _refuse_two_policies(door, options, read_user_policy(home, home, {}))
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
-        if not door.gemini_folder:
-            _protect_by_policy(home / ".gemini" / "policies", steering_of(options))
+        _close_by_policy(home / ".gemini" / "policies", _kept_from(door, options))
         return []
     settings = _settings_in(home / ".gemini" / "settings.json")
     users = read_user_policy(home, working_folder(options), settings)
@@ -306,7 +317,7 @@ def _combined(door: Door, options: Options, **parts: Any) -> str:
             options,
             plan_tools=door.plan_tools,
             interactive=door.interactive,
-            steering=None if door.gemini_folder else steering_of(options),
+            steering=_kept_from(door, options),
             pre_approved=door.pre_approved,
             **parts,
         )
@@ -315,7 +326,11 @@ def _combined(door: Door, options: Options, **parts: Any) -> str:
         raise ConfigError(f"the user's policy and the options: {error}", hint=hint) from error
 
 
-def _protect_by_policy(policies: Path, steering: Steering) -> None:
+def _kept_from(door: Door, options: Options) -> Steering | None:
+    return None if door.gemini_folder else steering_of(door, options)
+
+
+def _close_by_policy(policies: Path, steering: Steering | None) -> None:
     """Older CLIs take no file by a flag, but read one that lies beside the user's."""
     theirs = sorted(policies.glob("*.toml"))
     targets = {file.name: file.resolve() for file in theirs}
@@ -324,12 +339,12 @@ def _protect_by_policy(policies: Path, steering: Steering) -> None:
     policies.mkdir(mode=0o700, exist_ok=True)
     for name, target in targets.items():
         (policies / name).symlink_to(target)
-    (policies / "geminorum.toml").write_text(steering_toml(steering), encoding="utf-8")
+    (policies / "geminorum.toml").write_text(closing_toml(steering), encoding="utf-8")
 
 
-def steering_of(options: Options) -> Steering:
-    """Ways to the files that steer runs in the folders of these options."""
-    return steering_in(folders_of(options))
+def steering_of(door: Door, options: Options) -> Steering:
+    """Ways to the files that steer runs in the folders of the agent."""
+    return steering_in(folders_of(door, options))
 
 
 def _refuse_two_policies(door: Door, options: Options, users: UserPolicy) -> None:
@@ -424,7 +439,7 @@ def _dotenv_disarmed(door: Door, options: Options, program: CliProgram) -> dict[
         return {}
     env = environment(options)
     home = home_of(options, env)
-    theirs = {home / ".env", home / ".gemini" / ".env"}
+    theirs = {one / place for one in (home, home.resolve()) for place in (".env", ".gemini/.env")}
     # The setting that ignores them, where there is one, forgets those beside the settings.
     places = [".gemini/.env"] if has(program.version, IGNORE_DOTENV) else [".gemini/.env", ".env"]
     texts = [_text(file) for file in _around(working_folder(options), places) if file not in theirs]
@@ -447,7 +462,7 @@ def refuse_strange_dotenv(
 
 def _around(folder: Path, places: Sequence[str]) -> Iterator[Path]:
     """These places in the folder, and in every one above it."""
-    for parent in (folder, *folder.parents):
+    for parent in upwards(folder):
         yield from (parent / place for place in places)
 
 
@@ -515,7 +530,7 @@ def _command(
 def guard_of(door: Door, options: Options, home: Path) -> ReadGuard:
     """What keeps the CLI to the files of the folders that these options name."""
     guard = ReadGuard(home, door)
-    guard.admit(folders_of(options))
+    guard.admit(folders_of(door, options))
     return guard
 
 
@@ -525,13 +540,7 @@ def check_folders(door: Door, options: Options, program: CliProgram) -> None:
     homes = (home_of(options, environment(options)), working_folder(options))
     settings = [system, *(home / ".gemini" / "settings.json" for home in homes)]
     names = context_names(door.settings, *map(_settings_in, settings))
-    check_start(door, program, folders_of(options), names)
-
-
-def folders_of(options: Options) -> list[Path]:
-    """The folders that the agent may work in, `cwd` first."""
-    cwd = working_folder(options)
-    return [cwd, *(cwd / extra for extra in options.include_directories)]
+    check_start(door, program, folders_of(door, options), names)
 
 
 def _half_of_memory() -> int | None:

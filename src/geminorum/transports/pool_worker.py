@@ -13,7 +13,7 @@ import psutil
 
 from geminorum.errors import GeminorumError
 from geminorum.options import Options
-from geminorum.surroundings import environment, home_of
+from geminorum.surroundings import environment, home_of, upwards
 from geminorum.transports.acp import Acp
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp_session import AcpSession, furnished, opened
@@ -71,10 +71,10 @@ def _folder_to_itself(door: Acp, options: Options, env: Mapping[str, str]) -> Pa
     that the policy of a process protects."""
     folder, home = working_folder(options), home_of(options, env)
     settings = folder / ".gemini" / "settings.json"
-    above = [one for one in (folder, *folder.parents) if one != home]
+    above = [one for one in upwards(folder) if one not in (home, home.resolve())]
     read = options.trust_workspace is not False and folder != home and settings.exists()
     mine = door.dotenv or read or any((one / ".gemini" / ".env").exists() for one in above)
-    steered = not door.gemini_folder and steering_of(options) != Steering()
+    steered = not door.gemini_folder and steering_of(door, options) != Steering()
     return folder if mine or steered else None
 
 
@@ -277,7 +277,7 @@ class Worker:
 def _look_of(folder: Path) -> list[int]:
     """Changes where a session that is opened now would be told something else than before."""
     told = [folder, folder / ".gemini" / "settings.json"]
-    told += [one / "GEMINI.md" for one in (folder, *folder.parents)]
+    told += [one / "GEMINI.md" for one in upwards(folder)]
     return [file.stat().st_mtime_ns if file.exists() else 0 for file in told]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -13,7 +12,6 @@ from geminorum.permissions import TOOL_GROUPS, Level, Policy, Rule, rule_of
 if TYPE_CHECKING:
     from geminorum.options import Options
 
-_SHELL = "run_shell_command"
 _SKILLS = "activate_skill"
 _PLAN_TOOLS = ("enter_plan_mode", "exit_plan_mode")
 _SEARCH = ("grep_search", "search_file_content")
@@ -54,18 +52,15 @@ def legacy_tools(
 ) -> LegacyTools:
     """What the policy file says, in older words. "ask" is a refusal: nobody is there to ask."""
     decisions = _decisions(options)
-    commands = tuple(f"{_SHELL}({command})" for command in _allowed_commands(options))
     allowed = tuple(tool for tool, level in decisions.items() if level == "allow")
     refused = [tool for tool, level in decisions.items() if level != "allow"]
-    if commands and _SHELL in refused:
-        refused.remove(_SHELL)  # Its other commands need a question, and are refused by that.
     if options.allowed_tools is not None and _SKILLS not in allowed:
         refused.append(_SKILLS)  # Offered again after `tools.core` was obeyed.
     plan = () if plan_tools else _PLAN_TOOLS
     return LegacyTools(
         exclude=(*_under_all_names(refused), *plan),
-        core=None if options.allowed_tools is None else (*allowed, *commands),
-        unasked=(*allowed, *commands, *pre_approved),
+        core=None if options.allowed_tools is None else allowed,
+        unasked=(*allowed, *pre_approved),
     )
 
 
@@ -134,21 +129,6 @@ def _capabilities(policy: Policy) -> dict[str, Level]:
     if policy.file_write != "allow":
         said["save_memory"] = policy.file_write  # Notes for later runs: a file too.
     return said
-
-
-def _allowed_commands(options: Options) -> list[str]:
-    policy = _policy(options)
-    if policy.shell_execute == "deny" or _SHELL in options.disallowed_tools:
-        return []
-    rules = _rules(options)
-    in_force = list(takewhile(lambda rule: not _refuses_the_shell(rule), rules))
-    if len(in_force) == len(rules):
-        in_force += _as_rules(options)
-    return [rule.command for rule in in_force if rule.command and rule.decision == "allow"]
-
-
-def _refuses_the_shell(rule: Rule) -> bool:
-    return rule.tool == _SHELL and rule.command is None and rule.decision != "allow"
 
 
 def _under_all_names(tools: Iterable[str]) -> tuple[str, ...]:

@@ -45,6 +45,15 @@ _TOO_MANY_FILES = (
     "written here. The user can choose a smaller cwd, or pass gemini_folder=True to the transport."
 )
 _NAMES_IN_A_PATTERN = 20
+# The CLI gives the pattern to `git grep` and `grep` where they look for options, and `-O` names a
+# program to run.
+_SEARCH_BY_OPTION: dict[str, Any] = {
+    "toolName": ["grep_search", "search_file_content"],
+    "decision": "deny",
+    "priority": _PLAN_TOOLS,
+    "argsPattern": '"pattern":"-',
+    "denyMessage": "A pattern cannot begin with -; write [-] for it.",
+}
 
 
 class Steering(NamedTuple):
@@ -138,15 +147,20 @@ def unasked_tools(options: Options) -> tuple[str, ...]:
 
 def asked_functions(options: Options, names: Sequence[str]) -> tuple[str, ...]:
     """Which of the caller's own functions somebody is asked about, by the names that the CLI has
-    for them. One that a list or a rule allows or denies is not."""
+    for them. One that a rule allows or denies is not, and of those in a list only one that a rule
+    asks about."""
     if options.allowed_tools is not None:
-        return ()
+        return tuple(name for name in names if _word_on_function(options, [name]) == "ask")
     settled = {*_refused_altogether(options), *unasked_tools(options)}
     return tuple(name for name in names if not any(fnmatchcase(name, one) for one in settled))
 
 
 def is_denied_function(options: Options, names: Sequence[str]) -> bool:
     """Does a rule deny one of the caller's own functions, by one of its names?"""
+    return _word_on_function(options, names) == "deny"
+
+
+def _word_on_function(options: Options, names: Sequence[str]) -> Level | None:
     rules = options.policy.rules if options.policy is not None else ()
     # Beside a whitelist, what a rule allows weighs less than what another denies.
     heard = [rule for rule in rules if rule.decision != "allow" or options.allowed_tools is None]
@@ -155,7 +169,7 @@ def is_denied_function(options: Options, names: Sequence[str]) -> bool:
         for rule in heard
         if rule.command is None and any(fnmatchcase(name, rule.tool) for name in names)
     )
-    return next(words, None) == "deny"
+    return next(words, None)
 
 
 def _refused_altogether(options: Options) -> set[str]:
@@ -199,6 +213,7 @@ def policy_toml(
     import tomli_w
 
     rules = [*_rules(options, pre_approved), *(_own_rules(own) if own is not None else [])]
+    rules.append(_SEARCH_BY_OPTION)
     if steering is not None:
         rules += _steering_rules(steering, asked, interactive=interactive)
     if not plan_tools:
@@ -224,11 +239,13 @@ def _habits(
     return [*habits, _ASK_ABOUT_SHELL] if interactive else habits
 
 
-def steering_toml(steering: Steering) -> str:
-    """A policy file that only keeps file tools from what steers later runs."""
+def closing_toml(steering: Steering | None) -> str:
+    """A policy file that says nothing for the options, and only closes what the CLI leaves open: a
+    search that runs programs, and file tools that write where `steering` leads."""
     import tomli_w
 
-    return tomli_w.dumps({"rule": _steering_rules(steering, (), interactive=False)})
+    rules = _steering_rules(steering, (), interactive=False) if steering is not None else []
+    return tomli_w.dumps({"rule": [_SEARCH_BY_OPTION, *rules]})
 
 
 def _steering_rules(

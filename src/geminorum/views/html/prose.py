@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from geminorum.views.plain_text import printable
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
@@ -22,8 +24,9 @@ _HEADINGS_ABOVE = 3
 
 
 def visible(text: str) -> str:
-    """The text with plain line ends, and with a picture for each control character."""
-    return text.replace("\r\n", "\n").replace("\r", "\n").translate(_VISIBLE)
+    """The text with plain line ends, a picture for each control character, and an escape for each
+    letter that hides or turns the order of others round."""
+    return printable(text.replace("\r\n", "\n").replace("\r", "\n").translate(_VISIBLE))
 
 
 def escaped(text: str) -> str:
