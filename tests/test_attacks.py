@@ -482,3 +482,125 @@ async def test_a_search_runs_no_program(attack, tmp_path, door, options):
     assert [one.status for one in refused] == ["denied"] * 3
     assert found.status == "success"
     assert "textconv" in str(found)
+
+
+EITHER = pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
+OPEN = pytest.mark.parametrize(
+    "door", [Cli(gemini_folder=True), Acp(gemini_folder=True)], ids=["cli", "acp"]
+)
+EDIT = {"instruction": "Make it.", "old_string": "", "new_string": "evil"}
+
+
+async def test_a_search_of_a_subagent_runs_no_program(attack, fake_gemini, clone, tmp_path):
+    (clone / "src").mkdir()
+    report = {"SummaryOfFindings": "a", "ExplorationTrace": [], "RelevantLocations": []}
+    fake_gemini.call("invoke_agent", agent_name="codebase_investigator", prompt="Go")
+    fake_gemini.call("grep_search", pattern=f"-Otouch {tmp_path}/PWNED ", include_pattern="notes")
+    fake_gemini.call("complete_task", report=report)
+    await attack([])
+    assert "cannot begin with -" in str([one.body for one in fake_gemini.requests])
+    assert not (tmp_path / "PWNED").exists()
+
+
+@EITHER
+async def test_a_search_follows_no_link(attack, fake_gemini, tmp_path, door):
+    """Outside of git, `grep -r … -R .` is a program that no guard of ours reaches."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (tmp_path / "secret").write_text("SECRET-CONTEXT\n")
+    (work / "a.txt").symlink_to(tmp_path / "secret")
+    patterns = ("-R", "--dereference-recursive", "SECRET")
+    await attack([("grep_search", {"pattern": one}) for one in patterns], door, cwd=work)
+    assert "SECRET-CONTEXT" not in str([one.body for one in fake_gemini.requests])
+
+
+@EITHER
+async def test_the_guard_knows_a_project_by_every_name(attack, fake_gemini, clone, tmp_path, door):
+    """`d%64` decoded is checked and lies in the project; as it stands, it is read."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("SECRET-CONTEXT\n")
+    (outside / "SECRET-NAME").touch()
+    (tmp_path / "another-name").symlink_to(clone)
+    (clone / "d%64").symlink_to(outside)
+    names = ("/proc/self/cwd", f"/proc/self/root{clone}", f"{tmp_path}/another-name", ".")
+    words = " ".join(f"@{name}/d%64/secret" for name in names)
+    (clone / "GEMINI.md").write_text(f"INSIDE {words}\n")
+    calls = [("list_directory", {"dir_path": f"{name}/d%64"}) for name in names]
+    await attack(calls, door)
+    everything = str([one.body for one in fake_gemini.requests])
+    assert "INSIDE" in everything
+    assert [word for word in ("SECRET-CONTEXT", "SECRET-NAME") if word in everything] == []
+
+
+@EITHER
+async def test_no_folder_with_a_name_to_decode_leads_to_what_steers(attack, clone, door):
+    """The CLI finds `%2egemini/x.toml` by its end, and decodes the path that it found."""
+    for file in ("%2egemini/x.toml", "%2eagents/skills/evil/SKILL.md"):
+        (clone / file).parent.mkdir(parents=True)
+        (clone / file).write_text("a")
+    (clone / "conf").symlink_to("%2egemini")
+    calls = [
+        ("replace", {"file_path": "x.toml", **EDIT}),
+        ("replace", {"file_path": "evil/SKILL.md", **EDIT}),
+        ("write_file", {"file_path": "conf/y.toml", "content": "evil"}),
+        ("replace", {"file_path": "conf/z.toml", **EDIT}),
+    ]
+    await attack(calls, door, approval="auto_edit")
+    assert [path for name in (".gemini", ".agents") for path in (clone / name).rglob("*")] == []
+
+
+@OPEN
+async def test_no_path_leaves_the_folder_by_being_decoded_twice(attack, clone, tmp_path, door):
+    """Decoded once it is written, decoded twice it was checked. Also where `.gemini/` is open."""
+    decoy = clone / "%2e%2e%2fvictim%2fskills%2ffoo%252f..%252f..%252f..%252fclone"
+    decoy.mkdir()
+    (tmp_path / "victim/skills").mkdir(parents=True)
+    (decoy / "SKILL.md").write_text("a")
+    path = "%2e%2e/victim/skills/foo%252f..%252f..%252f..%252fclone/SKILL.md"
+    calls = [
+        ("replace", {"file_path": "SKILL.md", **EDIT}),
+        ("write_file", {"file_path": path, "content": "evil"}),
+    ]
+    results = await attack(calls, door, approval="auto_edit")
+    assert [one.status for one in results] == ["denied", "denied"]
+    assert [*(tmp_path / "victim/skills").rglob("*")] == []
+
+
+GLOBS = (
+    "../outside/*",
+    "{outside}/*",
+    "link/*",
+    "**/link/*",
+    "l%64/*",
+    "up/outside/*",
+    "{{..,.}}/outside/*",
+    "[.][.]/outside/*",
+    r"\.\./outside/*",
+    "{{.,a}}{{.,b}}/outside/*",
+    ".{{,}}./outside/*",
+    "a/{{,}}.{{,}}./../outside/*",
+    "{{-../}}{{-../}}/outside/*",
+    "{{/,a}}{outside}/*",
+    "/proc/self/cwd/link/*",
+    "/proc/self/root{outside}/*",
+    "./**/../../outside/*",
+)
+
+
+@EITHER
+async def test_no_pattern_lists_what_lies_outside(attack, fake_gemini, clone, tmp_path, door):
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "SECRET-NAME").touch()
+    (clone / "link").symlink_to(outside)
+    (clone / "l%64").symlink_to(outside)
+    (clone / "up").symlink_to("..")
+    calls = [("glob", {"pattern": one.format(outside=outside)}) for one in GLOBS]
+    folders = ("link", "l%64", "/proc/self/cwd/l%64", "up/outside")
+    calls += [("glob", {"pattern": "*", "dir_path": one}) for one in folders]
+    inside = [("glob", {"pattern": one}) for one in ("**/*.{txt,md}", "**/.git*", "./notes.*")]
+    results = await attack([*calls, *inside], door)
+    assert "SECRET-NAME" not in str([one.body for one in fake_gemini.requests])
+    assert [one.status for one in results[-3:]] == ["success"] * 3
+    assert "notes.txt" in str(results[-1])

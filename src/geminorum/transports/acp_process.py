@@ -43,7 +43,6 @@ from geminorum.transports.piped import PipedChild
 from geminorum.wire import acp
 from geminorum.wire.argv import ACP, has
 from geminorum.wire.lines import Lines
-from geminorum.wire.policy_toml import Steering
 
 if TYPE_CHECKING:
     from geminorum.transports.acp import Acp
@@ -108,7 +107,7 @@ class AcpProcess:
         self.env = environment(options) if env is None else env
         self.home = home_of(options, self.env)
         self._cwd = working_folder(options)
-        self._steering = Steering() if door.gemini_folder else steering_of(door, options)
+        self._steering = steering_of(door, options)
         self._secrets: list[str] = []
         self._given: Mapping[str, str] = {}
         self._control: Mapping[Path, bytes] = {}
@@ -187,10 +186,11 @@ class AcpProcess:
 
     def _refuse_strange_steering(self, options: Options) -> None:
         """The policy of the process knows the ways into the folders that it was started for."""
-        if self.door.gemini_folder or working_folder(options) == self._cwd:
+        if working_folder(options) == self._cwd:
             return
         known, found = self._steering, steering_of(self.door, options)
         strange = (found.files - known.files) | (found.links - known.links)
+        strange |= found.misread - known.misread
         if strange or known.is_complete > found.is_complete:
             what = repr(min(strange)) if strange else "a link among so many files perhaps"
             raise Unsupported(

@@ -289,7 +289,7 @@ def policies_of(
         # Of its settings it makes the best by itself: an excluded tool stays excluded.
         _refuse_two_policies(door, options, read_user_policy(home, home, {}))
         _permit_by_settings(home, options, plan_tools=door.plan_tools)
-        _close_by_policy(home / ".gemini" / "policies", _kept_from(door, options))
+        _close_by_policy(home / ".gemini" / "policies", steering_of(door, options))
         return []
     settings = _settings_in(home / ".gemini" / "settings.json")
     users = read_user_policy(home, working_folder(options), settings)
@@ -317,7 +317,7 @@ def _combined(door: Door, options: Options, **parts: Any) -> str:
             options,
             plan_tools=door.plan_tools,
             interactive=door.interactive,
-            steering=_kept_from(door, options),
+            steering=steering_of(door, options),
             pre_approved=door.pre_approved,
             **parts,
         )
@@ -326,11 +326,7 @@ def _combined(door: Door, options: Options, **parts: Any) -> str:
         raise ConfigError(f"the user's policy and the options: {error}", hint=hint) from error
 
 
-def _kept_from(door: Door, options: Options) -> Steering | None:
-    return None if door.gemini_folder else steering_of(door, options)
-
-
-def _close_by_policy(policies: Path, steering: Steering | None) -> None:
+def _close_by_policy(policies: Path, steering: Steering) -> None:
     """Older CLIs take no file by a flag, but read one that lies beside the user's."""
     theirs = sorted(policies.glob("*.toml"))
     targets = {file.name: file.resolve() for file in theirs}
@@ -344,7 +340,10 @@ def _close_by_policy(policies: Path, steering: Steering | None) -> None:
 
 def steering_of(door: Door, options: Options) -> Steering:
     """Ways to the files that steer runs in the folders of the agent."""
-    return steering_in(folders_of(door, options))
+    found = steering_in(folders_of(door, options))
+    if not door.gemini_folder:
+        return found
+    return found._replace(files=frozenset(), links=frozenset(), is_open=True)
 
 
 def _refuse_two_policies(door: Door, options: Options, users: UserPolicy) -> None:

@@ -74,7 +74,7 @@ def _folder_to_itself(door: Acp, options: Options, env: Mapping[str, str]) -> Pa
     above = [one for one in upwards(folder) if one not in (home, home.resolve())]
     read = options.trust_workspace is not False and folder != home and settings.exists()
     mine = door.dotenv or read or any((one / ".gemini" / ".env").exists() for one in above)
-    steered = not door.gemini_folder and steering_of(door, options) != Steering()
+    steered = steering_of(door, options)._replace(is_open=False) != Steering()
     return folder if mine or steered else None
 
 

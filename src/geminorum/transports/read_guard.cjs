@@ -6,7 +6,8 @@ const path = require("node:path");
 const { syncBuiltinESMExports } = require("node:module");
 const { fileURLToPath } = require("node:url");
 
-const { readFileSync, realpathSync, statSync } = fs;
+const { readFileSync, statSync } = fs;
+const realpathSync = fs.realpathSync.native;
 const RULES = path.join(__dirname, "read_guard.json");
 
 function spelledOut(file) {
@@ -39,16 +40,33 @@ function currentRules() {
   return known;
 }
 
+function containing(file, projects) {
+  return projects.filter((roots) => roots.some((root) => contains(root, file)));
+}
+
+// A project has more names than its own: /proc/self/cwd, and whatever links lead to it. So each
+// folder on the way counts by what it is, where a link is among them at all.
+function projectsOn(file, projects) {
+  const around = containing(file, projects);
+  if (around.length > 0 || realpathSync(file) === file) return around;
+  const names = file.split(path.sep);
+  for (let length = 2; length <= names.length; length += 1) {
+    const met = containing(realpathSync(names.slice(0, length).join(path.sep)), projects);
+    if (met.length > 0) return met;
+  }
+  return [];
+}
+
 function check(given) {
   const file = spelledOut(given);
   if (file === null || file === RULES) return;
   const { projects, home, links } = currentRules();
   // Ours, wherever it lies: its links lead to the user's own files.
   if (home.some((folder) => contains(folder, file))) return;
-  const around = projects.filter((roots) => roots.some((root) => contains(root, file)));
-  if (around.length === 0) return;
   const found = statSync(file, { throwIfNoEntry: false });
   if (found === undefined) return;
+  const around = projectsOn(file, projects);
+  if (around.length === 0) return;
   if (!found.isFile() && !found.isDirectory()) throw refusal(file, "it is not a regular file");
   if (links) return;
   const real = realpathSync(file);

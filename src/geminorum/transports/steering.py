@@ -3,46 +3,62 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from geminorum.wire.policy_toml import STEERING_FOLDERS, Steering
 
 _MAX_ENTRIES = 500_000
 # A clone brings no links in there, and the CLI itself writes nothing there.
 _SKIPPED_NAME = ".git"
+_DECODED = re.compile("%[0-9A-Fa-f]{2}")
 _SKIPPED_PATHS = ("/proc", "/sys", "/dev")
 
 
 def steering_in(folders: Sequence[Path]) -> Steering:
     """The names of the files that steer runs in these folders, and of the links that lead there.
 
-    The CLI follows links, also those to a folder that does not exist yet, and looks for a file
-    that it does not find by the end of its path. Not complete for folders that are too large to
-    be searched.
+    The CLI follows links, also those to a folder that does not exist yet. It looks for a file that
+    it does not find by the end of its path, and decodes the path that it found. Not complete for
+    folders that are too large to be searched.
     """
     roots = [folder.resolve() for folder in folders]
-    files, links, seen = set(), set(), 0
-    for entry, is_inside in islice(_walked(roots), _MAX_ENTRIES):
+    files, links, misread, seen = set(), set(), set(), 0
+    for entry, place in islice(_walked(roots), _MAX_ENTRIES):
         seen += 1
-        if is_inside and not _is_folder(entry):
+        if place.steers and not _is_folder(entry):
             files.add(entry.name)
+        if place.is_misread and not _is_folder(entry):
+            misread.add(entry.name)
         if entry.is_symlink() and _leads_there(Path(entry.path), roots):
             links.add(entry.name)
-    return Steering(frozenset(files), frozenset(links), is_complete=seen < _MAX_ENTRIES)
+    sets = frozenset(files), frozenset(links), frozenset(misread)
+    return Steering(*sets, is_complete=seen < _MAX_ENTRIES)
 
 
-def _walked(roots: Sequence[Path]) -> Iterator[tuple[os.DirEntry[str], bool]]:
-    """All below the folders, and whether it lies in a folder that steers."""
-    ahead = deque((str(root), False) for root in roots)
+class _Place(NamedTuple):
+    """What the names of the folders above a file make of it."""
+
+    steers: bool = False
+    is_misread: bool = False
+
+    def below(self, name: str) -> _Place:
+        return _Place(self.steers or _steers(name), self.is_misread or bool(_DECODED.search(name)))
+
+
+def _walked(roots: Sequence[Path]) -> Iterator[tuple[os.DirEntry[str], _Place]]:
+    """All below the folders, and the place where it lies."""
+    ahead = deque((str(root), _Place()) for root in roots)
     while ahead:
-        folder, is_inside = ahead.popleft()
+        folder, place = ahead.popleft()
         entries = _entries(folder)
-        yield from ((entry, is_inside) for entry in entries)
+        yield from ((entry, place) for entry in entries)
         below = (entry for entry in entries if _is_folder(entry) and not _is_skipped(entry))
-        ahead += [(entry.path, is_inside or _steers(entry.name)) for entry in below]
+        ahead += [(entry.path, place.below(entry.name)) for entry in below]
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -54,6 +54,20 @@ _SEARCH_BY_OPTION: dict[str, Any] = {
     "argsPattern": '"pattern":"-',
     "denyMessage": "A pattern cannot begin with -; write [-] for it.",
 }
+# The CLI lists whatever a pattern leads to. `..` may also be put together out of `[.]`, an escape,
+# or what braces leave.
+_GLOB_OUTSIDE: dict[str, Any] = {
+    "toolName": "glob",
+    "decision": "deny",
+    "priority": _PLAN_TOOLS,
+    "argsPattern": (
+        r'"pattern":"\s*[/~]|"pattern":"\.\{'
+        r'|"pattern":"[^\x00]*(?:\.\.|\[\.\]|\\|\{[.,/]|,[.,/}]|[/{,]\.\{)'
+    ),
+    "denyMessage": "A pattern names files below dir_path: not /, not .., no escapes, and in braces "
+    "whole names that do not begin with a dot.",
+}
+_TOOLS_KEPT_INSIDE = (_SEARCH_BY_OPTION, _GLOB_OUTSIDE)
 
 
 class Steering(NamedTuple):
@@ -63,8 +77,13 @@ class Steering(NamedTuple):
     """The names of files in them: the CLI finds one to edit by the end of its path."""
     links: frozenset[str] = frozenset()
     """The names of links into them."""
+    misread: frozenset[str] = frozenset()
+    """The names of files below a folder with a `%` in its name, which the CLI decodes: it may find
+    one of them and write another."""
     is_complete: bool = True
     """Not where there were too many files to look at: then any name may be such a link."""
+    is_open: bool = False
+    """The caller lets file tools write in those folders."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,9 +232,9 @@ def policy_toml(
     import tomli_w
 
     rules = [*_rules(options, pre_approved), *(_own_rules(own) if own is not None else [])]
-    rules.append(_SEARCH_BY_OPTION)
+    rules += _TOOLS_KEPT_INSIDE
     if steering is not None:
-        rules += _steering_rules(steering, asked, interactive=interactive)
+        rules += _path_rules(steering, asked, interactive=interactive)
     if not plan_tools:
         rules.append(_plan_rule(options))
     users = users or UserPolicy()
@@ -239,13 +258,33 @@ def _habits(
     return [*habits, _ASK_ABOUT_SHELL] if interactive else habits
 
 
-def closing_toml(steering: Steering | None) -> str:
+def closing_toml(steering: Steering) -> str:
     """A policy file that says nothing for the options, and only closes what the CLI leaves open: a
-    search that runs programs, and file tools that write where `steering` leads."""
+    search that runs programs or lists what it should not, and file tools that write where
+    `steering` leads."""
     import tomli_w
 
-    rules = _steering_rules(steering, (), interactive=False) if steering is not None else []
-    return tomli_w.dumps({"rule": [_SEARCH_BY_OPTION, *rules]})
+    rules = _path_rules(steering, (), interactive=False)
+    return tomli_w.dumps({"rule": [*_TOOLS_KEPT_INSIDE, *rules]})
+
+
+def _path_rules(
+    steering: Steering, asked: Sequence[str], *, interactive: bool
+) -> list[dict[str, Any]]:
+    """Whoever decides about a path has to see the one that is meant."""
+    absolutely = {"denyMessage": _BY_ABSOLUTE_PATH}
+    found = [in_javascript(name) for name in sorted(steering.files | steering.misread)]
+    ends = [_by_the_end(names) for names in _some(found)]
+    if not steering.is_complete:
+        ends.append(_RELATIVE)
+    rules = [
+        _rule("replace", "deny", _STEERING) | {"argsPattern": end} | absolutely for end in ends
+    ]
+    odd = {"argsPattern": _ODDLY_SPELLED, "denyMessage": _PLAINLY}
+    rules.append(_rule(_WRITERS, "deny", _STEERING) | odd)
+    if not steering.is_open:
+        rules += _steering_rules(steering, asked, interactive=interactive)
+    return [{**rule, "modes": _ASKING_MODES} for rule in rules]
 
 
 def _steering_rules(
@@ -262,19 +301,11 @@ def _steering_rules(
         for names in _some(through)
         if writers
     ]
-    rules += [
-        _rule("replace", "deny", _STEERING)
-        | {"argsPattern": _by_the_end(names), "denyMessage": _BY_ABSOLUTE_PATH}
-        for names in _some([in_javascript(name) for name in sorted(steering.files)])
-    ]
-    # Whoever decides about a path has to see the one that is meant.
-    odd = {"argsPattern": _ODDLY_SPELLED, "denyMessage": _PLAINLY}
-    rules.append(_rule(_WRITERS, "deny", _STEERING) | odd)
     if writers and not steering.is_complete:
         # With a pattern, for the CLI hides what is denied altogether, and the reason with it.
         every = {"argsPattern": _ANYTHING, "denyMessage": _TOO_MANY_FILES}
         rules.append(_rule(writers, decision, _STEERING) | every)
-    return [{**rule, "modes": _ASKING_MODES} for rule in rules]
+    return rules
 
 
 def _some(names: Sequence[str]) -> Iterable[Sequence[str]]:
@@ -293,6 +324,9 @@ _ODDLY_SPELLED = (
     r'"file_path":"[\s]*@|"file_path":"[^\x00]*%[0-9A-Fa-f][0-9A-Fa-f]'
     r'|"file_path":"[^\x00]*\\u00[01]'
 )
+
+
+_RELATIVE = r'"file_path":"[^\\/]'
 
 
 # The CLI puts a NUL behind each argument, and a path may hold anything else, quotes included. It
