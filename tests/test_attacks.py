@@ -1,5 +1,6 @@
 """A hostile model, in a hostile clone, on the real CLI: what was not allowed does not happen."""
 
+import os
 import shutil
 import subprocess
 from collections.abc import Sequence
@@ -604,3 +605,19 @@ async def test_no_pattern_lists_what_lies_outside(attack, fake_gemini, clone, tm
     assert "SECRET-NAME" not in str([one.body for one in fake_gemini.requests])
     assert [one.status for one in results[-3:]] == ["success"] * 3
     assert "notes.txt" in str(results[-1])
+
+
+@EITHER
+async def test_no_name_of_a_link_makes_the_policy_unfit(attack, clone, door):
+    """The CLI drops a rule with a long pattern, and cannot be told of what is not UTF-8."""
+    for number in range(10):
+        (clone / (f"{number}" + "a" * 150)).symlink_to(".gemini")
+    (clone / os.fsdecode(b"\xff")).symlink_to(".gemini")
+    calls = [
+        ("write_file", {"file_path": ".gemini/x", "content": "evil"}),
+        ("write_file", {"file_path": "3" + "a" * 150 + "/x", "content": "evil"}),
+        ("write_file", {"file_path": "fine.txt", "content": "fine"}),
+    ]
+    results = await attack(calls, door, policy=Policy("allow", "deny", "deny"))
+    assert [one.status for one in results] == ["denied", "denied", "success"]
+    assert not (clone / ".gemini").exists()

@@ -180,6 +180,30 @@ def test_undo_leaves_alone_what_somebody_else_changed(fake_gemini, env, work):
     assert (work / "a.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("forged", ["record", "bytes"])
+def test_undo_writes_back_nothing_that_somebody_else_put_there(tmp_path, forged):
+    """The temporary folder may be among those of the agent."""
+    mine, theirs = tmp_path / "mine", tmp_path / "theirs"
+    mine.write_text("mine")
+    theirs.write_text("before")
+    with Copies() as copies:
+        copies.keep(theirs)
+        theirs.write_text("after")
+        (place,) = copies._pending.iterdir()
+        if forged == "bytes":
+            (place / "bytes").write_text("evil")
+        else:
+            (copies._pending / "x").mkdir()
+            (copies._pending / "x/bytes").write_text("evil")
+            record = (place / "was.json").read_text().replace(str(theirs), str(mine))
+            (copies._pending / "x/was.json").write_text(record)
+        copies.end_turn()
+        outcomes = copies.undo()
+    assert mine.read_text() == "mine"
+    assert theirs.read_text() == ("after" if forged == "bytes" else "before")
+    assert [one.done for one in outcomes] == [forged == "record"]
+
+
 def test_a_link_is_followed_and_stays_a_link(tmp_path):
     """A write through a link changes its target; so does taking it back."""
     target, link = tmp_path / "target", tmp_path / "link"
@@ -258,7 +282,7 @@ def test_copies_are_private_and_go_with_the_chat(tmp_path):
     with Copies() as copies:
         copies.keep(tmp_path / "a")
         command_line = copies.settings()["hooks"]["BeforeTool"][0]["hooks"][0]["command"]
-        folder = Path(command_line.rsplit(" ", 1)[1]).parent
+        folder = Path(command_line.split(" ")[-2]).parent
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
         assert keep.__file__ in command_line
     assert not folder.exists()

@@ -189,3 +189,22 @@ def test_a_header_of_spaces_is_read_by_the_letter():
         loopback._parsed(odd)
     plain = loopback._parsed(b"POST /mcp HTTP/1.1\r\nHost: \t a b \r\n\r\n")
     assert plain.headers == {"host": "a b"}
+
+
+async def test_strangers_do_not_use_up_the_descriptors_of_this_process():
+    """Another user of the machine opens connections and says nothing; who has a token is served."""
+
+    async def answer(body: bytes) -> bytes:
+        return b"{}"
+
+    async with Loopback({"/mcp": answer}) as server:
+        silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(200)]
+        first, last = silent[0][0], silent[-1][0]
+        assert await first.read() == b""
+        assert not last.at_eof()
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        head = f"Host: {server.host}\r\nAuthorization: Bearer {server.token_for('/mcp')}\r\n"
+        writer.write(f"POST /mcp HTTP/1.1\r\n{head}Content-Length: 0\r\n\r\n".encode())
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        for _, one in [*silent, (reader, writer)]:
+            one.close()

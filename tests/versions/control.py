@@ -266,7 +266,7 @@ async def test_dotenv_ignored(fake_gemini, options, real_cli_door, place, opened
     file.parent.mkdir(exist_ok=True)
     file.write_text("GEMINI_MODEL=gemini-from-dotenv\n")
     if ".." in place:
-        link = options.cwd.parent.parent / "link"
+        link = options.cwd.parent.with_name(f"{options.cwd.parent.name}-link")
         link.symlink_to(options.cwd)
         options = options.changed(cwd=link)
     fake_gemini.say("Hi")

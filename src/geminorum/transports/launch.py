@@ -41,7 +41,7 @@ from geminorum.wire.effort import overrides
 from geminorum.wire.hook import turns_hooks_off
 from geminorum.wire.legacy_tools import legacy_tools
 from geminorum.wire.mcp import full_name
-from geminorum.wire.policy_file import read_policy
+from geminorum.wire.policy_file import policy_problems, read_policy
 from geminorum.wire.policy_toml import (
     OwnTools,
     Steering,
@@ -300,6 +300,9 @@ def policies_of(
     file = home / "policy.toml"
     # The flag replaces the user's own policies; their rules are among those of the file.
     rules = _combined(door, options, asked=asked, own=own, users=users)
+    if problems := policy_problems(rules):
+        # The CLI would drop a rule that it cannot read, and go on.
+        raise ConfigError(f"the CLI cannot be told what this run may do: {problems[0]}")
     file.write_text(rules, encoding="utf-8")
     return [str(file)]
 

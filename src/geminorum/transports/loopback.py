@@ -17,6 +17,8 @@ _GREATEST_HEAD = 64 * 1024
 _GREATEST_BODY = 64 * 1024 * 1024
 _IDLE_SECONDS = 60.0
 """The CLI itself closes a connection that it has not used for four seconds."""
+_MOST_STRANGERS = 64
+"""Connections that have not shown a token yet: each holds a descriptor of this process."""
 _JSON = "Content-Type: application/json\r\n"
 _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r\n]*)")
 _AT_MOST_ONCE = ("authorization", "content-length", "host", "transfer-encoding")
@@ -30,6 +32,7 @@ class Loopback:
         """`idle` bounds the seconds that a client takes for a request, not those for its answer."""
         self._routes, self._idle = routes, idle
         self._tasks: set[asyncio.Task[None]] = set()
+        self._strangers: dict[asyncio.StreamWriter, None] = {}
         self._server: asyncio.Server | None = None
         # One for each path: who may ask a question may not, by that, call a function.
         self._tokens = {path: secrets.token_urlsafe(24) for path in routes}
@@ -66,6 +69,9 @@ class Loopback:
         task = asyncio.current_task()
         assert task is not None
         self._tasks.add(task)
+        self._strangers[writer] = None
+        if len(self._strangers) > _MOST_STRANGERS:
+            next(iter(self._strangers)).transport.abort()  # The one that has waited longest.
         try:
             # Whatever the client does to its connection is its own affair, as is the time that it
             # lets pass: nothing to report.
@@ -76,6 +82,7 @@ class Loopback:
             pass  # The block has ended; asyncio's own callback would complain of a cancelled task.
         finally:
             self._tasks.discard(task)
+            self._strangers.pop(writer, None)
             writer.transport.abort()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
@@ -85,6 +92,7 @@ class Loopback:
                 head = _parsed(await reader.readuntil(b"\r\n\r\n"))
                 # Before the body is read: strangers get no memory of ours.
                 handler = self._handler_for(head)
+                self._strangers.pop(writer, None)
                 body = await reader.readexactly(_size_of(head))
         except _Refused as refused:
             return await _send(writer, refused.status, close=True)

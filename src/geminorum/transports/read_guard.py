@@ -17,7 +17,7 @@ _SCRIPT, _RULES = "read_guard.cjs", "read_guard.json"
 _SKILL = "SKILL.md"
 _OUTSIDE = "leads outside of the project"
 _CONTEXT = "GEMINI.md"
-_READ_BY_GIT = ("HEAD", "config", "index", "packed-refs")
+_READ_BY_GIT = ("HEAD", "commondir", "config", "config.worktree", "index", "packed-refs")
 
 
 class _Opening(Protocol):

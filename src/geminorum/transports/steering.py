@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from geminorum.wire.policy_toml import STEERING_FOLDERS, Steering
+from geminorum.wire.policy_toml import STEERING_FOLDERS, Steering, fits_in_a_pattern
 
 _MAX_ENTRIES = 500_000
 # A clone brings no links in there, and the CLI itself writes nothing there.
@@ -30,14 +30,23 @@ def steering_in(folders: Sequence[Path]) -> Steering:
     files, links, misread, seen = set(), set(), set(), 0
     for entry, place in islice(_walked(roots), _MAX_ENTRIES):
         seen += 1
+        if not _has_utf8_name(entry):
+            continue
         if place.steers and not _is_folder(entry):
             files.add(entry.name)
         if place.is_misread and not _is_folder(entry):
             misread.add(entry.name)
         if entry.is_symlink() and _leads_there(Path(entry.path), roots):
             links.add(entry.name)
-    sets = frozenset(files), frozenset(links), frozenset(misread)
-    return Steering(*sets, is_complete=seen < _MAX_ENTRIES)
+    fit = {name for name in files | links | misread if fits_in_a_pattern(name)}
+    sets = frozenset(files & fit), frozenset(links & fit), frozenset(misread & fit)
+    complete = seen < _MAX_ENTRIES and fit == files | links | misread
+    return Steering(*sets, is_complete=complete)
+
+
+def _has_utf8_name(entry: os.DirEntry[str]) -> bool:
+    """Node has no words for other names, so no tool of the CLI can mean such a file."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in entry.name)
 
 
 class _Place(NamedTuple):

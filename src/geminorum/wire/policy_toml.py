@@ -44,7 +44,8 @@ _TOO_MANY_FILES = (
     "cwd holds too many files to be searched for links into .gemini/ and .agents/, so no file is "
     "written here. The user can choose a smaller cwd, or pass gemini_folder=True to the transport."
 )
-_NAMES_IN_A_PATTERN = 20
+# A pattern has its names twice, and the CLI drops one of more than 2048 signs.
+_LONGEST_NAMES = 900
 # The CLI gives the pattern to `git grep` and `grep` where they look for options, and `-O` names a
 # program to run.
 _SEARCH_BY_OPTION: dict[str, Any] = {
@@ -310,8 +311,19 @@ def _steering_rules(
 
 def _some(names: Sequence[str]) -> Iterable[Sequence[str]]:
     """So many at once that the CLI does not find their pattern too long."""
-    step = _NAMES_IN_A_PATTERN
-    return (names[start : start + step] for start in range(0, len(names), step))
+    some: list[str] = []
+    for name in names:
+        if some and sum(map(len, some)) + len(name) > _LONGEST_NAMES:
+            yield some
+            some = []
+        some.append(name)
+    if some:
+        yield some
+
+
+def fits_in_a_pattern(name: str) -> bool:
+    """Can the CLI be told about a file of this name?"""
+    return len(in_javascript(name)) <= _LONGEST_NAMES
 
 
 def _in_any_case(name: str) -> str:

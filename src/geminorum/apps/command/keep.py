@@ -1,12 +1,16 @@
 """Copies of files as they were before an agent wrote to them.
 
 The Gemini CLI runs this file as a hook before each write, by its path and without site-packages:
-it may import nothing but the standard library. `python keep.py FOLDER` reads the hook's JSON.
+it may import nothing but the standard library. `python keep.py FOLDER KEY` reads the hook's JSON.
+
+Each record is sealed with the key: the folder may lie where the agent may write, and what stands in
+a record is written back.
 """
 
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import os
 import shutil
@@ -18,7 +22,7 @@ from typing import Any
 RECORD, BYTES = "was.json", "bytes"
 
 
-def keep(path: str | os.PathLike[str], folder: Path) -> None:
+def keep(path: str | os.PathLike[str], folder: Path, key: str) -> None:
     """Copy the file, once: what it was before the first write is what counts."""
     # Through links, as the write will go.
     real = Path(os.path.realpath(path))
@@ -30,7 +34,22 @@ def keep(path: str | os.PathLike[str], folder: Path) -> None:
         return
     record = json.dumps(_kept(real, place))
     with open(place / RECORD, "w", encoding="utf-8", opener=_private) as file:
-        file.write(record)
+        file.write(f"{seal(record, key)}\n{record}")
+
+
+def seal(record: str, key: str) -> str:
+    return hmac.digest(key.encode(), record.encode(), "sha256").hex()
+
+
+def digest(path: Path) -> str | None:
+    """A digest of the file's bytes; None where there are none to read."""
+    try:
+        if not path.is_file():
+            return None  # To open a pipe would wait for somebody to write.
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def _kept(real: Path, place: Path) -> dict[str, Any]:
@@ -46,7 +65,8 @@ def _kept(real: Path, place: Path) -> dict[str, Any]:
             shutil.copyfileobj(file, copy)
     except OSError as error:
         return {**record, "existed": True, "problem": str(error)}
-    return {**record, "existed": True, "mode": stat.S_IMODE(found.st_mode)}
+    mode = stat.S_IMODE(found.st_mode)
+    return {**record, "existed": True, "mode": mode, "before": digest(place / BYTES)}
 
 
 def _private(path: str, flags: int) -> int:
@@ -70,7 +90,7 @@ def main() -> None:
         arguments = told.get("tool_input") or {}
         path = arguments.get("file_path") or arguments.get("path")
         if isinstance(path, str) and path:
-            keep(Path(told.get("cwd") or ".", path), Path(sys.argv[1]))
+            keep(Path(told.get("cwd") or ".", path), Path(sys.argv[1]), sys.argv[2])
     except (OSError, ValueError, AttributeError, IndexError, RecursionError):
         return
 

@@ -7,7 +7,8 @@ changed since the turn ended.
 
 from __future__ import annotations
 
-import hashlib
+import hmac
+import secrets
 import shlex
 import shutil
 import subprocess
@@ -21,6 +22,7 @@ from typing import Any
 import msgspec
 
 from geminorum.apps.command import keep
+from geminorum.apps.command.keep import digest
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -33,6 +35,8 @@ class Kept(msgspec.Struct, frozen=True):
     made: tuple[str, ...] = ()
     """Folders that were made for it."""
     problem: str | None = None
+    before: str | None = None
+    """What it held, as a digest."""
     after: str | None = None
     """What the turn left, as a digest; None where it left nothing."""
 
@@ -59,6 +63,7 @@ class Copies:
 
     def __init__(self) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix="geminorum-undo-"))
+        self._key = secrets.token_urlsafe(24)
         self._turns: list[list[Kept]] = []
         # Only grows: the folder of a turn that was undone still stands.
         self._ended = 0
@@ -75,19 +80,19 @@ class Copies:
 
     def settings(self) -> dict[str, Any]:
         """Settings with which the CLI copies each file before it writes it."""
-        parts = [sys.executable, "-IS", keep.__file__, str(self._pending)]
+        parts = [sys.executable, "-IS", keep.__file__, str(self._pending), self._key]
         command = subprocess.list2cmdline(parts) if sys.platform == "win32" else shlex.join(parts)
         hook = {"type": "command", "name": "geminorum-undo", "command": command, "timeout": 30_000}
         return {"hooks": {"BeforeTool": [{"matcher": "write_file|replace|edit", "hooks": [hook]}]}}
 
     def keep(self, path: Path) -> None:
         """Copy a file that is about to be written."""
-        keep.keep(path, self._pending)
+        keep.keep(path, self._pending, self._key)
 
     def before(self, path: Path) -> Kept | None:
         """The file as it was before the turn that is running."""
         real = path.resolve()
-        return next((kept for kept in _read(self._pending) if kept.path == real), None)
+        return next((kept for kept in _read(self._pending, self._key) if kept.path == real), None)
 
     def end_turn(self) -> list[Kept]:
         """The files that the turn may have changed; the next turn has copies of its own."""
@@ -98,7 +103,7 @@ class Copies:
             own = self._pending.rename(self._folder / f"turn-{self._ended}")
             kept = [
                 msgspec.structs.replace(one, after=digest(one.path))
-                for one in _read(own)
+                for one in _read(own, self._key)
                 if digest(one.path) != digest(one.copy) or one.existed is not one.path.exists()
             ]
         self._turns.append(kept)
@@ -114,23 +119,13 @@ class Copies:
         return []
 
 
-def digest(path: Path) -> str | None:
-    """A digest of the file's bytes; None where there are none to read."""
-    try:
-        if not path.is_file():
-            return None  # To open a pipe would wait for somebody to write.
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError:
-        return None
-
-
-def _read(folder: Path) -> Iterable[Kept]:
-    for record in sorted(folder.glob(f"*/{keep.RECORD}")):
-        # A record without its end: the copy is still being taken.
-        with suppress(msgspec.DecodeError, RecursionError):
-            told = msgspec.json.decode(record.read_bytes(), type=dict[str, Any])
-            yield msgspec.convert({**told, "copy": record.parent / keep.BYTES}, Kept, dec_hook=_as)
+def _read(folder: Path, key: str) -> Iterable[Kept]:
+    for file in sorted(folder.glob(f"*/{keep.RECORD}")):
+        seal, _, record = file.read_text(encoding="utf-8", errors="replace").partition("\n")
+        # Without its end, the copy is still being taken; with another seal, it is not ours.
+        if hmac.compare_digest(seal.encode(), keep.seal(record, key).encode()):
+            told = msgspec.json.decode(record, type=dict[str, Any])
+            yield msgspec.convert({**told, "copy": file.parent / keep.BYTES}, Kept, dec_hook=_as)
 
 
 def _as(kind: type, value: Any) -> Any:
@@ -149,6 +144,8 @@ def _put_back(kept: Kept) -> Outcome:
 
 
 def _restored(kept: Kept) -> Outcome:
+    if digest(kept.copy) != kept.before:
+        return Outcome(kept, False, "its copy was changed; left as it is")
     kept.path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(kept.copy, kept.path)
     if kept.mode is not None:
