@@ -71,7 +71,9 @@ class Loopback:
         self._tasks.add(task)
         self._strangers[writer] = None
         if len(self._strangers) > _MOST_STRANGERS:
-            next(iter(self._strangers)).transport.abort()  # The one that has waited longest.
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            oldest.transport.abort()
         try:
             # Whatever the client does to its connection is its own affair, as is the time that it
             # lets pass: nothing to report.
