@@ -65,7 +65,7 @@ def test_results_that_somebody_opened_to_others_stay_so(tmp_path):
 def test_copies_for_undo_are_private_each_by_itself(tmp_path):
     (tmp_path / "script").write_text("secret")
     (tmp_path / "script").chmod(0o755)
-    keep(tmp_path / "script", tmp_path / "copies")
+    keep(tmp_path / "script", tmp_path / "copies", "key")
     kept = [path for path in (tmp_path / "copies").rglob("*") if path.is_file()]
     assert {path.name: mode(path) for path in kept} == {"was.json": 0o600, "bytes": 0o600}
     assert (tmp_path / "script").read_text() == "secret"
