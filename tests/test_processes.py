@@ -20,10 +20,9 @@ from geminorum.transports import home as overlays
 from geminorum.transports import news as news_module
 from geminorum.transports.home import Overlay, merged, selected_auth
 from geminorum.transports.news import News
-from geminorum.transports.process import (
+from geminorum.transports.process import Capture, Child
+from geminorum.transports.marked_tree import (
     MARKER,
-    Capture,
-    Child,
     _environment,
     _is_in_exec,
     _of_proc,
@@ -110,7 +109,7 @@ async def test_a_system_without_watches_to_give_is_no_trouble():
         # Room for one more descriptor: the second kind of news has to do without.
         used = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.name.isdigit())
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, hard))
-        watches = [News(capture.reader, os.getpid()) for _ in range(3)]
+        watches = [News(capture.reader, news_module.pidfd(os.getpid())) for _ in range(3)]
         await asyncio.wait_for(watches[-1].wait(), 5)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

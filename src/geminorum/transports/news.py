@@ -15,16 +15,16 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
 
 
 class News:
-    """Wakes on inotify and on the process's own file descriptor (Linux); elsewhere, and where the
-    system has no more of them to give, looks again after a pause that grows while nothing happens.
-    """
+    """Wakes on inotify and on `end`, which becomes readable when the process ends and is closed
+    here; where the system has none of them to give, looks again after a pause that grows while
+    nothing happens."""
 
-    def __init__(self, file: int, pid: int) -> None:
+    def __init__(self, file: int, end: int | None) -> None:
         self._loop = asyncio.get_running_loop()
         self._woken = asyncio.Event()
         self._pause = _FIRST_PAUSE
         self._growth = self._listen(_inotify(file), self._grew)
-        self._end = self._listen(pidfd(pid), self._ended)
+        self._end = self._listen(end, self._ended)
 
     async def wait(self) -> None:
         """Returns when there may be something new; the caller looks for itself."""
@@ -70,7 +70,7 @@ class News:
         self._woken.set()
 
     def _ended(self) -> None:
-        # A process file descriptor stays readable, so one call is all it gets.
+        # It stays readable, so one call is all it gets.
         assert self._end is not None
         self._loop.remove_reader(self._end)
         self._woken.set()

@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import subprocess
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, closing, suppress
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from geminorum.transports.news import pidfd
+from geminorum.transports.marked_tree import marked
 from geminorum.transports.process import (
     STDERR_KEPT,
     Capture,
     HeadAndTail,
     ProcessTree,
-    marked,
-    spawned,
+    start_program,
 )
 
 _LAST_BYTES = 0.2
@@ -47,22 +46,22 @@ class PipedChild(ProcessTree):
         ended: Callable[[], None],
     ) -> None:
         run_id = uuid.uuid4().hex
-        self._log = Capture()
-        pipe = subprocess.PIPE
-        try:
-            popen = spawned(
+        with ExitStack() as opened:
+            self._log = opened.enter_context(closing(Capture()))
+            self._from, theirs_out = _pipe(opened)
+            theirs_in, self._to = _pipe(opened)
+            program = start_program(
                 command,
                 cwd=cwd,
                 env=marked(env, run_id),
-                stdin=pipe,
-                stdout=pipe,
-                stderr=self._log.writer,
+                stdio=(theirs_in.fileno(), theirs_out.fileno(), self._log.writer),
+                run_id=run_id,
             )
             self._log.written()
-        except BaseException:
-            self._log.close()
-            raise
-        super().__init__(popen, run_id, grace)
+            theirs_in.close()
+            theirs_out.close()
+            opened.pop_all()
+        super().__init__(program, run_id, grace)
         self._hear, self._ended = hear, ended
         self._over = False
         self._last_words: HeadAndTail | None = None
@@ -75,9 +74,9 @@ class PipedChild(ProcessTree):
     async def __aenter__(self) -> PipedChild:
         loop = asyncio.get_running_loop()
         try:
-            _, ear = await loop.connect_read_pipe(lambda: _Ear(self), self._popen.stdout)
+            _, ear = await loop.connect_read_pipe(lambda: _Ear(self), self._from)
             self._ends.append(ear)
-            self._input, mouth = await loop.connect_write_pipe(_End, self._popen.stdin)
+            self._input, mouth = await loop.connect_write_pipe(_End, self._to)
             self._ends.append(mouth)
         except BaseException:
             self.kill()  # There will be no __aexit__ to end it.
@@ -129,7 +128,7 @@ class PipedChild(ProcessTree):
 
     def _watch_for_end(self, loop: asyncio.AbstractEventLoop) -> None:
         """The end of stdout is the end, unless something else keeps the pipe open."""
-        self._end = pidfd(self._popen.pid)
+        self._end = self._program.end_fd()
         if self._end is not None:
             with suppress(NotImplementedError, OSError):
                 loop.add_reader(self._end, self._process_ended)
@@ -149,11 +148,18 @@ class PipedChild(ProcessTree):
         self.over()  # Whoever still waits for an answer would wait for ever.
         for end in self._ends:
             end.hang_up()
-        for pipe in (self._popen.stdin, self._popen.stdout):
-            if pipe is not None:
-                pipe.close()
+        for pipe in (self._to, self._from):
+            pipe.close()
         self._last_words = self._log.head_and_tail(STDERR_KEPT)
         self._log.close()
+
+
+def _pipe(opened: ExitStack) -> tuple[FileIO, FileIO]:
+    reader, writer = os.pipe()
+    return (
+        opened.enter_context(FileIO(reader, "r")),
+        opened.enter_context(FileIO(writer, "w")),
+    )
 
 
 class _End(asyncio.Protocol):

@@ -1,0 +1,252 @@
+"""The way to the keepers: a program and its files in, a process that cannot outlive us out."""
+
+from __future__ import annotations
+
+import atexit
+import errno
+import marshal
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from geminorum.transports import keeper_program as program
+from geminorum.transports.marked_tree import kill_everything
+
+_START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
+_LOST = "the process that keeps the runs was killed"
+
+
+class KeptProcess:
+    """A program below a keeper."""
+
+    def __init__(self, line: socket.socket, pid: int, run_id: str) -> None:
+        self.pid, self._line, self._run_id = pid, line, run_id
+        self._exit_code: int | None = None
+        self._is_gone = self._is_lost = False
+
+    def end_fd(self) -> int | None:
+        try:
+            return os.dup(self._line.fileno())
+        except OSError:
+            return None
+
+    @property
+    def is_gone(self) -> bool:
+        self._listen(0)
+        return self._is_gone
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether the keeper was killed, and the program with it."""
+        return self._is_lost
+
+    def poll(self) -> int | None:
+        self._listen(0)
+        return self._exit_code
+
+    def stop(self, grace: float) -> None:
+        self._say(program.STOP + str(grace).encode())
+
+    def kill(self) -> None:
+        self._say(program.KILL)
+        self._listen(_KILL_WAIT_SECONDS)
+        if self._is_lost or not self._is_gone:
+            kill_everything(None, self._run_id)
+
+    def close(self) -> None:
+        self._is_gone = True
+        self._line.close()
+
+    def _say(self, word: bytes) -> None:
+        with suppress(OSError):
+            self._line.send(word)
+
+    def _listen(self, seconds: float) -> None:
+        """Until nothing is left of the tree, or nothing more is said for so long."""
+        poller = select.poll()
+        if not self._is_gone:
+            poller.register(self._line, select.POLLIN)
+        while not self._is_gone and poller.poll(seconds * 1000):
+            self._hear(_next_message(self._line, 0))
+
+    def _hear(self, message: bytes) -> None:
+        word, number = message[:1], message[1:]
+        if word == program.EXITED:
+            self._exit_code = int(number)
+            return
+        self._is_gone, self._is_lost = True, word != program.GONE
+        if self._exit_code is None:
+            self._exit_code = -signal.SIGKILL
+
+
+class KeeperServer:
+    """Our end of the process that forks the keepers.
+
+    It is started when a keeper is first needed, and again after it was killed.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owner: tuple[object, ...] = ()
+        self._link: socket.socket | None = None
+        self._program: subprocess.Popen[bytes] | None = None
+
+    def is_available(self) -> bool:
+        """Linux 5.4, and a Python that we can start."""
+        if sys.platform != "linux" or not sys.executable or not Path(program.__file__).is_file():
+            return False
+        with self._lock:
+            return self._linked() is not None
+
+    def start(
+        self,
+        command: Sequence[str],
+        *,
+        cwd: Path | None,
+        env: Mapping[str, str],
+        stdio: tuple[int, int, int],
+        run_id: str,
+        kept: Sequence[int] = (),
+    ) -> KeptProcess:
+        """OSError and ValueError as by `subprocess.Popen`."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            with theirs, tempfile.TemporaryFile(prefix="geminorum-") as request:
+                request.write(_encoded(command, cwd, env))
+                request.seek(0)
+                self._send([request.fileno(), theirs.fileno(), *stdio, *kept])
+            return KeptProcess(ours, _pid_of_started(ours, command[0]), run_id)
+        except BaseException:
+            ours.close()
+            raise
+
+    def close(self) -> None:
+        """Hangs up. The server ends once its runs have ended."""
+        with self._lock:
+            if self._link is not None and self._owner == _identity():
+                self._forget()
+
+    def _send(self, fds: Sequence[int]) -> None:
+        with self._lock:
+            for _ in range(2):  # Once more where it was killed since.
+                link = self._linked()
+                if link is None:
+                    break
+                try:
+                    socket.send_fds(link, [b"run"], fds)
+                    return
+                except ConnectionError:
+                    self._forget()
+        raise OSError(errno.ECONNRESET, _LOST)
+
+    def _linked(self) -> socket.socket | None:
+        """The way to the server; None where none can be had."""
+        if self._owner != _identity():
+            self._forget()
+            self._launch()
+        elif self._program is not None and self._program.poll() is not None:
+            self._forget()  # It was killed since.
+            self._launch()
+        return self._link
+
+    def _launch(self) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs:
+            words = ["-I", "-S", program.__file__, str(os.getpid()), str(theirs.fileno())]
+            # A list and no shell, and nothing of the caller in it.
+            self._program = subprocess.Popen(  # nosec B603
+                [sys.executable, *words],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                env={},
+                cwd="/",
+            )
+        self._link, self._owner = ours, _identity()
+        if _next_message(ours, _START_WAIT_SECONDS) != program.READY:
+            self._program.kill()
+            self._forget()
+
+    def start_over(self) -> None:
+        """In a fork: the server is our parent's."""
+        self._lock = threading.Lock()
+        self._owner = ()
+        if self._link is not None:
+            self._link.close()
+        if self._program is not None:
+            self._program.returncode = 0  # Not ours to wait for.
+        self._link = self._program = None
+
+    def _forget(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        if self._program is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._program.wait(_KILL_WAIT_SECONDS)
+        self._link = self._program = None
+
+
+def _identity() -> tuple[object, ...]:
+    """Whose server it is: one of another user would start programs as that user."""
+    return os.getpid(), os.getresuid(), os.getresgid(), *os.getgroups()
+
+
+def _encoded(command: Sequence[str], cwd: Path | None, env: Mapping[str, str]) -> bytes:
+    """As the system wants it: whatever stands in our locale, the server need not know."""
+    words = [os.fsencode(word) for word in command]
+    variables = {os.fsencode(name): os.fsencode(value) for name, value in env.items()}
+    if any(b"\0" in word for word in (*words, *variables, *variables.values())):
+        raise ValueError("embedded null byte")
+    if any(b"=" in name for name in variables):
+        raise ValueError("illegal environment variable name")
+    return marshal.dumps((words, os.fsencode(cwd or Path.cwd()), variables, _umask(), _limits()))
+
+
+def _umask() -> int:
+    # The call that tells it would change it, for other threads too.
+    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+    line = next((line for line in status.splitlines() if line.startswith("Umask:")), "Umask: 22")
+    return int(line.split()[1], 8)
+
+
+def _limits() -> list[tuple[int, tuple[int, int]]]:
+    """What this process has been limited to since the server was started."""
+    import resource
+
+    kinds = (getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
+    return [(kind, resource.getrlimit(kind)) for kind in sorted({*kinds})]
+
+
+def _pid_of_started(line: socket.socket, name: str) -> int:
+    message = _next_message(line, _START_WAIT_SECONDS)
+    word, number = message[:1], message[1:]
+    if word == program.STARTED:
+        return int(number)
+    if word == program.FAILED:
+        raise OSError(int(number), os.strerror(int(number)), name)
+    raise OSError(errno.ECONNRESET, _LOST, name)
+
+
+def _next_message(line: socket.socket, seconds: float) -> bytes:
+    poller = select.poll()
+    poller.register(line, select.POLLIN)
+    try:
+        return line.recv(64) if poller.poll(seconds * 1000) else b""
+    except ConnectionError:
+        return b""
+
+
+KEEPERS = KeeperServer()
+atexit.register(KEEPERS.close)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=KEEPERS.start_over)
