@@ -59,10 +59,10 @@ class ProcessTree:
     """A program and all that it started: one mark on them, one end for them."""
 
     def __init__(self, program: Program, run_id: str, grace: float) -> None:
-        self.run_id = run_id
+        self.run_id, self._owner = run_id, os.getpid()
         self._program, self._grace = program, grace
         # Runs at interpreter exit too, and when the child is forgotten without leaving its block.
-        self._last_resort = weakref.finalize(self, _kill, program, os.getpid())
+        self._last_resort = weakref.finalize(self, _kill, program, self._owner)
 
     @property
     def exit_code(self) -> int | None:
@@ -74,6 +74,8 @@ class ProcessTree:
 
     async def stop(self) -> None:
         """TERM, then KILL after the grace, for the whole tree. Returns when it is gone."""
+        if os.getpid() != self._owner:
+            return  # A fork that leaves our block; the program is not its own.
         # Told before any await: a second cancellation cannot take it back.
         self._program.stop(self._grace)
         try:

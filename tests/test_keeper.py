@@ -1,0 +1,127 @@
+"""Whatever happens to us or to the keepers: nothing of a run outlives its owner or escapes it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+
+import psutil
+import pytest
+
+from geminorum import Options, ask
+from geminorum import run as start
+
+INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
+HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
+RESULT = {"type": "result", "status": "success"}
+ESCAPES = ("tool", "stubborn", "bare")
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
+
+
+def wait_until(happened: Callable[[], bool], seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def owner():
+    """Starts a Python program that runs agents, to be killed."""
+    started = []
+
+    def program(code: str) -> subprocess.Popen[bytes]:
+        one = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=dict(os.environ))
+        started.append(one)
+        return one
+
+    yield program
+    for one in started:
+        one.kill()
+        one.wait()
+
+
+def test_nothing_of_a_run_outlives_us(stand_in, owner):
+    door = stand_in(INIT, HELLO, hang=True, ignore_term=True, grandchildren=ESCAPES)
+    program = owner(f"""
+        from geminorum import Cli, sync
+        sync.ask("Go", via=Cli(executable={str(door.executable)!r}))
+    """)
+    call = stand_in._folder / "plan-1.call"
+    wait_until(call.exists)
+    told = json.loads(call.read_text())
+    pids = [told["pid"], *told["children"]]
+    assert all(map(is_alive, pids))
+    program.kill()
+    wait_until(lambda: not any(map(is_alive, pids)), 3)
+
+
+async def test_nothing_escapes_a_run_that_ends_by_itself(stand_in, tmp_path):
+    """Not by a session of its own, and not without an environment."""
+    door = stand_in(INIT, HELLO, RESULT, grandchildren=ESCAPES)
+    assert (await ask("Go", Options(cwd=tmp_path), via=door)).text == "Hello"
+    assert not any(map(is_alive, stand_in.call["children"]))
+
+
+def keeper_of(pid: int) -> int:
+    return psutil.Process(pid).ppid()
+
+
+@pytest.mark.parametrize("who", ["server", "keeper"])
+async def test_a_killed_keeper_ends_its_runs_with_an_error(stand_in, tmp_path, who):
+    door = stand_in(INIT, HELLO, hang=True, grandchildren=ESCAPES)
+    async with start("Go", Options(cwd=tmp_path), via=door) as live:
+        async for event in live:
+            if event.type == "text_delta":
+                keeper = keeper_of(stand_in.call["pid"])
+                victim = keeper if who == "keeper" else keeper_of(keeper)
+                os.kill(victim, signal.SIGKILL)
+    assert live.result.status == "error"
+    assert live.result.text == "Hello"
+    pids = [stand_in.call["pid"], *stand_in.call["children"]]
+    wait_until(lambda: not any(map(is_alive, pids)), 3)
+    # And the next run has a keeper again.
+    assert (await ask("Go", Options(cwd=tmp_path), via=stand_in(INIT, HELLO, RESULT))).text
+
+
+FORKED = """
+    import asyncio, os, sys
+    from geminorum.transports.keeper import KEEPERS
+    from geminorum.transports.process import Child
+
+    async def main():
+        async with Child(["sleep", "60"], env=dict(os.environ)) as child:
+            ours = KEEPERS._program.pid
+            if (pid := os.fork()) == 0:
+                {in_the_fork}
+            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            assert code == 0, code
+            assert child.exit_code is None
+            assert KEEPERS._program.pid == ours
+
+    asyncio.run(main())
+"""
+
+
+def test_a_fork_that_ends_takes_nothing_of_ours_with_it(owner):
+    assert owner(FORKED.format(in_the_fork="sys.exit(0)")).wait(30) == 0
+
+
+def test_a_fork_has_keepers_of_its_own(owner):
+    running = """
+                how = {"cwd": None, "env": {}, "stdio": (0, 1, 2), "run_id": "in-a-fork"}
+                KEEPERS.start(["/bin/true"], **how).kill()
+                sys.exit(KEEPERS._program.pid == ours)"""
+    assert owner(FORKED.format(in_the_fork=running)).wait(30) == 0
