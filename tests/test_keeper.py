@@ -8,12 +8,17 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 import pytest
 
 from geminorum import Options, ask
 from geminorum import run as start
+from geminorum.errors import SessionBusy
+from geminorum.sessions.lock import SessionLock
+from geminorum.transports.home import Overlay
+from geminorum.transports.process import Child
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
@@ -53,7 +58,7 @@ def owner():
         one.wait()
 
 
-def test_nothing_of_a_run_outlives_us(stand_in, owner):
+def test_nothing_of_a_run_outlives_us(stand_in, owner, tmp_path):
     door = stand_in(INIT, HELLO, hang=True, ignore_term=True, grandchildren=ESCAPES)
     program = owner(f"""
         from geminorum import Cli, sync
@@ -64,8 +69,62 @@ def test_nothing_of_a_run_outlives_us(stand_in, owner):
     told = json.loads(call.read_text())
     pids = [told["pid"], *told["children"]]
     assert all(map(is_alive, pids))
+    home = Path(told["env"]["GEMINI_CLI_HOME"])
     program.kill()
     wait_until(lambda: not any(map(is_alive, pids)), 3)
+    # And the next run sweeps what is left.
+    assert home.exists()
+    Overlay(tmp_path, {}).remove()
+    assert not home.exists()
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize(
+    "door", ["nullcontext(Cli(**found))", "nullcontext(Acp(**found))", "sync.Pool(Acp(**found))"]
+)
+def test_nothing_of_the_real_cli_outlives_us(fake_gemini, real_cli_door, owner, tmp_path, door):
+    command = "sleep 300 & env -i setsid sleep 300 & echo $$ > shell; wait"
+    fake_gemini.call("run_shell_command", command=command).say("Awake.")
+    program = owner(f"""
+        from contextlib import nullcontext
+        from geminorum import Acp, Cli, Options, sync
+        options = Options(cwd={str(tmp_path)!r}, env={fake_gemini.env!r}, approval="yolo",
+                          model="gemini-2.5-flash")
+        found = {{"executable": {str(real_cli_door.executable)!r}}}
+        with {door} as via:
+            sync.ask("Sleep", options, via=via)
+    """)
+    wait_until((tmp_path / "shell").exists, 60)
+    tree = psutil.Process(program.pid).children(recursive=True)
+    wait_until(lambda: sum("sleep 300" in " ".join(p.cmdline()) for p in tree) >= 2)
+    program.kill()
+    wait_until(lambda: not any(is_alive(process.pid) for process in tree), 3)
+
+
+async def test_a_session_is_locked_while_its_agent_lives(tmp_path):
+    """Even if we do not."""
+    first, later = SessionLock(tmp_path, "first"), SessionLock(tmp_path, "later")
+    with first, later:
+        async with Child(["sleep", "60"], env=dict(os.environ), kept=[first.fileno()]) as child:
+            child.hold(later.fileno())
+            for lock in (first, later):
+                # As if we were gone: only the keeper has a copy now.
+                os.close(lock.fileno())
+                with pytest.raises(SessionBusy):
+                    SessionLock(tmp_path, lock._session_id).__enter__()
+        for lock in (first, later):
+            with SessionLock(tmp_path, lock._session_id) as again:
+                assert again.fileno() >= 0
+            lock._file = os.open(os.devnull, os.O_RDONLY)
+
+
+async def test_a_session_that_was_let_go_of_is_free_although_its_process_lives(tmp_path):
+    async with Child(["sleep", "60"], env=dict(os.environ)) as child:
+        with SessionLock(tmp_path, "s") as lock:
+            child.hold(lock.fileno())
+            child.release(lock.fileno())
+        with SessionLock(tmp_path, "s") as again:
+            assert again.fileno() >= 0
 
 
 async def test_nothing_escapes_a_run_that_ends_by_itself(stand_in, tmp_path):

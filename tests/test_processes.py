@@ -16,11 +16,8 @@ import pytest
 
 from geminorum.errors import ConfigError, SetupError
 from geminorum.redaction import redacted, secrets_in
-from geminorum.transports import home as overlays
 from geminorum.transports import news as news_module
 from geminorum.transports.home import Overlay, merged, selected_auth
-from geminorum.transports.news import News
-from geminorum.transports.process import Capture, Child
 from geminorum.transports.marked_tree import (
     MARKER,
     _environment,
@@ -29,6 +26,9 @@ from geminorum.transports.marked_tree import (
     own_group,
     taskkill,
 )
+from geminorum.transports.news import News
+from geminorum.transports.owned_folder import OwnedFolder, sweep
+from geminorum.transports.process import Capture, Child
 
 ENV = dict(os.environ)
 
@@ -252,31 +252,30 @@ def test_instructions_never_go_through_a_link(home, name):
 
 
 def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkeypatch):
-    """At the next start, and nobody else's."""
+    """By the next one, however soon, and nobody else's."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    gone = subprocess.run(
-        [sys.executable, "-c", "import os; print(os.getpid())"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    stale, living, other = (
-        tmp_path / name
-        for name in (f"geminorum-home-{gone}-a", f"geminorum-home-{os.getpid()}-b", "else-1-c")
-    )
-    for folder in (stale, living, other):
+    stale, other = tmp_path / "geminorum-home-1-a", tmp_path / "else-1-c"
+    for folder in (stale, other):
         (folder / ".gemini").mkdir(parents=True)
     (stale / ".gemini" / "link").symlink_to(home)
-    young = tmp_path / f"geminorum-home-{gone}-d"
-    young.mkdir()
-    os.utime(stale, (0, 0))
-    overlays._sweep.cache_clear()
-    with Overlay(home, {}):
+    with Overlay(home, {}) as living, Overlay(home, {}):
         assert not stale.exists()
         assert living.exists()
-        assert young.exists()
         assert other.exists()
     assert home.exists()
+
+
+def test_a_folder_is_kept_while_anybody_holds_it(tmp_path):
+    """A keeper that has a copy of the descriptor, for one."""
+    folder = OwnedFolder("x-", tmp_path)
+    copy = os.dup(folder.fileno())
+    os.close(folder.fileno())
+    sweep("x-", [tmp_path])
+    assert folder.path.exists()
+    os.close(copy)
+    sweep("x-", [tmp_path])
+    assert not folder.path.exists()
+    folder.remove.detach()
 
 
 def test_an_overlay_is_removed_when_its_block_fails(home):

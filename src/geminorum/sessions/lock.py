@@ -30,6 +30,10 @@ class SessionLock:
             self._file = self._locked()
         return self
 
+    def fileno(self) -> int:
+        """What holds the lock; whoever has a copy of it holds the session, too."""
+        return self._file
+
     def __exit__(self, *_: object) -> None:
         # Removed while it is held; who waits for this file finds that it has no name any more.
         self._path.unlink(missing_ok=True)

@@ -17,6 +17,7 @@ from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
+from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp_tools import own_tools_of
 from geminorum.transports.backchannel import admitting
@@ -175,6 +176,13 @@ class AcpProcess:
             text = f"the settings and policies of this process cannot be written again: {error}"
             raise ConfigError(text, hint="open another Acp()") from error
 
+    def hold(self, lock: SessionLock) -> None:
+        """Keeps a session locked while the process lives, even if we do not."""
+        self._child.hold(lock.fileno())
+
+    def release(self, lock: SessionLock) -> None:
+        self._child.release(lock.fileno())
+
     def _refuse_exposed(self, options: Options, **how: str) -> None:
         """What steers the process was laid outside of the folders that it was started for."""
         folders = agent_folders(self.door, options, self.home, self.env)
@@ -292,6 +300,7 @@ class AcpProcess:
             cwd=self._cwd,
             env=env,
             grace=door.grace,
+            kept=[overlay.fileno()],
             hear=self._hear,
             ended=self._ended,
         )

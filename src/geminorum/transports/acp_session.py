@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ class AcpSession:
     cwd: Path
     model: str | None
     ledger: AcpLedger
-    lock: SessionLock
+    unlock: Callable[[], None]
 
     @property
     def asks_unseen(self) -> bool:
@@ -49,7 +50,7 @@ class AcpSession:
 
     def close(self) -> None:
         """The process keeps it: the CLI has no word for its end."""
-        self.lock.__exit__()
+        self.unlock()
 
 
 async def opened(
@@ -67,15 +68,22 @@ async def opened(
             tools.check_known(options)
         lock = SessionLock(process.home, found.session_id)
         lock.__enter__()
+        process.hold(lock)
+        unlock = partial(_unlock, process, lock)
         try:
             await _furnish(process, options, found.session_id)
         except BaseException:
-            lock.__exit__()
+            unlock()
             raise
     told = found.models.current_model_id if found.models else None
     named = tools.named if tools else str
     ledger = AcpLedger(process.home, cwd, found.session_id, since, named)
-    return AcpSession(found.session_id, cwd, options.model or told, ledger, lock)
+    return AcpSession(found.session_id, cwd, options.model or told, ledger, unlock)
+
+
+def _unlock(process: AcpProcess, lock: SessionLock) -> None:
+    process.release(lock)
+    lock.__exit__()
 
 
 async def furnished(process: AcpProcess, options: Options, session: AcpSession) -> AcpSession:

@@ -162,20 +162,22 @@ class CliTurn:
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
+            kept = []
             if self._known_session:
-                stack.enter_context(SessionLock(self._home, self._known_session))
+                lock = stack.enter_context(SessionLock(self._home, self._known_session))
+                kept.append(lock.fileno())
             self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
             back = Backchannel(
                 self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
             )
             self._back = await stack.enter_async_context(back)
-            self._child = await stack.enter_async_context(self._spawned(stack))
+            self._child = await stack.enter_async_context(self._spawned(stack, kept))
             stack.callback(self._back.withdraw)
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
 
-    def _spawned(self, stack: AsyncExitStack) -> Child:
+    def _spawned(self, stack: AsyncExitStack, kept: list[int]) -> Child:
         door, options, program = self._door, self._options, self._program
         settings = settings_of(door, options, self._env, selected_auth(self._home))
         instructions = None if options.replace_system_prompt else options.system_prompt
@@ -193,7 +195,10 @@ class CliTurn:
         refuse_exposed(door, options, [home], folders, policies)
         guard = guard_of(door, options, home)
         command = [*command_of(door, options, program, policies, guard), *self._prompt]
-        return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
+        kept = [*kept, overlay.fileno()]
+        return Child(
+            command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace, kept=kept
+        )
 
     def _patrols(self) -> list[Patrol]:
         door, budget = self._door, self._options.max_budget_usd

@@ -9,27 +9,18 @@ from __future__ import annotations
 import json
 import os
 import secrets
-import shutil
-import stat
 import sys
-import tempfile
-import time
-import weakref
 from collections.abc import Mapping
-from functools import cache
-from itertools import chain
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from geminorum.errors import ConfigError
 from geminorum.regular_file import read_text
 from geminorum.transports.control_place import candidates
+from geminorum.transports.owned_folder import OwnedFolder, sweep
 from geminorum.wire.settings_file import parsed_settings
 
 _PREFIX = "geminorum-home-"
-_A_DAY = 24 * 3600
 _SETTINGS = "settings.json"
 _OWN_CONTEXT = "GEMINORUM.md"
 _OWN_STORES = ("tmp", "history")
@@ -48,10 +39,9 @@ class Overlay:
         place: Path | None = None,
     ) -> None:
         """`place` is the folder to make it in; None: the temporary folder."""
-        _sweep()
-        self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=place))
-        # Runs at interpreter exit too. Links are removed, never followed.
-        self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
+        sweep(_PREFIX, candidates())
+        self._folder = OwnedFolder(_PREFIX, place)
+        self.path, self.remove = self._folder.path, self._folder.remove
         try:
             _fill(self.path, base, settings)
             if instructions is not None:
@@ -63,30 +53,15 @@ class Overlay:
                 hint="pass Options(home=…) with a folder that can be written to",
             ) from error
 
+    def fileno(self) -> int:
+        """What holds the folder for as long as somebody needs it."""
+        return self._folder.fileno()
+
     def __enter__(self) -> Path:
         return self.path
 
     def __exit__(self, *_: object) -> None:
         self.remove()
-
-
-@cache
-def _sweep() -> None:
-    """Remove, once, what processes left that were killed: no one else will."""
-    for stale in chain.from_iterable(place.glob(f"{_PREFIX}*-*") for place in candidates()):
-        owner = stale.name.removeprefix(_PREFIX).partition("-")[0]
-        if owner.isdecimal() and not psutil.pid_exists(int(owner)) and _is_stale(stale):
-            shutil.rmtree(stale, ignore_errors=True)
-
-
-def _is_stale(folder: Path) -> bool:
-    """Ours, and not of today: a container that shares the folder has pids of its own."""
-    try:
-        found = folder.lstat()
-    except OSError:
-        return False
-    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    return mine and stat.S_ISDIR(found.st_mode) and time.time() - found.st_mtime > _A_DAY
 
 
 def selected_auth(base: Path) -> str | None:

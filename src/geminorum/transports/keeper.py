@@ -61,6 +61,13 @@ class KeptProcess:
         if self._is_lost or not self._is_gone:
             kill_everything(None, self._run_id)
 
+    def hold(self, fd: int) -> None:
+        with suppress(OSError):
+            socket.send_fds(self._line, [program.HOLD + str(fd).encode()], [fd])
+
+    def release(self, fd: int) -> None:
+        self._say(program.RELEASE + str(fd).encode())
+
     def close(self) -> None:
         self._is_gone = True
         self._line.close()

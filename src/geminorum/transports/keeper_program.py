@@ -26,8 +26,9 @@ MAX_FDS = 32
 ORPHAN_GRACE_SECONDS = 1.0
 """How long a tree may take to end by itself when its owner is gone."""
 KILL_PAUSE_SECONDS, KILL_ROUNDS = 0.005, 6000
-STOP, KILL = b"s", b"k"
-"""What an owner says; STOP is followed by the seconds of grace."""
+STOP, KILL, HOLD, RELEASE = b"s", b"k", b"h", b"r"
+"""What an owner says: STOP with the seconds of grace, HOLD and RELEASE with a name for the
+descriptor that is to be kept."""
 READY, STARTED, FAILED, EXITED, GONE = b"r", b"p", b"f", b"e", b"g"
 """What the server says at first, and what a keeper says: a pid, an errno, an exit code, and that
 nothing is left."""
@@ -93,14 +94,9 @@ class Server:
 
     def _accept(self) -> bool:
         """One request; False when nobody is there any more to make one."""
-        flags = socket.MSG_CMSG_CLOEXEC
-        size = socket.CMSG_SPACE(MAX_FDS * 4)
-        data, ancillary, _, _ = self._link.recvmsg(16, size, flags)
+        data, fds = _received(self._link)
         if not data:
             return False
-        fds = [
-            fd for _, _, raw in ancillary for fd in memoryview(raw[: len(raw) // 4 * 4]).cast("i")
-        ]
         pid = os.fork()
         if pid == 0:
             _become_keeper(self._owner, self._link, fds)
@@ -158,6 +154,7 @@ class Keeper:
             told = marshal.load(file)  # nosec B302
         self._command, self._cwd, self._env, self._umask, self._limits = told
         self._pid = 0
+        self._held: dict[bytes, int] = {}
 
     def keep(self) -> None:
         try:
@@ -220,14 +217,22 @@ class Keeper:
             self._reap()
             if is_orphaned or self._owner.is_dead():
                 return ORPHAN_GRACE_SECONDS
-            if self._line.fileno() in ready:
-                return self._hear()
+            if self._line.fileno() in ready and (grace := self._hear()) is not None:
+                return grace
 
-    def _hear(self) -> float:
-        word = self._line.recv(64)
-        if word[:1] == STOP:
-            return float(word[1:])
-        return 0.0 if word == KILL else ORPHAN_GRACE_SECONDS
+    def _hear(self) -> float | None:
+        """One message: the grace that is left, or None where it is not about the end."""
+        message, fds = _received(self._line)
+        word, rest = message[:1], message[1:]
+        if word == HOLD:
+            self._held[rest] = fds[0]
+        elif word == RELEASE:
+            os.close(self._held.pop(rest))
+        elif word == STOP:
+            return float(rest)
+        else:
+            return 0.0 if word == KILL else ORPHAN_GRACE_SECONDS
+        return None
 
     def _reap(self) -> bool:
         """Whether anything is left."""
@@ -265,6 +270,14 @@ class Keeper:
             self._line.send(word + str(number).encode())
         except OSError:
             pass  # Nobody listens any more.
+
+
+def _received(link: socket.socket) -> tuple[bytes, list[int]]:
+    """A message, and the descriptors that came with it."""
+    size = socket.CMSG_SPACE(MAX_FDS * 4)
+    data, ancillary, _, _ = link.recvmsg(64, size, socket.MSG_CMSG_CLOEXEC)
+    raws = [raw[: len(raw) // 4 * 4] for _, _, raw in ancillary]
+    return data, [fd for raw in raws for fd in memoryview(raw).cast("i")]
 
 
 def _above_stdio(fds: list[int]) -> list[int]:

@@ -58,6 +58,12 @@ class MarkedProcess:
         _signal(self._tree, "kill")
         kill_everything(self._popen, self._run_id)
 
+    def hold(self, fd: int) -> None:
+        pass  # There is nobody else to hold it.
+
+    def release(self, fd: int) -> None:
+        pass
+
     def close(self) -> None:
         pass
 

@@ -42,6 +42,7 @@ class PipedChild(ProcessTree):
         cwd: Path,
         env: Mapping[str, str],
         grace: float,
+        kept: Sequence[int] = (),
         hear: Callable[[bytes], None],
         ended: Callable[[], None],
     ) -> None:
@@ -56,6 +57,7 @@ class PipedChild(ProcessTree):
                 env=marked(env, run_id),
                 stdio=(theirs_in.fileno(), theirs_out.fileno(), self._log.writer),
                 run_id=run_id,
+                kept=kept,
             )
             self._log.written()
             theirs_in.close()

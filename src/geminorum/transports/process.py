@@ -52,6 +52,12 @@ class Program(Protocol):
     def kill(self) -> None:
         """Ends everything now; waits for it, for a bounded time."""
 
+    def hold(self, fd: int) -> None:
+        """Keeps a descriptor (a lock) open for as long as anything of it lives."""
+
+    def release(self, fd: int) -> None:
+        """Takes back what `hold` said, before the descriptor is closed."""
+
     def close(self) -> None: ...
 
 
@@ -82,6 +88,13 @@ class ProcessTree:
             await self._gone(self._grace + _KILL_WAIT_SECONDS)
         finally:
             self.kill()
+
+    def hold(self, fd: int) -> None:
+        """Keeps a lock for as long as anything of the tree lives, even if we do not."""
+        self._program.hold(fd)
+
+    def release(self, fd: int) -> None:
+        self._program.release(fd)
 
     def kill(self) -> None:
         """End the whole tree now, without waiting for manners."""

@@ -1,0 +1,108 @@
+"""A private folder that lasts as long as its owner: removed with its block, at exit, and by the
+next one that is made after a kill -9."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import tempfile
+import time
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_A_DAY_IN_SECONDS = 24 * 3600
+
+
+class OwnedFolder:
+    """A folder that nobody else can read, with a lock on it for as long as somebody needs it.
+
+    The lock is the system's: it is free when the last process that holds it has ended, however
+    that ended. So a folder without a lock is one that nobody needs.
+    """
+
+    def __init__(self, prefix: str, place: Path | None = None) -> None:
+        self._lock = -1
+        while self._lock < 0:
+            self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
+            self._lock = _locked(self.path)
+        # Runs at interpreter exit too.
+        self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
+
+    def fileno(self) -> int:
+        """What holds the lock; -1 where the system has none."""
+        return self._lock
+
+
+def sweep(prefix: str, places: Iterable[Path]) -> None:
+    """Removes the folders in these places that nobody needs any more."""
+    for place in places:
+        with suppress(OSError), os.scandir(place) as entries:
+            for entry in [entry for entry in entries if entry.name.startswith(prefix)]:
+                _remove_if_unneeded(Path(entry.path), prefix)
+
+
+def _remove_if_unneeded(folder: Path, prefix: str) -> None:
+    with suppress(OSError):
+        if not _is_mine(folder):
+            return
+        if sys.platform == "win32":
+            if _is_old_and_its_owner_gone(folder, prefix):
+                shutil.rmtree(folder, ignore_errors=True)
+            return
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        try:
+            if _try_to_lock(lock):
+                shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(lock)
+
+
+def _is_mine(folder: Path) -> bool:
+    found = folder.lstat()
+    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return mine and stat.S_ISDIR(found.st_mode)
+
+
+def _is_old_and_its_owner_gone(folder: Path, prefix: str) -> bool:
+    import psutil
+
+    owner = folder.name.removeprefix(prefix).partition("-")[0]
+    gone = owner.isdecimal() and not psutil.pid_exists(int(owner))
+    return gone and time.time() - folder.lstat().st_mtime > _A_DAY_IN_SECONDS
+
+
+def _locked(folder: Path) -> int:
+    """The descriptor that holds the lock; -1 where somebody swept the folder in between."""
+    if sys.platform == "win32":
+        return 0
+    import fcntl
+
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    if folder.exists():
+        return lock
+    os.close(lock)
+    return -1
+
+
+def _try_to_lock(lock: int) -> bool:
+    import fcntl
+
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _remove(folder: Path, lock: int, owner: int) -> None:
+    if os.getpid() != owner:
+        return  # A fork of ours inherits this call, but not the folder.
+    # Links are removed, never followed.
+    shutil.rmtree(folder, ignore_errors=True)
+    if sys.platform != "win32":
+        os.close(lock)
