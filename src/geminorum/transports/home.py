@@ -20,7 +20,9 @@ from geminorum.transports.control_place import candidates
 from geminorum.transports.owned_folder import OwnedFolder, sweep
 from geminorum.wire.settings_file import parsed_settings
 
-_PREFIX = "geminorum-home-"
+# Another name than versions had that did not lock their folders: a sweep would take those of their
+# running agents for forgotten ones.
+_PREFIX = "geminorum-kept-home-"
 _SETTINGS = "settings.json"
 _OWN_CONTEXT = "GEMINORUM.md"
 _OWN_STORES = ("tmp", "history")
