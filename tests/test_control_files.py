@@ -209,7 +209,7 @@ async def test_a_model_that_may_write_in_the_temporary_folder_finds_nothing_that
     found: list[Path] = []
 
     def decide(request: PermissionRequest) -> Deny:
-        homes = [*room.glob("geminorum-home-*")]
+        homes = [*room.glob("geminorum-kept-home-*")]
         found.extend(file for home in homes for file in home.rglob("*") if file.is_file())
         fake_gemini.calls(*map(_write, [*found, room / "note.txt"]))
         fake_gemini.call(SHELL, command="touch pwned").say("Done.")

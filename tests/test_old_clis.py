@@ -239,7 +239,7 @@ async def test_where_dotenv_files_cannot_be_ignored_they_are_disarmed(old_cli, w
     names = ("FIRST", "SECOND", "third", "FOURTH", "ABOVE", "INSIDE", "SECRET")
     assert [env.get(name) for name in names] == [""] * len(names)
     assert env["COLOUR"] == "blue"
-    assert Path(env["GEMINI_CLI_HOME"]).name.startswith("geminorum-home-")
+    assert Path(env["GEMINI_CLI_HOME"]).name.startswith("geminorum-kept-home-")
     assert "NOT" not in env
     assert "YWJj" not in env
 

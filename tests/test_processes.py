@@ -254,7 +254,7 @@ def test_instructions_never_go_through_a_link(home, name):
 def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkeypatch):
     """By the next one, however soon, and nobody else's."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    stale, other = tmp_path / "geminorum-home-1-a", tmp_path / "else-1-c"
+    stale, other = tmp_path / "geminorum-kept-home-1-a", tmp_path / "else-1-c"
     for folder in (stale, other):
         (folder / ".gemini").mkdir(parents=True)
     (stale / ".gemini" / "link").symlink_to(home)
