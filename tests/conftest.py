@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from geminorum import Acp, Cli
+from geminorum.transports.keeper import KEEPERS
 
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
@@ -31,7 +32,8 @@ def no_process_is_left() -> Iterator[None]:
     """Fails any test that leaves a descendant behind one second after its end."""
     yield
     deadline = time.monotonic() + 1.0
-    while (left := marked_processes(os.environ[TEST_MARK])) and time.monotonic() < deadline:
+    mark = os.environ[TEST_MARK]
+    while (left := marked_processes(mark) + keepers()) and time.monotonic() < deadline:
         time.sleep(0.02)
     told = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
     for process in left:
@@ -51,6 +53,16 @@ def marked_processes(mark: str) -> list[psutil.Process]:
         except (psutil.Error, OSError):
             continue
     return found
+
+
+def keepers() -> list[psutil.Process]:
+    """Those of this process that are at work; they have no environment, so no mark."""
+    server = KEEPERS._program
+    try:
+        told = Path(f"/proc/{server.pid}/task/{server.pid}/children") if server else None
+        return [psutil.Process(int(pid)) for pid in (told.read_text().split() if told else ())]
+    except (psutil.Error, OSError):
+        return []  # It has ended, or the system does not tell.
 
 
 def _environment(pid: int) -> str:

@@ -1,5 +1,6 @@
 """Whatever happens to us or to the keepers: nothing of a run outlives its owner or escapes it."""
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from geminorum import run as start
 from geminorum.errors import SessionBusy
 from geminorum.sessions.lock import SessionLock
 from geminorum.transports.home import Overlay
+from geminorum.transports.piped import PipedChild
 from geminorum.transports.process import Child
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
@@ -40,6 +42,10 @@ def is_alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def keeper_of(pid: int) -> int:
+    return psutil.Process(pid).ppid()
 
 
 @pytest.fixture
@@ -67,7 +73,7 @@ def test_nothing_of_a_run_outlives_us(stand_in, owner, tmp_path):
     call = stand_in._folder / "plan-1.call"
     wait_until(call.exists)
     told = json.loads(call.read_text())
-    pids = [told["pid"], *told["children"]]
+    pids = [told["pid"], *told["children"], keeper_of(told["pid"])]
     assert all(map(is_alive, pids))
     home = Path(told["env"]["GEMINI_CLI_HOME"])
     program.kill()
@@ -134,8 +140,15 @@ async def test_nothing_escapes_a_run_that_ends_by_itself(stand_in, tmp_path):
     assert not any(map(is_alive, stand_in.call["children"]))
 
 
-def keeper_of(pid: int) -> int:
-    return psutil.Process(pid).ppid()
+async def test_the_end_of_a_program_is_heard_although_somebody_asked_for_it_first(tmp_path):
+    """What it started holds its pipe, so the end of the pipe does not tell."""
+    over = asyncio.Event()
+    how = {"cwd": tmp_path, "env": dict(os.environ), "grace": 1.0}
+    command = ["sh", "-c", "sleep 60 & sleep 0.2"]
+    async with PipedChild(command, hear=lambda data: None, ended=over.set, **how) as child:
+        wait_until(lambda: child.exit_code is not None)  # The loop stands still meanwhile.
+        await asyncio.wait_for(over.wait(), 10)
+    assert child.exit_code == 0
 
 
 @pytest.mark.parametrize("who", ["server", "keeper"])

@@ -172,7 +172,7 @@ class CliTurn:
             )
             self._back = await stack.enter_async_context(back)
             self._child = await stack.enter_async_context(self._spawned(stack, kept))
-            stack.callback(self._back.withdraw)
+            stack.callback(self._withdraw)
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
@@ -344,9 +344,15 @@ class CliTurn:
         self._wish = self._wish or (reason, limit)
         # What ended by itself was not ended by us.
         if self._stop is None and self._child.exit_code is None:
-            self._back.withdraw()
+            self._withdraw()
             self._stop, self._limit = reason, limit
             self._stopping = asyncio.create_task(self._child.stop())
+
+    def _withdraw(self) -> None:
+        # In this order: a question that nobody answers any more is a no, and an agent that heard
+        # it would go on with the next request.
+        self._child.begin_stop()
+        self._back.withdraw()
 
     @property
     def _known_session(self) -> str | None:

@@ -13,28 +13,30 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from io import FileIO
 from pathlib import Path
 
 from geminorum.transports import keeper_program as program
 from geminorum.transports.marked_tree import kill_everything
 
-_START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
+_START_WAIT_SECONDS, _SIGNAL_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 0.5, 2.0
 _LOST = "the process that keeps the runs was killed"
 
 
 class KeptProcess:
     """A program below a keeper."""
 
-    def __init__(self, line: socket.socket, pid: int, run_id: str) -> None:
-        self.pid, self._line, self._run_id = pid, line, run_id
+    def __init__(self, line: socket.socket, end: FileIO, pid: int, run_id: str) -> None:
+        self.pid, self._line, self._end, self._run_id = pid, line, end, run_id
         self._exit_code: int | None = None
-        self._is_gone = self._is_lost = False
+        self._is_signalled = self._is_gone = self._is_lost = False
 
     def end_fd(self) -> int | None:
+        # Not the line: what somebody else has heard on it does not wake anybody.
         try:
-            return os.dup(self._line.fileno())
+            return os.dup(self._end.fileno())
         except OSError:
             return None
 
@@ -54,6 +56,7 @@ class KeptProcess:
 
     def stop(self, grace: float) -> None:
         self._say(program.STOP + str(grace).encode())
+        self._listen(_SIGNAL_WAIT_SECONDS, lambda: self._is_signalled)
 
     def kill(self) -> None:
         self._say(program.KILL)
@@ -71,23 +74,27 @@ class KeptProcess:
     def close(self) -> None:
         self._is_gone = True
         self._line.close()
+        self._end.close()
 
     def _say(self, word: bytes) -> None:
         with suppress(OSError):
             self._line.send(word)
 
-    def _listen(self, seconds: float) -> None:
+    def _listen(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> None:
         """Until nothing is left of the tree, or nothing more is said for so long."""
         poller = select.poll()
         if not self._is_gone:
             poller.register(self._line, select.POLLIN)
-        while not self._is_gone and poller.poll(seconds * 1000):
+        while not (self._is_gone or is_enough()) and poller.poll(seconds * 1000):
             self._hear(_next_message(self._line, 0))
 
     def _hear(self, message: bytes) -> None:
         word, number = message[:1], message[1:]
         if word == program.EXITED:
             self._exit_code = int(number)
+            return
+        if word == program.SIGNALLED:
+            self._is_signalled = True
             return
         self._is_gone, self._is_lost = True, word != program.GONE
         if self._exit_code is None:
@@ -124,16 +131,16 @@ class KeeperServer:
         kept: Sequence[int] = (),
     ) -> KeptProcess:
         """OSError and ValueError as by `subprocess.Popen`."""
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            with theirs, tempfile.TemporaryFile(prefix="geminorum-") as request:
+        with ExitStack() as stack:
+            ours, theirs = map(stack.enter_context, _line())
+            end, ending = map(stack.enter_context, _pipe())
+            with theirs, ending, tempfile.TemporaryFile(prefix="geminorum-") as request:
                 request.write(_encoded(command, cwd, env))
                 request.seek(0)
-                self._send([request.fileno(), theirs.fileno(), *stdio, *kept])
-            return KeptProcess(ours, _pid_of_started(ours, command[0]), run_id)
-        except BaseException:
-            ours.close()
-            raise
+                self._send([request.fileno(), theirs.fileno(), ending.fileno(), *stdio, *kept])
+            pid = _pid_of_started(ours, command[0])
+            stack.pop_all()
+        return KeptProcess(ours, end, pid, run_id)
 
     def close(self) -> None:
         """Hangs up. The server ends once its runs have ended."""
@@ -165,7 +172,7 @@ class KeeperServer:
         return self._link
 
     def _launch(self) -> None:
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        ours, theirs = _line()
         with theirs:
             words = ["-I", "-S", program.__file__, str(os.getpid()), str(theirs.fileno())]
             # A list and no shell, and nothing of the caller in it.
@@ -201,6 +208,15 @@ class KeeperServer:
             with suppress(subprocess.TimeoutExpired):
                 self._program.wait(_KILL_WAIT_SECONDS)
         self._link = self._program = None
+
+
+def _line() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+
+def _pipe() -> tuple[FileIO, FileIO]:
+    reader, writer = os.pipe()
+    return FileIO(reader, "r"), FileIO(writer, "w")
 
 
 def _identity() -> tuple[object, ...]:

@@ -29,9 +29,9 @@ KILL_PAUSE_SECONDS, KILL_ROUNDS = 0.005, 6000
 STOP, KILL, HOLD, RELEASE = b"s", b"k", b"h", b"r"
 """What an owner says: STOP with the seconds of grace, HOLD and RELEASE with a name for the
 descriptor that is to be kept."""
-READY, STARTED, FAILED, EXITED, GONE = b"r", b"p", b"f", b"e", b"g"
-"""What the server says at first, and what a keeper says: a pid, an errno, an exit code, and that
-nothing is left."""
+READY, STARTED, FAILED, EXITED, SIGNALLED, GONE = b"r", b"p", b"f", b"e", b"s", b"g"
+"""What the server says at first, and what a keeper says: a pid, an errno, an exit code, that
+everything was told to end, and that nothing is left."""
 
 _libc = ctypes.CDLL(None)
 
@@ -140,14 +140,15 @@ def _become_keeper(owner: Owner, link: socket.socket, fds: list[int]) -> NoRetur
 class Keeper:
     """One run: its program, and whatever that leaves without a parent.
 
-    The file descriptors are: the request, the line to the owner, stdin, stdout, stderr of the
-    program, and any number that stay open for as long as anything of the run lives (locks).
+    The file descriptors are: the request, the line to the owner, a pipe that is closed when the
+    program ends, stdin, stdout, stderr of the program, and any number that stay open for as long
+    as anything of the run lives (locks).
     """
 
     def __init__(self, owner: Owner, fds: list[int]) -> None:
         self._owner = owner
         self._wakeups = Wakeups()
-        request, line, *self._stdio = fds[:5]
+        request, line, self._end, *self._stdio = fds[:6]
         self._line = socket.socket(fileno=line)
         with open(request, "rb") as file:
             # Of our owner's own making, and it has no name by which others could write it.
@@ -246,10 +247,12 @@ class Keeper:
             if pid == self._pid:
                 self._pid = 0
                 self._say(EXITED, os.waitstatus_to_exitcode(status))
+                os.close(self._end)
 
     def _end_tree(self, grace: float) -> None:
         if grace > 0 and self._reap():
             _signal_all(signal.SIGTERM)
+            self._say(SIGNALLED, 0)
             self._wait_for_end(grace)
         for _ in range(KILL_ROUNDS):
             _signal_all(signal.SIGKILL)

@@ -47,7 +47,7 @@ class Program(Protocol):
         """The exit code of the program, once it has ended."""
 
     def stop(self, grace: float) -> None:
-        """Tells everything to end. Does not wait."""
+        """Tells everything to end: returns when the signals are sent, whatever they do."""
 
     def kill(self) -> None:
         """Ends everything now; waits for it, for a bounded time."""
@@ -66,7 +66,7 @@ class ProcessTree:
 
     def __init__(self, program: Program, run_id: str, grace: float) -> None:
         self.run_id, self._owner = run_id, os.getpid()
-        self._program, self._grace = program, grace
+        self._program, self._grace, self._is_stopping = program, grace, False
         # Runs at interpreter exit too, and when the child is forgotten without leaving its block.
         self._last_resort = weakref.finalize(self, _kill, program, self._owner)
 
@@ -82,12 +82,18 @@ class ProcessTree:
         """TERM, then KILL after the grace, for the whole tree. Returns when it is gone."""
         if os.getpid() != self._owner:
             return  # A fork that leaves our block; the program is not its own.
-        # Told before any await: a second cancellation cannot take it back.
-        self._program.stop(self._grace)
+        # Before any await: a second cancellation cannot take it back.
+        self.begin_stop()
         try:
             await self._gone(self._grace + _KILL_WAIT_SECONDS)
         finally:
             self.kill()
+
+    def begin_stop(self) -> None:
+        """Sends the signals that `stop` waits for; whatever follows, the program does not see."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self._program.stop(self._grace)
 
     def hold(self, fd: int) -> None:
         """Keeps a lock for as long as anything of the tree lives, even if we do not."""
