@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "events": set(),
     "errors": {"views"},  # a type in an annotation only
     "redaction": {"events"},
+    "owned_folder": set(),
     "regular_file": set(),
     "search_path": set(),
     "permissions": {"errors", "spelling"},
@@ -29,7 +30,7 @@ MAY_IMPORT = {
     "options": {"errors", "permissions", "spelling"},
     "prompt": {"errors", "regular_file"},
     "detect": {"errors", "install", "regular_file", "search_path"},
-    "install": {"detect", "errors", "regular_file", "search_path"},
+    "install": {"detect", "errors", "owned_folder", "regular_file", "search_path"},
     "wire": {
         *("_version", "decisions", "events", "errors", "options", "permissions", "tools", "wire"),
     },
@@ -46,6 +47,7 @@ MAY_IMPORT = {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
         *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports", "policies", "regular_file", "interrupts"),
+        "owned_folder",
     },
     "client": {
         *("events", "errors", "options", "prompt", "redaction", "schema", "transports", "views"),
@@ -55,16 +57,16 @@ MAY_IMPORT = {
     "spelling": set(),
     "surroundings": {"options", "search_path"},
     "doctor": {
-        *("surroundings", "wire", "regular_file"),
+        *("surroundings", "wire", "regular_file", "owned_folder"),
         *("auth", "detect", "doctor", "errors", "install", "options", "redaction", "sync"),
         *("transports", "wire"),
     },
-    "testing": {"testing"},
+    "testing": {"owned_folder", "testing"},
     "contracts": {
         *("spelling", "surroundings"),
         *("client", "detect", "errors", "events", "options", "transports", "views", "wire"),
         *("contracts", "permissions", "cost", "prompt", "redaction", "store", "sync", "doctor"),
-        *("sessions", "tools"),
+        *("sessions", "tools", "owned_folder"),
     },
     # What people run uses the public names only, as any other user of the library.
     "apps": {
@@ -95,6 +97,7 @@ MAY_IMPORT = {
         *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
         *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
         *("models", "policies", "sync", "testing", "usage", "views"),
+        "owned_folder",  # What a kill -9 leaves has to be found by one and the same rule.
     },
     "__main__": {"apps"},
     "_version": set(),

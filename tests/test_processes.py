@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from geminorum.errors import ConfigError, SetupError
+from geminorum.owned_folder import OwnedFolder, sweep
 from geminorum.redaction import redacted, secrets_in
 from geminorum.transports import news as news_module
 from geminorum.transports.home import Overlay, merged, selected_auth
@@ -27,7 +28,6 @@ from geminorum.transports.marked_tree import (
     taskkill,
 )
 from geminorum.transports.news import News
-from geminorum.transports.owned_folder import OwnedFolder, sweep
 from geminorum.transports.process import Capture, Child
 
 ENV = dict(os.environ)

@@ -10,13 +10,13 @@ import shutil
 import ssl
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from geminorum.detect import INSTALL_NODE, PACKAGE, CliProgram, Node, find_cli, find_node
 from geminorum.errors import CliNotFound, SetupError
+from geminorum.owned_folder import OwnedFolder
 from geminorum.regular_file import read_bytes
 from geminorum.search_path import childs_path
 
@@ -155,10 +155,8 @@ def _install(into: Path, version: str, node: Node) -> None:
 def _sibling(folder: Path) -> Iterator[Path]:
     """A temporary folder on the same disk, so that a rename can put it in place in one step."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(
-        dir=folder.parent, prefix=f".{folder.name}-", ignore_cleanup_errors=True
-    ) as temporary:
-        yield Path(temporary) / "new"
+    with OwnedFolder(f".{folder.name}-kept-", folder.parent) as temporary:
+        yield temporary / "new"
 
 
 def _put_in_place(folder: Path, into: Path, version: str) -> None:

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -25,6 +24,7 @@ from geminorum.detect import (
 from geminorum.doctor.finding import Finding, check_of, fail, ok
 from geminorum.errors import CliTooOld, SetupError
 from geminorum.options import Options
+from geminorum.owned_folder import OwnedFolder
 
 Executable = str | os.PathLike[str] | None
 
@@ -137,8 +137,8 @@ def _with_note(version: Version) -> str:
 def _answer(program: CliProgram, env: Mapping[str, str], timeout: float) -> tuple[int | None, str]:
     """The exit code of `--version` and what it said; None where it was too slow."""
     # A home of its own: broken settings are another check's business, and would fail this one.
-    with tempfile.TemporaryDirectory(prefix="geminorum-doctor-") as home:
-        quiet = {"GEMINI_CLI_HOME": home, "GEMINI_CLI_SYSTEM_SETTINGS_PATH": f"{home}/none"}
+    with OwnedFolder("geminorum-kept-doctor-") as home:
+        quiet = {"GEMINI_CLI_HOME": str(home), "GEMINI_CLI_SYSTEM_SETTINGS_PATH": f"{home}/none"}
         quiet |= {"GEMINI_CLI_SYSTEM_DEFAULTS_PATH": f"{home}/none"}
         quiet |= {"GEMINI_CLI_NO_RELAUNCH": "true", "NO_COLOR": "1"}
         # A list and no shell: the CLI that a run would start.

@@ -79,7 +79,7 @@ class FakeGemini(Script):
         with ExitStack() as stack:
             home = stack.enter_context(private_home(self._settings))
             server = stack.enter_context(Server(self._respond, self._note_abandoned))
-            self._running = _Running(server, Path(home), stack.pop_all())
+            self._running = _Running(server, home, stack.pop_all())
         return self
 
     def __exit__(

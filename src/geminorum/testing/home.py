@@ -1,12 +1,13 @@
 """A private home for the Gemini CLI, and the environment that sends it there."""
 
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
+
+from geminorum.owned_folder import OwnedFolder
 
 API_KEY = "fake-gemini-key"
 
@@ -21,11 +22,10 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def private_home(settings: Mapping[str, Any]) -> "tempfile.TemporaryDirectory[str]":
+def private_home(settings: Mapping[str, Any]) -> OwnedFolder:
     """A new directory that only we can read, with settings that keep the CLI offline."""
-    # A CLI that was killed may still be writing: what cannot be removed is not worth an error.
-    home = tempfile.TemporaryDirectory(prefix="fake-gemini-", ignore_cleanup_errors=True)
-    folder = Path(home.name, ".gemini")
+    home = OwnedFolder("fake-gemini-kept-")
+    folder = home.path / ".gemini"
     folder.mkdir(mode=0o700)
     Path(folder, "settings.json").write_bytes(msgspec.json.encode(_merged(_SETTINGS, settings)))
     return home

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from geminorum.errors import ConfigError
+from geminorum.owned_folder import OwnedFolder
 from geminorum.regular_file import read_text
 from geminorum.transports.control_place import candidates
-from geminorum.transports.owned_folder import OwnedFolder, sweep
 from geminorum.wire.settings_file import parsed_settings
 
 # Another name than versions had that did not lock their folders: a sweep would take those of their
@@ -41,8 +41,7 @@ class Overlay:
         place: Path | None = None,
     ) -> None:
         """`place` is the folder to make it in; None: the temporary folder."""
-        sweep(_PREFIX, candidates())
-        self._folder = OwnedFolder(_PREFIX, place)
+        self._folder = OwnedFolder(_PREFIX, place, swept=candidates())
         self.path, self.remove = self._folder.path, self._folder.remove
         try:
             _fill(self.path, base, settings)

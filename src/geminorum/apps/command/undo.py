@@ -13,7 +13,6 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -23,6 +22,7 @@ import msgspec
 
 from geminorum.apps.command import keep
 from geminorum.apps.command.keep import digest
+from geminorum.owned_folder import OwnedFolder
 
 
 class Kept(msgspec.Struct, frozen=True):
@@ -62,7 +62,8 @@ class Copies:
     """The files of a conversation, turn by turn. Removed when the block ends."""
 
     def __init__(self) -> None:
-        self._folder = Path(tempfile.mkdtemp(prefix="geminorum-undo-"))
+        self._owned = OwnedFolder("geminorum-kept-undo-")
+        self._folder = self._owned.path
         self._key = secrets.token_urlsafe(24)
         self._turns: list[list[Kept]] = []
         # Only grows: the folder of a turn that was undone still stands.
@@ -72,7 +73,7 @@ class Copies:
         return self
 
     def __exit__(self, *_: object) -> None:
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._owned.remove()
 
     @property
     def _pending(self) -> Path:

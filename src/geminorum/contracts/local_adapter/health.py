@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import tempfile
 from typing import TYPE_CHECKING
 
 from geminorum.contracts.local_adapter.config import GeminiLocalConfig
+from geminorum.owned_folder import OwnedFolder
 
 if TYPE_CHECKING:
     from geminorum.doctor import Check
@@ -61,5 +61,5 @@ def _probe(config: GeminiLocalConfig, checks: list[Check], timeout: float) -> Ch
     if config.folder.exists():
         return live_check(options, door, timeout)
     # A health check leaves no folders behind.
-    with tempfile.TemporaryDirectory(prefix="geminorum-probe-") as elsewhere:
+    with OwnedFolder("geminorum-kept-probe-") as elsewhere:
         return live_check(options.changed(cwd=elsewhere), door, timeout)

@@ -21,10 +21,16 @@ class OwnedFolder:
     """A folder that nobody else can read, with a lock on it for as long as somebody needs it.
 
     The lock is the system's: it is free when the last process that holds it has ended, however
-    that ended. So a folder without a lock is one that nobody needs.
+    that ended. So a folder without a lock is one that nobody needs, and making one with the same
+    prefix removes those first.
     """
 
-    def __init__(self, prefix: str, place: Path | None = None) -> None:
+    def __init__(
+        self, prefix: str, place: Path | None = None, *, swept: Iterable[Path] | None = None
+    ) -> None:
+        """`place` is the folder to make it in; None: the temporary folder. `swept` are the places
+        where others may lie."""
+        sweep(prefix, swept if swept is not None else [place or Path(tempfile.gettempdir())])
         self._lock = -1
         while self._lock < 0:
             self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
@@ -32,8 +38,14 @@ class OwnedFolder:
         # Runs at interpreter exit too.
         self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
     def fileno(self) -> int:
-        """What holds the lock; -1 where the system has none."""
+        """What holds the lock."""
         return self._lock
 
 
@@ -82,7 +94,9 @@ def _locked(folder: Path) -> int:
     import fcntl
 
     lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    # A file system without locks keeps the folders of a kill -9: nobody else can lock them either.
+    with suppress(OSError):
+        fcntl.flock(lock, fcntl.LOCK_EX)
     if folder.exists():
         return lock
     os.close(lock)
