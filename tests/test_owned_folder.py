@@ -4,9 +4,13 @@ that is made after a kill -9."""
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import pytest
+
+from geminorum.owned_folder import OwnedFolder
 
 MAKERS = {
     "from geminorum.transports.home import Overlay": "Overlay(Path('../base'), {})",
@@ -78,3 +82,17 @@ def test_a_fork_that_ends_leaves_the_folder_of_its_parent(run_in_block, folders)
 def test_one_that_is_in_use_is_not_swept(run_in_block, folders):
     assert len(run_in_block("with make():\n    print(*folders())").split()) == 2
     assert folders() == []
+
+
+def test_many_at_once_sweep_nothing_of_each_other(tmp_path):
+    def make_some(_: int) -> list[bool]:
+        return [_is_there_in_its_block(tmp_path) for _ in range(50)]
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(chain.from_iterable(threads.map(make_some, range(8))))
+    assert not [*tmp_path.iterdir()]
+
+
+def _is_there_in_its_block(place: Path) -> bool:
+    with OwnedFolder("x-", place) as folder:
+        return folder.is_dir()

@@ -93,7 +93,10 @@ def _locked(folder: Path) -> int:
         return 0
     import fcntl
 
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return -1
     # A file system without locks keeps the folders of a kill -9: nobody else can lock them either.
     with suppress(OSError):
         fcntl.flock(lock, fcntl.LOCK_EX)
