@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "events": set(),
     "errors": {"views"},  # a type in an annotation only
     "redaction": {"events"},
+    "leases": set(),
     "owned_folder": set(),
     "regular_file": set(),
     "search_path": set(),
@@ -47,7 +48,7 @@ MAY_IMPORT = {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
         *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports", "policies", "regular_file", "interrupts"),
-        "owned_folder",
+        *("leases", "owned_folder"),
     },
     "client": {
         *("events", "errors", "options", "prompt", "redaction", "schema", "transports", "views"),
@@ -97,7 +98,8 @@ MAY_IMPORT = {
         *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
         *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
         *("models", "policies", "sync", "testing", "usage", "views"),
-        "owned_folder",  # What a kill -9 leaves has to be found by one and the same rule.
+        # What a kill -9 leaves, files and agents, has to be found by one and the same rule.
+        *("leases", "owned_folder"),
     },
     "__main__": {"apps"},
     "_version": set(),

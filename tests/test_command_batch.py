@@ -3,12 +3,15 @@
 import json
 import signal
 import subprocess
+import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
 
+import psutil
 import pytest
 
 from command_line import COMMAND, Terminal, environment
@@ -172,6 +175,120 @@ def test_a_handful_through_the_real_cli_killed_and_gone_on(real_cli_door, fake_g
     told = results(tmp_path)
     assert Counter(one["id"] for one in told) == {f"p{n}": 1 for n in range(6)}
     assert all(one["session_id"] and one["cost_usd"] for one in told)
+
+
+# ---- must show: killed with agents at work
+
+SLOW_AGENT = """#!{python}
+import fcntl, json, os, signal, sys, time
+
+signal.signal(signal.SIGTERM, signal.SIG_IGN)  # As one that tidies up for as long as it may.
+prompt = sys.stdin.read().split()[1].rstrip(".")
+log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+def note(what):
+    os.write(log, (what + " " + prompt + "\\n").encode())
+
+busy = os.open("busy-" + prompt, os.O_WRONLY | os.O_CREAT)
+try:
+    fcntl.flock(busy, fcntl.LOCK_EX | fcntl.LOCK_NB)
+except OSError:
+    note("beside another:")
+note("begun")
+time.sleep(2.5)
+note("finished")
+for line in (
+    {{"type": "init", "session_id": "s-" + prompt, "model": "flash"}},
+    {{"type": "message", "role": "assistant", "content": "Done", "delta": True}},
+    {{"type": "result", "status": "success"}},
+):
+    print(json.dumps(line), flush=True)
+"""
+
+
+def begin(file: Path, *arguments: str, env) -> subprocess.Popen[bytes]:
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(
+        [*COMMAND, "batch", file, *arguments],
+        env=environment(env),
+        stderr=nowhere,
+        stdout=nowhere,
+    )
+
+
+def kill_when(happened: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
+    while not happened():
+        assert child.poll() is None
+        time.sleep(0.01)
+    child.kill()
+    child.wait()
+
+
+def lines_of(file: Path) -> Counter[str]:
+    return Counter(file.read_text().splitlines()) if file.exists() else Counter()
+
+
+def test_a_killed_batch_started_again_lets_every_agent_finish_once_and_alone(tmp_path):
+    agent = tmp_path / "agent"
+    agent.write_text(SLOW_AGENT.format(python=sys.executable))
+    agent.chmod(0o755)
+    file, log = prompts(tmp_path, 12), tmp_path / "log"
+    arguments = ("-j", "12", "--cli", str(agent), "--cwd", str(tmp_path))
+    kill_when(lambda: lines_of(log).total() == 12, begin(file, *arguments, env={}))
+    done = command("batch", file, *arguments)
+    assert done.returncode == 0, done.stderr
+    noted = lines_of(log)
+    assert noted == {f"{what} {n}": times for n in range(12) for what, times in HOW_OFTEN}
+    assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(12)}
+
+
+HOW_OFTEN = (("begun", 2), ("finished", 1))
+
+
+BATCH_WITH_A_STUBBORN_AGENT = """
+import asyncio, os
+from pathlib import Path
+from geminorum.apps.command.batch_journal import Journal
+from geminorum.transports.process import Child
+
+STUBBORN = "trap '' TERM; echo $$ > new; mv new pid; while :; do sleep 0.1; done"
+
+async def main():
+    with Journal(Path("out.jsonl")).opened():
+        async with Child(["sh", "-c", STUBBORN], env=dict(os.environ)):
+            await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+def test_a_batch_goes_on_when_the_last_agent_of_the_killed_one_is_gone(tmp_path):
+    killed = subprocess.Popen([sys.executable, "-c", BATCH_WITH_A_STUBBORN_AGENT], cwd=tmp_path)
+    kill_when((tmp_path / "pid").exists, killed)
+    with Journal(tmp_path / "out.jsonl").opened():
+        assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+@pytest.mark.gemini_cli
+def test_a_killed_batch_of_the_real_cli_lets_every_agent_finish_once(
+    real_cli_door, fake_gemini, tmp_path
+):
+    command_line = "echo x >> begun; sleep 2; echo x >> finished"
+    fake_gemini.when(lambda request: not request.round).call(
+        "run_shell_command", command=command_line
+    ).always()
+    fake_gemini.say("Done.").always()
+    env = {**fake_gemini.env, "GEMINI_CLI_PATH": str(real_cli_door.executable)}
+    arguments = ("-j", "3", "--model", "gemini-2.5-flash", "--approval", "yolo")
+    arguments = (*arguments, "--cwd", str(tmp_path))
+    file = prompts(tmp_path, 3)
+    child = begin(file, *arguments, env=env)
+    kill_when(lambda: lines_of(tmp_path / "begun")["x"] == 3, child)
+    done = command("batch", file, *arguments, env=env)
+    assert done.returncode == 0, done.stderr
+    assert lines_of(tmp_path / "begun")["x"] == 6
+    assert lines_of(tmp_path / "finished")["x"] == 3
+    assert {one["text"] for one in results(tmp_path)} == {"Done."}
 
 
 # ---- limits

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
+from geminorum.leases import held
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.marked_tree import marked, start_marked
 from geminorum.transports.news import News
@@ -304,6 +305,7 @@ def start_program(
     """
     try:
         if KEEPERS.is_available():
+            kept = [*kept, *held()]
             return KEEPERS.start(command, cwd=cwd, env=env, stdio=stdio, run_id=run_id, kept=kept)
         return start_marked(command, cwd=cwd, env=env, stdio=stdio, run_id=run_id)
     except OSError as error:

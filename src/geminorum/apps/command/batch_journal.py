@@ -22,9 +22,11 @@ import msgspec
 from geminorum.apps.command.batch_input import Task
 from geminorum.apps.command.private_files import private
 from geminorum.errors import GeminorumError, InvalidOptions
+from geminorum.leases import held_by_agents
 
 T = TypeVar("T")
 _ELSEWHERE = "choose another file with --output"
+_LAST_AGENTS_SECONDS, _LOCK_PAUSE_SECONDS = 5.0, 0.05
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -104,7 +106,8 @@ class Journal:
                 self._forget()
             self._refuse_other_prompts(tasks)
             self._mend_ends(restart=restart)
-            yield self
+            with held_by_agents(self._open[self.tries].fileno()):
+                yield self
         finally:
             for file in self._open.values():
                 file.close()
@@ -288,7 +291,20 @@ def _not_writable(error: OSError) -> InvalidOptions:
 
 
 def _lock(file: IO[bytes], results: Path) -> None:
-    """Held until the file is closed, also by the death of this process."""
+    """Held until this process and all its agents have ended, however they end.
+
+    A batch that was killed leaves agents for a moment: to go on beside them would let them finish
+    twice.
+    """
+    deadline = time.monotonic() + _LAST_AGENTS_SECONDS
+    while not _is_locked(file):
+        if time.monotonic() > deadline:
+            hint = "wait for it, or choose another file with --output"
+            raise InvalidOptions(f"another batch is writing {results}", hint=hint)
+        time.sleep(_LOCK_PAUSE_SECONDS)
+
+
+def _is_locked(file: IO[bytes]) -> bool:
     try:
         if sys.platform == "win32":
             import msvcrt
@@ -299,6 +315,6 @@ def _lock(file: IO[bytes], results: Path) -> None:
             import fcntl
 
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        hint = "wait for it, or choose another file with --output"
-        raise InvalidOptions(f"another batch is writing {results}", hint=hint) from error
+    except OSError:
+        return False
+    return True
