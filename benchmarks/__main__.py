@@ -11,6 +11,7 @@ from benchmarks import (
     api_chunks,
     cold_start,
     imports,
+    keepers,
     latency,
     long_line,
     memory,
@@ -30,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "api": api_chunks.measure,
     "cold_start": cold_start.measure,
     "warm": warm.measure,
+    "keepers": keepers.measure,
 }
 
 

@@ -57,9 +57,9 @@ def marked_processes(mark: str) -> list[psutil.Process]:
 
 def keepers() -> list[psutil.Process]:
     """Those of this process that are at work; they have no environment, so no mark."""
-    server = KEEPERS._program
+    server = KEEPERS.pid
     try:
-        told = Path(f"/proc/{server.pid}/task/{server.pid}/children") if server else None
+        told = Path(f"/proc/{server}/task/{server}/children") if server else None
         return [psutil.Process(int(pid)) for pid in (told.read_text().split() if told else ())]
     except (psutil.Error, OSError):
         return []  # It has ended, or the system does not tell.

@@ -175,13 +175,13 @@ FORKED = """
 
     async def main():
         async with Child(["sleep", "60"], env=dict(os.environ)) as child:
-            ours = KEEPERS._program.pid
+            ours = KEEPERS.pid
             if (pid := os.fork()) == 0:
                 {in_the_fork}
             code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
             assert code == 0, code
             assert child.exit_code is None
-            assert KEEPERS._program.pid == ours
+            assert KEEPERS.pid == ours
 
     asyncio.run(main())
 """
@@ -195,5 +195,5 @@ def test_a_fork_has_keepers_of_its_own(owner):
     running = """
                 how = {"cwd": None, "env": {}, "stdio": (0, 1, 2), "run_id": "in-a-fork"}
                 KEEPERS.start(["/bin/true"], **how).kill()
-                sys.exit(KEEPERS._program.pid == ours)"""
+                sys.exit(KEEPERS.pid == ours)"""
     assert owner(FORKED.format(in_the_fork=running)).wait(30) == 0

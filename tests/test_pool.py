@@ -64,7 +64,15 @@ def nothing_is_left() -> Iterator[None]:
 def programs() -> list[psutil.Process]:
     """The children of our keepers, and ours that are no keepers."""
     below = psutil.Process().children(recursive=True)
-    return [process for process in below if "keeper_program.py" not in str(process.cmdline())]
+    # One that is just ending has no command any more.
+    return [one for one in below if _command(one) and "keeper_program.py" not in _command(one)]
+
+
+def _command(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""
 
 
 def pids(pool: Pool) -> list[int | None]:

@@ -31,6 +31,7 @@ from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.cli import check_callbacks, check_door
+from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.launch import check_folders, working_folder
 from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.wire.argv import missing_flags
@@ -298,6 +299,7 @@ async def _program(door: Acp, options: Options) -> CliProgram:
     _refuse_unsupported(options)
     working_folder(options)
     # In a thread: to learn a Node's version a process may have to be started.
+    KEEPERS.prepare()
     found = await asyncio.to_thread(find_cli, door.executable, environment(options))
     refuse_older(found.version, f"at {found.path}")
     if missing := missing_flags(options, found.version):

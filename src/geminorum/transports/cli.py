@@ -21,6 +21,7 @@ from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
+from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.launch import check_folders, refuse_without_hooks
 from geminorum.wire.argv import missing_flags
 
@@ -116,6 +117,7 @@ class CliConversation:
         for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
             if spec not in own:
                 warn_of_stranger(rule_of(spec)[0], stacklevel=2)
+        KEEPERS.prepare()
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
         if missing := missing_flags(options, found.version, self._door.pre_approved):

@@ -112,11 +112,20 @@ class KeeperServer:
         self._owner: tuple[object, ...] = ()
         self._link: socket.socket | None = None
         self._program: subprocess.Popen[bytes] | None = None
+        self._is_ready = False
+
+    @property
+    def pid(self) -> int | None:
+        """Of the server, while there is one."""
+        return self._program.pid if self._program is not None else None
+
+    def prepare(self) -> None:
+        """Starts the server where there is none, and does not wait for it."""
+        with self._lock, suppress(OSError):  # Whoever needs it tries again, and says what fails.
+            self._launch_if_needed()
 
     def is_available(self) -> bool:
         """Linux 5.4, and a Python that we can start."""
-        if sys.platform != "linux" or not sys.executable or not Path(program.__file__).is_file():
-            return False
         with self._lock:
             return self._linked() is not None
 
@@ -163,17 +172,25 @@ class KeeperServer:
 
     def _linked(self) -> socket.socket | None:
         """The way to the server; None where none can be had."""
-        if self._owner != _identity():
-            self._forget()
-            self._launch()
-        elif self._program is not None and self._program.poll() is not None:
-            self._forget()  # It was killed since.
-            self._launch()
+        self._launch_if_needed()
+        if self._link is not None and not self._is_ready:
+            self._is_ready = _next_message(self._link, _START_WAIT_SECONDS) == program.READY
+            if not self._is_ready:
+                self._give_up()
         return self._link
 
+    def _launch_if_needed(self) -> None:
+        was_killed = self._program is not None and self._program.poll() is not None
+        if self._owner != _identity() or was_killed:
+            self._forget()
+            if _is_supported():
+                self._launch()
+            self._owner = _identity()
+
     def _launch(self) -> None:
-        ours, theirs = _line()
-        with theirs:
+        self._is_ready = False
+        with ExitStack() as stack:
+            ours, theirs = map(stack.enter_context, _line())
             words = ["-I", "-S", program.__file__, str(os.getpid()), str(theirs.fileno())]
             # A list and no shell, and nothing of the caller in it.
             self._program = subprocess.Popen(  # nosec B603
@@ -186,10 +203,15 @@ class KeeperServer:
                 env={},
                 cwd="/",
             )
-        self._link, self._owner = ours, _identity()
-        if _next_message(ours, _START_WAIT_SECONDS) != program.READY:
+            theirs.close()
+            stack.pop_all()
+        self._link = ours
+
+    def _give_up(self) -> None:
+        """It does not start here; nobody tries again."""
+        if self._program is not None:
             self._program.kill()
-            self._forget()
+        self._forget()
 
     def start_over(self) -> None:
         """In a fork: the server is our parent's."""
@@ -208,6 +230,10 @@ class KeeperServer:
             with suppress(subprocess.TimeoutExpired):
                 self._program.wait(_KILL_WAIT_SECONDS)
         self._link = self._program = None
+
+
+def _is_supported() -> bool:
+    return sys.platform == "linux" and bool(sys.executable) and Path(program.__file__).is_file()
 
 
 def _line() -> tuple[socket.socket, socket.socket]:

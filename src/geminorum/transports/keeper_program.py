@@ -12,14 +12,21 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
+import gc
 import marshal
 import os
+import resource
 import select
 import signal
 import socket
 import sys
 import time
-from typing import NoReturn
+
+# Nothing is loaded by the forks, and only what they need by the server: a run waits for both.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MAX_FDS = 32
@@ -67,6 +74,8 @@ def main(owner_pid: int, link_fd: int) -> None:
     link.set_inheritable(False)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # A collection would touch, and so copy, the pages that all forks share.
+    gc.disable()
     owner = Owner(owner_pid)
     if os.getppid() == owner_pid:
         link.send(READY)
@@ -204,8 +213,6 @@ class Keeper:
             os._exit(127)
 
     def _apply_limits(self) -> None:
-        import resource
-
         for kind, limit in self._limits:
             if resource.getrlimit(kind) != limit:
                 resource.setrlimit(kind, limit)
@@ -255,9 +262,9 @@ class Keeper:
             self._say(SIGNALLED, 0)
             self._wait_for_end(grace)
         for _ in range(KILL_ROUNDS):
-            _signal_all(signal.SIGKILL)
             if not self._reap():
                 return
+            _signal_all(signal.SIGKILL)
             time.sleep(KILL_PAUSE_SECONDS)
 
     def _wait_for_end(self, grace: float) -> None:
@@ -285,8 +292,6 @@ def _received(link: socket.socket) -> tuple[bytes, list[int]]:
 
 def _above_stdio(fds: list[int]) -> list[int]:
     """Copies that are in nobody's way when they become 0, 1 and 2."""
-    import fcntl
-
     return [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) for fd in fds]
 
 
