@@ -1,6 +1,7 @@
 """Whatever happens to us or to the keepers: nothing of a run outlives its owner or escapes it."""
 
 import asyncio
+import ctypes
 import json
 import os
 import signal
@@ -16,11 +17,14 @@ import pytest
 
 from geminorum import Options, ask
 from geminorum import run as start
-from geminorum.errors import SessionBusy
+from geminorum.errors import GeminorumError, MissingResult, SessionBusy
 from geminorum.sessions.lock import SessionLock
 from geminorum.transports.home import Overlay
+from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.piped import PipedChild
 from geminorum.transports.process import Child
+from geminorum.transports.watcher import main as watch_marks
+from geminorum.transports.windows_job import ExtendedLimits
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
@@ -82,6 +86,42 @@ def test_nothing_of_a_run_outlives_us(stand_in, owner, tmp_path):
     assert home.exists()
     Overlay(tmp_path, {}).remove()
     assert not home.exists()
+
+
+def test_without_keepers_what_carries_our_mark_does_not_outlive_us(stand_in, owner):
+    """As on macOS; a process without parent and environment is beyond it."""
+    door = stand_in(INIT, HELLO, hang=True, ignore_term=True, grandchildren=("tool", "stubborn"))
+    program = owner(f"""
+        import os
+        from geminorum import Cli, sync
+        from geminorum.transports.keeper import KeeperServer
+        KeeperServer.prepare = lambda self: None
+        KeeperServer.is_available = lambda self: False
+        sync.ask("Go", via=Cli(executable={str(door.executable)!r}))
+    """)
+    call = stand_in._folder / "plan-1.call"
+    wait_until(call.exists)
+    told = json.loads(call.read_text())
+    pids = [told["pid"], *told["children"]]
+    assert keeper_of(told["pid"]) == program.pid
+    assert all(map(is_alive, pids))
+    program.kill()
+    wait_until(lambda: not any(map(is_alive, pids)))
+
+
+def test_a_watcher_leaves_alone_what_it_was_told_to_forget(tmp_path):
+    env = {**os.environ, "MARK": "run-1"}
+    with subprocess.Popen(["sleep", "60"], env=env) as kept:
+        with subprocess.Popen(["sleep", "60"], env={**env, "MARK": "run-2"}) as watched:
+            watch_marks(["+run-1\n", "+run-2\n", "-run-1\n"])
+            assert watched.wait(10) == -signal.SIGKILL
+        assert kept.poll() is None
+        kept.kill()
+
+
+def test_the_limits_of_a_job_have_the_size_that_windows_expects():
+    """Nothing more of it can be tried on another system."""
+    assert ctypes.sizeof(ExtendedLimits) == 144
 
 
 @pytest.mark.gemini_cli
@@ -160,12 +200,26 @@ async def test_a_killed_keeper_ends_its_runs_with_an_error(stand_in, tmp_path, w
                 keeper = keeper_of(stand_in.call["pid"])
                 victim = keeper if who == "keeper" else keeper_of(keeper)
                 os.kill(victim, signal.SIGKILL)
-    assert live.result.status == "error"
+    assert isinstance(live.result.exception(), MissingResult)
     assert live.result.text == "Hello"
     pids = [stand_in.call["pid"], *stand_in.call["children"]]
     wait_until(lambda: not any(map(is_alive, pids)), 3)
     # And the next run has a keeper again.
     assert (await ask("Go", Options(cwd=tmp_path), via=stand_in(INIT, HELLO, RESULT))).text
+
+
+@pytest.mark.parametrize("who", ["server", "keeper"])
+async def test_a_killed_keeper_ends_the_turn_of_a_warm_process_with_an_error(
+    stand_in_acp, tmp_path, who
+):
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with start("Go", options, via=stand_in_acp("deaf")) as live:
+        async for event in live:
+            if event.type == "text_delta":
+                (keeper,) = psutil.Process(KEEPERS.pid).children()
+                os.kill(keeper.pid if who == "keeper" else KEEPERS.pid, signal.SIGKILL)
+    assert isinstance(live.result.exception(), GeminorumError)
+    assert live.result.text == "Once upon a time"
 
 
 FORKED = """
@@ -197,3 +251,30 @@ def test_a_fork_has_keepers_of_its_own(owner):
                 KEEPERS.start(["/bin/true"], **how).kill()
                 sys.exit(KEEPERS.pid == ours)"""
     assert owner(FORKED.format(in_the_fork=running)).wait(30) == 0
+
+
+CHANGED_SINCE = """
+    import asyncio, os, resource
+    from pathlib import Path
+    import psutil  # Another user may not be able to read it.
+    from geminorum.transports.keeper import KEEPERS
+    from geminorum.transports.process import Child
+
+    async def told(*command):
+        async with Child(command, cwd=Path("/"), env=dict(os.environ)) as child:
+            return (await child.read()).decode().split()
+
+    assert KEEPERS.is_available()
+    os.umask(0o077)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (234, 1000))
+    said = asyncio.run(told("sh", "-c", "umask; ulimit -n; ulimit -Hn"))
+    assert said == ["0077", "234", "1000"], said
+    if os.geteuid() == 0:
+        os.seteuid(65534)
+    assert asyncio.run(told("id", "-u")) == [str(os.geteuid())]
+"""
+
+
+def test_a_program_has_the_rights_and_limits_that_we_have_when_it_starts(owner):
+    """Not those that we had when the server was started."""
+    assert owner(CHANGED_SINCE).wait(30) == 0

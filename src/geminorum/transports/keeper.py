@@ -45,11 +45,6 @@ class KeptProcess:
         self._listen(0)
         return self._is_gone
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether the keeper was killed, and the program with it."""
-        return self._is_lost
-
     def poll(self) -> int | None:
         self._listen(0)
         return self._exit_code
@@ -183,8 +178,10 @@ class KeeperServer:
         was_killed = self._program is not None and self._program.poll() is not None
         if self._owner != _identity() or was_killed:
             self._forget()
-            if _is_supported():
-                self._launch()
+            # A user who may not run our Python has runs all the same.
+            with suppress(FileNotFoundError, PermissionError):
+                if _is_supported():
+                    self._launch()
             self._owner = _identity()
 
     def _launch(self) -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geminorum.transports.news import pidfd
+from geminorum.transports.watcher import WATCHER
+from geminorum.transports.windows_job import Job
 
 if TYPE_CHECKING:
     from psutil import Process
@@ -33,10 +35,10 @@ _NO_PROGRAM = 0x00200000 | 0x00000004
 
 
 class MarkedProcess:
-    """A child of ours; `KeptProcess` says what each name means."""
+    """A child of ours; `Program` says what each name means."""
 
-    def __init__(self, popen: subprocess.Popen[bytes], run_id: str) -> None:
-        self.pid, self._popen, self._run_id = popen.pid, popen, run_id
+    def __init__(self, popen: subprocess.Popen[bytes], run_id: str, job: Job) -> None:
+        self.pid, self._popen, self._run_id, self._job = popen.pid, popen, run_id, job
         self._tree: list[Process] = []
 
     def end_fd(self) -> int | None:
@@ -65,7 +67,9 @@ class MarkedProcess:
         pass
 
     def close(self) -> None:
-        pass
+        self._job.close()
+        if sys.platform != "win32":
+            WATCHER.forget(self._run_id)
 
 
 def start_marked(
@@ -77,6 +81,8 @@ def start_marked(
     run_id: str,
 ) -> MarkedProcess:
     stdin, stdout, stderr = stdio
+    if sys.platform != "win32":
+        WATCHER.watch(run_id)
     # A list and no shell: what the caller gave stands in `--flag=value` words or on stdin.
     popen = subprocess.Popen(  # nosec B603
         command,
@@ -87,7 +93,9 @@ def start_marked(
         stderr=stderr,
         **own_group(sys.platform),
     )
-    return MarkedProcess(popen, run_id)
+    job = Job()
+    job.add(int(getattr(popen, "_handle", 0)))
+    return MarkedProcess(popen, run_id, job)
 
 
 def marked(env: Mapping[str, str], run_id: str) -> dict[str, str]:
