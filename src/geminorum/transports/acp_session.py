@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Coroutine
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +59,6 @@ async def opened(
     cwd = working_folder(options)
     await process.ready()
     async with process.opening:
-        since = time.time_ns() // 1_000_000
         process.restore_control_files()
         found = await _found(process, options, cwd, tools.servers if tools else [])
         if tools is not None:
@@ -74,7 +72,7 @@ async def opened(
             raise
     told = found.models.current_model_id if found.models else None
     named = tools.named if tools else str
-    ledger = AcpLedger(process.home, cwd, found.session_id, since, named)
+    ledger = AcpLedger(process.home, cwd, found.session_id, named)
     return AcpSession(found.session_id, cwd, options.model or told, ledger, lock)
 
 

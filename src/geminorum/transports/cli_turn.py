@@ -7,6 +7,7 @@ import time
 import uuid
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminorum import cost
@@ -46,7 +47,7 @@ from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
 from geminorum.transports.resuming import going_fresh, remove_strays, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
-from geminorum.wire.argv import has_session_id
+from geminorum.wire.argv import has_session_id, imported_file
 from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
@@ -164,7 +165,7 @@ class CliTurn:
         async with AsyncExitStack() as stack:
             if self._known_session:
                 stack.enter_context(SessionLock(self._home, self._known_session))
-            self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
+            self._ledger = self._new_ledger()
             back = Backchannel(
                 self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
             )
@@ -174,6 +175,11 @@ class CliTurn:
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
+
+    def _new_ledger(self) -> Ledger:
+        imported = imported_file(self._door.extra_args)
+        file = None if imported is None else self._cwd / Path(imported).expanduser()
+        return Ledger(self._home, self._cwd, self._options.resume, file)
 
     def _spawned(self, stack: AsyncExitStack) -> Child:
         door, options, program = self._door, self._options, self._program
