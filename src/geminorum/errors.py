@@ -26,7 +26,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   │   └── AnswerCut   the answer reached its greatest length
 │   ├── ContextOverflow the prompt is larger than the model's window
 │   ├── SessionLost     the session to resume is not there
-│   ├── SessionBusy     another run is at work in it
+│   ├── SessionBusy     another run or turn is at work in it
 │   ├── TurnLimit       `max_turns` was reached
 │   ├── BudgetExceeded  `max_budget_usd` was reached
 │   └── ToolFailed      a tool error that ended the run (disk full)
