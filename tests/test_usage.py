@@ -548,7 +548,7 @@ def money(rows) -> Decimal:
     return sum((row.cost for row in rows if row.cost is not None), Decimal(0))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(LOGS, st.lists(MOMENTS, min_size=1, max_size=3), st.sampled_from(["UTC", "Africa/Cairo"]))
 def test_the_total_is_the_sum_of_the_rows_and_of_the_parts(logs, cuts, zone):
     """For every grouping, and wherever a range is cut; ids that recur count once."""
