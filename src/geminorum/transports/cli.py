@@ -149,8 +149,8 @@ class CliConversation:
         """Takes over the session of a turn, once the CLI has really stored it."""
         if self._turn is turn:
             self._turn = None
-        if turn.status == "error" and self._options.resume != turn.session_id:
-            return  # A first prompt that failed is rolled back; there is nothing to resume.
+        if turn.is_rolled_back and self._options.resume != turn.session_id:
+            return  # After a first prompt that failed there is nothing to resume.
         if turn.session_id:
             self._options = self._options.changed(resume=turn.session_id, session_id=None)
 

@@ -223,6 +223,11 @@ class CliTurn:
         return self._decoder.session_id
 
     @property
+    def is_rolled_back(self) -> bool:
+        """Does the CLI forget the prompt? It does so after a failure, but not after a loop."""
+        return self.status == "error" and not self._decoder.looped
+
+    @property
     def stderr(self) -> str:
         return self._stderr if self._stderr is not None else self._child.stderr(self._clean)
 
