@@ -10,12 +10,27 @@ from typing import Any
 
 import pytest
 
-from geminorum import Acp, Api, Cli, Options, Pool, ask, connect, run
+from geminorum import (
+    Acp,
+    Api,
+    Cli,
+    Done,
+    Options,
+    Pool,
+    Text,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+    ask,
+    connect,
+    run,
+)
 from geminorum.cost import cost_of
 from geminorum.testing import Tokens as Told
 from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.resuming import guarded_load
+from geminorum.views.transcript import transcript_of
 from geminorum.wire.frames import usage_of
 from geminorum.wire.genai_verdict import refusal
 
@@ -190,6 +205,18 @@ async def test_a_session_named_by_a_minute_to_come_is_not_overwritten(tmp_path, 
     async with guarded_load(tmp_path, tmp_path, SESSION):
         (found,) = log.parent.iterdir()
     assert found.name < named.name
+
+
+def test_what_is_said_after_a_tool_is_the_next_answer_though_the_clock_went_back():
+    events = [
+        UserMessage("Count", timestamp=HOUR),
+        ToolUse("glob", "1", timestamp=HOUR + 1),
+        ToolResult(id="1", name="glob", output="two", timestamp=HOUR + 2),
+        Text("Two files.", timestamp=5),
+        Done("success", timestamp=6),
+    ]
+    kinds = [type(entry).__name__ for entry in transcript_of(events).entries]
+    assert kinds == ["UserMessage", "Answer", "Answer"]
 
 
 @pytest.mark.parametrize("zone", ["GMT", "-0000"])
