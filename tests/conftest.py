@@ -11,6 +11,7 @@ from typing import Any
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
 from geminorum import Acp, Cli
 from geminorum.transports.keeper import KEEPERS
@@ -19,6 +20,10 @@ ROOT = Path(__file__).resolve().parent.parent
 SHARED = ROOT.parent / "shared"
 TEST_MARK = "GEMINORUM_TEST_SESSION"
 COMPILED = ROOT / ".pytest_cache" / "compiled" / "geminorum" / "node-compile-cache"
+
+# Tests assert outcomes, never times: on a machine under load any example may be slow.
+settings.register_profile("geminorum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("geminorum")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -401,7 +401,7 @@ async def test_a_turn_that_ends_early_leaves_the_session_usable(fake_gemini, opt
     fake_gemini.hang("Once upon").hang("There was").say("Another")
     async with connect(options, via=door) as chat:
         async with chat.turn("Tell me") as live:
-            with pytest.raises(errors.GeminorumError, match="still running"):
+            with pytest.raises(errors.SessionBusy, match="still running"):
                 await chat.ask("Tell me too")
             async for event in live:
                 if isinstance(event, TextDelta):

@@ -364,7 +364,7 @@ def rounds(*tokens: tuple[int, int]) -> list[Round]:
         (spoken(), prompted(), "success", None),
         (AcpDecoder("s"), prompted(), "error", "INVALID_ANSWER"),
         (spoken(), prompted("cancelled"), "interrupted", None),
-        (spoken(), prompted("max_turn_requests"), "max_turns", None),
+        (spoken(), prompted("max_turn_requests"), "error", "LOOP"),
         (AcpDecoder("s"), prompted("max_tokens"), "error", "CONTEXT_OVERFLOW"),
         (spoken(), prompted("refusal"), "error", "INVALID_ANSWER"),
     ],
@@ -373,6 +373,11 @@ def test_how_a_turn_ended(decoder, reply, status, code):
     """S0-21."""
     verdict = judge(decoder, ending(reply=reply))
     assert (verdict.status, verdict.error.code if verdict.error else None) == (status, code)
+
+
+def test_a_limit_of_turns_in_the_settings_is_told_from_a_loop():
+    reached = ending(reply=prompted("max_turn_requests"), has_turn_limit=True)
+    assert judge(spoken(), reached).status == "max_turns"
 
 
 def test_an_answer_that_the_cli_did_not_count_was_cut():

@@ -493,7 +493,7 @@ class TestConversations:
     async def test_one_turn_at_a_time(self, fake, options):
         fake.hang()
         async with connect(options, via=Api()) as chat, chat.turn("One"):
-            with pytest.raises(GeminorumError, match="still running"):
+            with pytest.raises(errors.SessionBusy, match="still running"):
                 await chat.ask("Two")
 
     async def test_a_turn_ends_with_its_chat(self, fake, options):

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import geminorum
 
@@ -217,3 +218,25 @@ def test_functions_fit_in_the_head():
     }
     assert {name: size for name, size in sizes.items() if size > 40} == {}
     assert sum(size > 30 for size in sizes.values()) <= len(sizes) / 50
+
+
+def test_no_generated_example_has_a_deadline():
+    """A machine under load is slow at times, which says nothing about the code."""
+    assert settings.default.deadline is None
+    assert HealthCheck.too_slow in settings.default.suppress_health_check
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    assert [place for path in files for place in _time_limits(path)] == []
+
+
+def _time_limits(path: Path) -> list[str]:
+    """Where a test would set a time limit of its own, or choose another profile."""
+    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    own = [call for call in calls if ast.unparse(call.func).split(".")[0] == "settings"]
+    profile = "settings.register_profile", "settings.load_profile"
+    return [
+        f"{path.name}:{call.lineno}"
+        for call in own
+        if any(word.arg in ("deadline", "suppress_health_check") for word in call.keywords)
+        or ast.unparse(call.func) in profile
+        if path.name != "conftest.py"
+    ]

@@ -1,12 +1,14 @@
 """Bad input gets a clear error that says what to do, and loses nothing that had arrived."""
 
+import asyncio
 import os
 import pickle
 import re
+from contextlib import AsyncExitStack
 
 import pytest
 
-from geminorum import Cli, Options, ask, connect, errors, sync
+from geminorum import Api, Cli, Options, Pool, ask, connect, errors, sync
 from geminorum import run as start
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
@@ -292,9 +294,34 @@ async def test_a_quota_told_by_phrase_alone_is_worth_a_retry(stand_in):
 async def test_a_conversation_takes_one_turn_at_a_time(stand_in):
     async with connect(via=stand_in(INIT, HELLO, RESULT, delay=0.2, chunk=50)) as chat:
         async with chat.turn("one") as live:
-            with pytest.raises(errors.GeminorumError, match="still running"):
+            with pytest.raises(errors.SessionBusy, match="still running"):
                 await chat.ask("two")
             assert [event.type async for event in live][-1] == "done"
+        assert (await chat.ask("three")).text == "Hello"
+
+
+@pytest.mark.parametrize("kind", ["cli", "acp", "pool", "api"])
+async def test_of_two_questions_at_once_one_is_answered_and_one_gets_a_typed_error(
+    kind, stand_in, stand_in_acp, fake_gemini
+):
+    fake_gemini.say("Hello").say("Hello")
+    options = Options(env=fake_gemini.env, model="gemini-2.5-flash")
+    async with AsyncExitStack() as stack:
+        match kind:
+            case "cli":
+                via, options = stand_in(INIT, HELLO, RESULT), Options()
+            case "acp":
+                via = stand_in_acp("well_behaved")
+            case "pool":
+                via = await stack.enter_async_context(Pool(stand_in_acp("well_behaved"), size=1))
+            case _:
+                via = Api()
+        chat = await stack.enter_async_context(connect(options, via=via))
+        both = [chat.ask("one"), chat.ask("two")]
+        answer, refused = await asyncio.gather(*both, return_exceptions=True)
+        assert answer.text == "Hello"
+        assert isinstance(refused, errors.SessionBusy)
+        assert (refused.retryable, "connect()" in refused.hint) == (True, True)
         assert (await chat.ask("three")).text == "Hello"
 
 

@@ -172,7 +172,8 @@ async def test_a_cancelled_run_still_tells_what_it_had_consumed(
     assert live.result.cost.usd == Decimal("0.000325")
 
 
-def record(number: int, *, stamp: str = "2026-11-16T00:00:01.000Z", **counts: int) -> str:
+def record(number: int, **counts: int) -> str:
+    stamp = "2026-11-16T00:00:01.000Z"
     told = {"id": f"m{number}", "timestamp": stamp, "type": "gemini", "model": MODEL}
     return json.dumps({**told, "tokens": counts}) + "\n"
 
@@ -190,7 +191,7 @@ TOP = json.dumps({"sessionId": "abcdefgh-1", "projectHash": "x", "kind": "main"}
 
 def test_a_ledger_counts_each_answer_once_as_it_is_written(tmp_path, chats):
     file = chats / "session-2026-11-16T00-00-abcdefgh.jsonl"
-    ledger = Ledger(tmp_path, tmp_path, since=0)
+    ledger = Ledger(tmp_path, tmp_path)
     assert ledger.requests("abcdefgh-1", thoroughly=True) == []
     whole = TOP + record(1, input=5, total=5) + record(1, input=5, total=5)
     file.write_text(whole + record(2, input=7, total=7)[:-9])
@@ -203,11 +204,11 @@ def test_a_ledger_counts_each_answer_once_as_it_is_written(tmp_path, chats):
 
 def test_a_ledger_leaves_out_what_came_before_and_what_is_another_s(tmp_path, chats):
     other = TOP.replace("abcdefgh-1", "abcdefgh-2")
-    (chats / "session-1-abcdefgh.jsonl").write_text(
-        TOP + record(1, input=1) + record(2, stamp="2026-11-16T00:00:03.000Z", input=2)
-    )
+    file = chats / "session-1-abcdefgh.jsonl"
+    file.write_text(TOP + record(1, input=1))
+    ledger = Ledger(tmp_path, tmp_path, "abcdefgh-1")
+    file.write_text(TOP + record(1, input=1) + record(2, input=2))
     (chats / "session-2-abcdefgh.jsonl").write_text(other + record(3, input=4))
-    ledger = Ledger(tmp_path, tmp_path, since=1794787202_000)
     assert [one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)] == [2]
 
 
@@ -220,7 +221,7 @@ def test_a_ledger_counts_subagents_and_old_documents(tmp_path, chats):
     (chats / "abcdefgh-1").mkdir()
     sub = json.dumps({"sessionId": "sub", "projectHash": "x", "kind": "subagent"}) + "\n"
     (chats / "abcdefgh-1" / "sub.jsonl").write_text(sub + record(2, input=2))
-    ledger = Ledger(tmp_path, tmp_path, since=0)
+    ledger = Ledger(tmp_path, tmp_path)
     assert sorted(one.input for one in ledger.requests("abcdefgh-1", thoroughly=True)) == [1, 2]
     document["messages"].append(json.loads(record(3, input=4)))
     file.write_text(json.dumps(document))

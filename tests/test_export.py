@@ -168,7 +168,7 @@ def test_a_link_that_could_act_stays_text(address):
     assert not any(address in href for href in page.attributes("href"))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ANY_TEXT)
 def test_any_text_stands_on_the_page_as_text(text):
     text = HOSTILE + text
@@ -196,7 +196,7 @@ def test_any_text_stands_on_the_page_as_text(text):
 OPENERS = ["```", "~~~~", "<!--", "<pre>", "<?", "<!X", "<![CDATA[", "- ", "> ", "    ", "\n", "a"]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.sampled_from(OPENERS), max_size=8).map("".join))
 def test_whatever_a_text_leaves_open_markdown_goes_on_after_it(text):
     paper = export([Text(text), UserMessage("the end"), Thinking(text), Text("x")], "markdown")

@@ -120,7 +120,7 @@ def test_nothing_that_is_said_acts_on_the_page(text):
     assert acting(export(everywhere(text), "markdown", title=text)) == []
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(HOSTILE)
 @example("[r]: javascript:alert(1)")
 def test_nothing_acts_in_whatever_combination(text):

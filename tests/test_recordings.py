@@ -71,7 +71,7 @@ EXPECTED = {
     "emptyresp": ("error", "INVALID_ANSWER"),
     "hangup": ("error", "INVALID_ANSWER"),
     "ctrl_c_tty_tool": ("interrupted", None),
-    "loop": ("success", "WARNING"),
+    "loop": ("error", "LOOP"),
     "bad_mode": ("error", "INVALID_OPTIONS"),
     "flag_max_session_turns": ("error", "INVALID_OPTIONS"),
     "sigterm_child_stream": ("error", "MISSING_RESULT"),

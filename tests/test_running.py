@@ -6,6 +6,7 @@ import json
 import pytest
 
 from geminorum import (
+    Acp,
     Done,
     Init,
     Options,
@@ -18,7 +19,7 @@ from geminorum import (
     sync,
 )
 from geminorum import run as start
-from geminorum.errors import ApiError
+from geminorum.errors import ApiError, LoopDetected, TurnLimit
 from geminorum.testing import Tokens, prose
 
 pytestmark = pytest.mark.gemini_cli
@@ -140,6 +141,32 @@ async def test_the_turn_limit_ends_the_run(fake_gemini, options, real_cli_door):
     assert events[-1].status == "max_turns"
     assert live.result.exit_code == 53
     assert len([event for event in events if isinstance(event, ToolResult)]) == 2
+
+
+async def test_a_loop_that_the_cli_stops_is_the_same_failure_through_every_door(
+    fake_gemini, options, any_door
+):
+    """Nobody set a limit of turns, so none is to be raised."""
+    fake_gemini.when("Enough").say("Well then.")
+    fake_gemini.call("list_directory", dir_path=".").always()
+    async with connect(options, via=any_door) as chat:
+        with pytest.raises(LoopDetected, match="loop") as caught:
+            await chat.ask("Go on for ever")
+        assert caught.value.result.status == "error"
+        assert "max_turns" not in caught.value.hint
+        assert (await chat.ask("Enough")).session_id == caught.value.session_id
+    assert "for ever" in str(fake_gemini.requests[-1].contents)
+
+
+async def test_a_limit_of_turns_in_the_settings_of_a_warm_cli_is_told_from_a_loop(
+    fake_gemini, options, real_cli_door
+):
+    for number in range(3):
+        fake_gemini.call("glob", pattern=f"*.{number}")
+    limit = {"model": {"maxSessionTurns": 2}}
+    via = Acp(executable=real_cli_door.executable, settings=limit)
+    with pytest.raises(TurnLimit):
+        await ask("Go on for ever", options, via=via)
 
 
 async def test_a_slash_and_an_at_sign_are_text(fake_gemini, options, real_cli_door):

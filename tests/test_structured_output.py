@@ -1,6 +1,7 @@
 """Answers of the real CLI in a shape that the caller chose: typed, checked, asked for again."""
 
 from dataclasses import dataclass, replace
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal
 
@@ -9,6 +10,7 @@ import pytest
 
 from geminorum import (
     Acp,
+    Api,
     Cli,
     Done,
     Error,
@@ -25,6 +27,7 @@ from geminorum import (
 )
 from geminorum.errors import ApiError, InvalidAnswer, InvalidOptions, TurnLimit
 from geminorum.schema import shape_of
+from geminorum.testing import Tokens as Told
 from geminorum.transports.final_answer import FinalAnswer
 from geminorum.views.result import Result
 
@@ -199,6 +202,16 @@ class TestTheRealCli:
         result = await ask("Who?", options.changed(max_turns=1), via=any_door)
         assert (result.status, result.data) == ("success", Person("Ada", 36))
 
+    async def test_it_stands_though_the_budget_ends_the_run_after_it(
+        self, fake_gemini, options, any_door
+    ):
+        """As on the Api, where the answer is the last request: no other is paid for."""
+        ada = (ANSWER, {"name": "Ada", "age": 36})
+        fake_gemini.calls(ada, tokens=Told(prompt=1_000_000)).hang()
+        result = await ask("Who?", options.changed(max_budget_usd=0.25), via=any_door)
+        assert (result.status, result.data) == ("success", Person("Ada", 36))
+        assert result.cost.usd >= Decimal("0.30")
+
     @on_cli
     async def test_a_run_that_ends_otherwise_keeps_its_own_reason(
         self, fake_gemini, options, any_door
@@ -269,6 +282,13 @@ async def test_sessions_of_one_process_have_shapes_of_their_own(
     assert ANSWER not in str(fake_gemini.requests[-1].body)
 
 
+async def test_an_answer_past_the_budget_stands_on_the_api_too(fake_gemini):
+    fake_gemini.say('{"name": "Ada", "age": 36}', tokens=Told(prompt=1_000_000))
+    limited = Options(env=fake_gemini.env, model=MODEL, output_schema=Person, max_budget_usd=0.25)
+    result = await ask("Who?", limited, via=Api())
+    assert (result.status, result.data) == ("success", Person("Ada", 36))
+
+
 @pytest.mark.parametrize("schema", [3, "person", {"type": "object", "if": {}}, lambda: None])
 async def test_what_is_no_shape_is_refused_before_anything_starts(stand_in, schema):
     with pytest.raises(InvalidOptions):
@@ -299,6 +319,22 @@ class TestTheAnswer:
         await answer.served.call({"answer": "three"})
         (done,) = answer.judged([Done("success")])
         assert (done.data, done.status) == (2, "success")
+
+    @pytest.mark.parametrize(
+        "ending",
+        [
+            [Done("max_turns")],
+            [Done("max_budget")],
+            [Error("no price", "BUDGET"), Done("error")],
+            [Error("round and round", "LOOP"), Done("error")],
+        ],
+    )
+    async def test_an_answer_stands_whatever_ends_the_run_behind_it(self, ending):
+        answer = FinalAnswer(shape_of(int), attempts=1)
+        await answer.served.call({"answer": 7})
+        *errors, done = answer.judged(ending)
+        assert (done.data, done.status) == (7, "success")
+        assert all(error.recoverable for error in errors)
 
     def test_a_cancelled_run_is_not_blamed_on_the_model(self):
         answer = FinalAnswer(shape_of(int), attempts=1)

@@ -63,7 +63,7 @@ def word(listed: list[dict], tool: str, arguments: dict) -> str | None:
     return None if found.because.startswith("no rule") else found.decision
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.lists(rules(), max_size=6), st.lists(rules(), max_size=6))
 def test_the_stricter_of_two_words_counts_for_every_call(theirs, ours):
     users = user_policy([toml(*theirs)], {}).rules

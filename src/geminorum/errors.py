@@ -26,9 +26,10 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   │   └── AnswerCut   the answer reached its greatest length
 │   ├── ContextOverflow the prompt is larger than the model's window
 │   ├── SessionLost     the session to resume is not there
-│   ├── SessionBusy     another run is at work in it
+│   ├── SessionBusy     another run or turn is at work in it
 │   ├── TurnLimit       `max_turns` was reached
 │   ├── BudgetExceeded  `max_budget_usd` was reached
+│   ├── LoopDetected    the CLI stopped an agent that repeated itself
 │   └── ToolFailed      a tool error that ended the run (disk full)
 └── Incomplete          the run was cut short; what arrived is in `.result`
     ├── RunTimeout      `timeout` passed
@@ -240,6 +241,14 @@ class TurnLimit(RunFailed):
 class BudgetExceeded(RunFailed):
     code = "BUDGET"
     default_hint = "raise Options(max_budget_usd=…), or resume the session to go on"
+
+
+class LoopDetected(RunFailed):
+    code = "LOOP"
+    default_hint = (
+        "say in the prompt what to do instead, or when to stop; "
+        'settings={"model": {"disableLoopDetection": True}} lets it go on'
+    )
 
 
 class ToolFailed(RunFailed):

@@ -14,7 +14,6 @@ from geminorum.redaction import Redactor, secrets_in
 from geminorum.regular_file import open_regular
 from geminorum.sessions.places import ID_IN_NAME, projects_of
 from geminorum.sessions.reading import without_secrets
-from geminorum.wire.clock import Clock
 from geminorum.wire.lines import Lines
 from geminorum.wire.saved_events import events_of
 from geminorum.wire.session_file import Record, SavedMessage, message_of, messages_in, record_of
@@ -93,24 +92,35 @@ class FileTail:
 
 
 class SessionTail:
-    """The messages of one session since a moment, in whichever files the CLI writes them.
+    """The messages of one session, in whichever files the CLI writes them.
 
-    A resumed session goes on in its old file, so what lies before the moment is not told.
+    A resumed session goes on in its old file: `skip_present` passes over what earlier runs wrote.
     """
 
-    def __init__(self, home: Path, cwd: Path, since: int = 0) -> None:
-        self._home, self._cwd, self._since = home, cwd, since
+    def __init__(self, home: Path, cwd: Path) -> None:
+        self._home, self._cwd = home, cwd
         self._files: dict[Path, FileTail] = {}
         self._searched = -_SEARCH
+        # By id, not by time: clocks step, and an old document is copied to a new log.
+        self._skipped: set[str] = set()
 
     @property
     def found(self) -> bool:
         """Is there a file of this session?"""
         return bool(self._files)
 
+    def skip_present(self, session_id: str) -> None:
+        """Skips the messages that are there by now, also when the CLI writes them again."""
+        present = self.read(session_id, thoroughly=True)
+        self._skipped |= {message.id for message, _ in present if message.id}
+
+    def skip_import(self, path: Path) -> None:
+        """Skips the messages of a session file that the CLI copies into this session."""
+        self._skipped |= {message.id for message in FileTail(path).messages() if message.id}
+
     def read(self, session_id: str, *, thoroughly: bool = False) -> list[Written]:
         """What was written since the last look; new files are looked for now and then only."""
-        clock, now = Clock(), time.monotonic()
+        now = time.monotonic()
         if thoroughly or now - self._searched >= _SEARCH:
             self._searched = now
             for path in self._paths(session_id):
@@ -121,7 +131,7 @@ class SessionTail:
             for message in file.messages()
             # Two ids may begin alike, and then share a file.
             if (file.is_subagent or file.session_id in (None, session_id))
-            and clock.milliseconds(message.timestamp) >= self._since
+            and message.id not in self._skipped
         ]
 
     def _paths(self, session_id: str) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from geminorum.errors import SessionBusy
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
@@ -42,3 +43,12 @@ class Transport(Protocol):
     """A door to Gemini."""
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]: ...
+
+
+def require_no_turn(running: Turn | None) -> None:
+    """Raises SessionBusy where a turn of the same conversation is still running."""
+    if running is not None:
+        raise SessionBusy(
+            "a turn of this conversation is still running",
+            hint="wait for it, or open another conversation with connect()",
+        )

@@ -26,6 +26,7 @@ from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
+from geminorum.transports import require_no_turn
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
@@ -222,11 +223,7 @@ class AcpConversation:
             raise ProcessEnded("session") from None
 
     def begun(self, turn: AcpTurn) -> None:
-        if self._turn is not None:
-            raise GeminorumError(
-                "a turn of this conversation is still running",
-                hint="wait for it, or open another conversation with connect()",
-            )
+        require_no_turn(self._turn)
         self._turn = turn
 
     def ended(self, turn: AcpTurn) -> None:

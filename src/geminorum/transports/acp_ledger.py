@@ -36,12 +36,11 @@ class AcpLedger:
         home: Path,
         cwd: Path,
         session_id: str,
-        since: int,
         named: Callable[[str], str] = str,
     ) -> None:
         """`named` gives a tool the name that the caller knows it by."""
         self._named = named
-        self._tail = SessionTail(home, cwd, since)
+        self._tail = SessionTail(home, cwd)
         self._session_id = session_id
         self._seen: set[str] = set()
         self._calls: dict[str, SavedCall] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, replace
 from functools import partial
@@ -61,7 +60,6 @@ async def opened(
     cwd = working_folder(options)
     await process.ready()
     async with process.opening:
-        since = time.time_ns() // 1_000_000
         process.restore_control_files()
         found = await _found(process, options, cwd, tools.servers if tools else [])
         if tools is not None:
@@ -77,7 +75,7 @@ async def opened(
             raise
     told = found.models.current_model_id if found.models else None
     named = tools.named if tools else str
-    ledger = AcpLedger(process.home, cwd, found.session_id, since, named)
+    ledger = AcpLedger(process.home, cwd, found.session_id, named)
     return AcpSession(found.session_id, cwd, options.model or told, ledger, unlock)
 
 

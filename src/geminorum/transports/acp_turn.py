@@ -33,6 +33,7 @@ from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
+from geminorum.transports.launch import has_turn_limit
 from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
@@ -423,8 +424,13 @@ class AcpTurn:
             session.ledger.rounds if session else (),
             session.ledger.requests if session else (),
             session is None or session.asks_unseen,
+            self._has_turn_limit(prompted),
             self._broken,
         )
+
+    def _has_turn_limit(self, prompted: acp.Prompted | None) -> bool:
+        asked = prompted is not None and prompted.stop_reason == "max_turn_requests"
+        return asked and has_turn_limit(self._door, self._options)
 
     async def _exit_known(self) -> None:
         """A pipe may end a moment before its process."""

@@ -19,6 +19,7 @@ from geminorum.schema import Shape, shape_of
 from geminorum.spelling import snake_case
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
+from geminorum.transports import require_no_turn
 from geminorum.transports.api_turn import ApiTurn
 from geminorum.transports.genai_client import GenaiClient
 from geminorum.transports.secrets import password_in
@@ -148,11 +149,7 @@ class ApiConversation:
     def begun(self, turn: ApiTurn) -> None:
         if not self._is_open:
             raise GeminorumError("the chat is over", hint="open another with connect()")
-        if self._turn is not None:
-            raise GeminorumError(
-                "a turn of this conversation is still running",
-                hint="wait for it, or open another conversation with connect()",
-            )
+        require_no_turn(self._turn)
         self._turn = turn
 
     def ended(self, turn: ApiTurn) -> None:

@@ -12,13 +12,14 @@ from typing import Any, ClassVar
 from geminorum.cost import PriceBook
 from geminorum.decisions import Decide, Decisions
 from geminorum.detect import CliProgram, find_cli
-from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
+from geminorum.errors import InvalidOptions, Unsupported
 from geminorum.options import Options
 from geminorum.permissions import rule_of, warn_of_stranger
 from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
+from geminorum.transports import require_no_turn
 from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.transports.keeper import KEEPERS
@@ -143,19 +144,15 @@ class CliConversation:
         return CliTurn(self, self._door, self._options, self._program, prompt)
 
     def begun(self, turn: CliTurn) -> None:
-        if self._turn is not None:
-            raise GeminorumError(
-                "a turn of this conversation is still running",
-                hint="wait for it, or open another conversation with connect()",
-            )
+        require_no_turn(self._turn)
         self._turn = turn
 
     def ended(self, turn: CliTurn) -> None:
         """Takes over the session of a turn, once the CLI has really stored it."""
         if self._turn is turn:
             self._turn = None
-        if turn.status == "error" and self._options.resume != turn.session_id:
-            return  # A first prompt that failed is rolled back; there is nothing to resume.
+        if turn.is_rolled_back and self._options.resume != turn.session_id:
+            return  # After a first prompt that failed there is nothing to resume.
         if turn.session_id:
             self._options = self._options.changed(resume=turn.session_id, session_id=None)
 

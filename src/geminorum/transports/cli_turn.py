@@ -7,6 +7,7 @@ import time
 import uuid
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminorum import cost
@@ -46,7 +47,7 @@ from geminorum.transports.ledger import Ledger
 from geminorum.transports.process import Child
 from geminorum.transports.resuming import going_fresh, remove_strays, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
-from geminorum.wire.argv import has_session_id
+from geminorum.wire.argv import has_session_id, imported_file
 from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
@@ -166,7 +167,7 @@ class CliTurn:
             if self._known_session:
                 lock = stack.enter_context(SessionLock(self._home, self._known_session))
                 kept.append(lock.fileno())
-            self._ledger = Ledger(self._home, self._cwd, time.time_ns() // 1_000_000)
+            self._ledger = self._new_ledger()
             back = Backchannel(
                 self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
             )
@@ -176,6 +177,11 @@ class CliTurn:
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
+
+    def _new_ledger(self) -> Ledger:
+        imported = imported_file(self._door.extra_args)
+        file = None if imported is None else self._cwd / Path(imported).expanduser()
+        return Ledger(self._home, self._cwd, self._options.resume, file)
 
     def _spawned(self, stack: AsyncExitStack, kept: list[int]) -> Child:
         door, options, program = self._door, self._options, self._program
@@ -220,6 +226,11 @@ class CliTurn:
     @property
     def session_id(self) -> str | None:
         return self._decoder.session_id
+
+    @property
+    def is_rolled_back(self) -> bool:
+        """Does the CLI forget the prompt? It does so after a failure, but not after a loop."""
+        return self.status == "error" and not self._decoder.looped
 
     @property
     def stderr(self) -> str:

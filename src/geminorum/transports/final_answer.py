@@ -7,7 +7,14 @@ from typing import Any
 
 import msgspec
 
-from geminorum.errors import ApiError, InvalidAnswer, NetworkError, class_for
+from geminorum.errors import (
+    ApiError,
+    BudgetExceeded,
+    InvalidAnswer,
+    LoopDetected,
+    NetworkError,
+    class_for,
+)
 from geminorum.events import Done, Error, Event, ToolResult
 from geminorum.options import Options
 from geminorum.schema import Shape
@@ -27,7 +34,7 @@ You have not given your answer yet. Call the tool {full_name(NAME)} now, with th
 request as its arguments."""
 
 
-_SPEECHLESS = (InvalidAnswer, ApiError, NetworkError)
+_SPEECHLESS = (InvalidAnswer, ApiError, NetworkError, BudgetExceeded, LoopDetected)
 """What may befall the words behind an answer."""
 
 
@@ -90,7 +97,8 @@ class FinalAnswer:
         change = msgspec.structs.replace
         if self.arrived:
             # The answer stands; only the closing words are missing.
-            enough = done.status == "max_turns" or (done.status == "error" and self._speechless)
+            limited = done.status in ("max_turns", "max_budget")
+            enough = limited or (done.status == "error" and self._speechless)
             return [change(done, data=self.data, status="success" if enough else done.status)]
         if done.status == "success":
             self._missed(self._problem)

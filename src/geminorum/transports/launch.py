@@ -49,7 +49,7 @@ from geminorum.wire.policy_toml import (
     policy_toml,
     told_mode,
 )
-from geminorum.wire.settings_file import parsed_settings
+from geminorum.wire.settings_file import limits_turns, parsed_settings
 from geminorum.wire.user_policy import UserPolicy
 
 NO_COMPILE_CACHE = "NODE_DISABLE_COMPILE_CACHE"
@@ -193,9 +193,7 @@ def folders_of(door: Door, options: Options) -> list[Path]:
     Not what the settings of a folder add that nobody trusts: the CLI does not read them either.
     """
     cwd, env = working_folder(options), environment(options)
-    users = home_of(options, env) / ".gemini" / "settings.json"
-    settings = [door.settings, *map(_settings_in, (users, *_settings_above_ours(options, env)))]
-    named = [folder for one in settings for folder in _included_by(one, env)]
+    named = [folder for one in _all_settings(door, options) for folder in _included_by(one, env)]
     named += [*_included_by_flag(door.extra_args), *map(str, options.include_directories)]
     named += env.get("GEMINI_CLI_IDE_WORKSPACE_PATH", "").split(os.pathsep)
     return [cwd, *_placed(named, cwd)]
@@ -203,6 +201,17 @@ def folders_of(door: Door, options: Options) -> list[Path]:
 
 def _placed(names: Iterable[str], cwd: Path) -> list[Path]:
     return [cwd / Path(name.strip()).expanduser() for name in names if name.strip()]
+
+
+def has_turn_limit(door: Door, options: Options) -> bool:
+    """Does a setting of the caller, the user, the system or a trusted folder limit the turns?"""
+    return any(map(limits_turns, _all_settings(door, options)))
+
+
+def _all_settings(door: Door, options: Options) -> list[Mapping[str, Any]]:
+    env = environment(options)
+    users = home_of(options, env) / ".gemini" / "settings.json"
+    return [door.settings, *map(_settings_in, (users, *_settings_above_ours(options, env)))]
 
 
 def _included_by(settings: Mapping[str, Any], env: Mapping[str, str]) -> list[str]:

@@ -16,8 +16,16 @@ from geminorum.wire.session_file import SavedCall, SavedMessage, requests_of
 class Ledger:
     """The second channel of a run: each request, thought and tool result, once."""
 
-    def __init__(self, home: Path, cwd: Path, since: int) -> None:
-        self._tail = SessionTail(home, cwd, since)
+    def __init__(
+        self, home: Path, cwd: Path, resumed: str | None = None, imported: Path | None = None
+    ) -> None:
+        """Messages that `resumed`, a session, or `imported`, a file, holds by now belong to
+        earlier runs."""
+        self._tail = SessionTail(home, cwd)
+        if resumed is not None:
+            self._tail.skip_present(resumed)
+        if imported is not None:
+            self._tail.skip_import(imported)
         self._requests: dict[str, ModelRequest] = {}
         self._calls: dict[str, SavedCall] = {}
         self._thinking: dict[str, SavedMessage] = {}

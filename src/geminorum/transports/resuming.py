@@ -44,7 +44,8 @@ async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[
 
     The CLI names a file by the minute. When it loads a session it first begins a new file, and in
     the minute of the old one's birth that is the old one: it overwrites what it is about to read.
-    So the file gets the name of an earlier minute; and the new one, which stays empty, is taken
+    So the file gets the name of an earlier minute, also where a clock that was set back has not
+    reached its own yet; and the new one, which stays empty, is taken
     away: the clean-up at a CLI's start would take it for a reason to delete both.
     """
     known = files_of(home, cwd, session_id)
@@ -84,8 +85,8 @@ def _belongs(path: Path, session_id: str) -> bool:
 def _aged(path: Path) -> Path:
     found = _STAMP.match(path.name)
     now = datetime.now(UTC)
-    # The minute may turn before the CLI looks at the clock; the next one cannot be taken yet.
-    if found is None or found[1] != now.strftime(_MINUTES):
+    # Such stamps sort like the minutes they name. A past minute does not come again.
+    if found is None or found[1] < now.strftime(_MINUTES):
         return path
     for minutes in range(1, 60):
         stamp = (now - timedelta(minutes=minutes)).strftime(_MINUTES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
@@ -14,6 +15,7 @@ from geminorum.cost import PriceBook, request_usd
 from geminorum.events import ModelRequest, Tokens, total_of
 from geminorum.usage.span import Span, told
 
+_CHOSEN_BY_AUTO = re.compile(r"gemini-[\d.]+-(?:flash|pro)(?!-lite)")
 _COUNTS = ("requests", *Tokens.__struct_fields__)
 
 
@@ -46,8 +48,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     total: Row
     problems: tuple[Problem, ...] = ()
+    routed: tuple[str, ...] = ()
+    """Models that `auto` may have chosen. With `auto` the CLI asks another model which one to take;
+    it does not save that request, nor whether it made it."""
     exact: bool
-    """Every file was read, and everything has a price."""
+    """Every file was read, everything has a price, and no request can be missing."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data; dollars are strings, so that none is lost to rounding."""
@@ -69,7 +74,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
             f"no price for {model}: {tokens.total:,} tokens"
             for model, tokens in self.total.unpriced.items()
         ]
-        return [*prices, *(f"not counted: {one.path}: {one.reason}" for one in self.problems)]
+        unread = [f"not counted: {one.path}: {one.reason}" for one in self.problems]
+        return [*prices, *unread, *self.unsaved()]
+
+    def unsaved(self) -> list[str]:
+        """For people: the requests that may be missing, since the CLI does not save them."""
+        names = ", ".join(self.routed)
+        return [f"not counted: what `auto` asked, if it chose {names}"] if names else []
 
 
 def tallied(
@@ -82,6 +93,7 @@ def tallied(
 ) -> Report:
     priced = {key: [_priced(one, prices) for one in group] for key, group in groups.items()}
     total = _row("total", [pair for pairs in priced.values() for pair in pairs])
+    routed = sorted({one.model for group in groups.values() for one in group if _is_routed(one)})
     return Report(
         by=by,
         since=None if span.since is None else told(span.since, zone),
@@ -90,8 +102,14 @@ def tallied(
         rows=tuple(_row(key, pairs) for key, pairs in priced.items()),
         total=total,
         problems=tuple(problems),
-        exact=total.exact and not problems,
+        routed=tuple(routed),
+        exact=total.exact and not problems and not routed,
     )
+
+
+def _is_routed(request: ModelRequest) -> bool:
+    """May `auto` have chosen the model? In each version of the CLI it takes a flash or a pro."""
+    return bool(_CHOSEN_BY_AUTO.match(request.model))
 
 
 def _priced(request: ModelRequest, prices: PriceBook | None) -> tuple[ModelRequest, Decimal | None]:

@@ -205,9 +205,9 @@ class _Conversation:
             self._answer_at(self._deltas[0].timestamp).parts.append(Text(text))
             self._deltas.clear()
 
-    def _answer_at(self, at: int) -> Answer:
+    def _answer_at(self, at: int, *, late: bool = False) -> Answer:
         answer = self._answer
-        if answer is None or _answered(answer, at) or self._is_another(answer, at):
+        if answer is None or _answered(answer, at, late) or self._is_another(answer, at):
             answer = self._answer = Answer(at, [])
             self._entries.append(answer)
         return answer
@@ -217,7 +217,7 @@ class _Conversation:
         return at != answer.at and {at, answer.at} <= self._stamps
 
     def _thought(self, thought: Thinking) -> None:
-        parts = self._answer_at(thought.timestamp).parts
+        parts = self._answer_at(thought.timestamp, late=True).parts
         # The stream tells no thoughts. Those that the session file tells come late, but were
         # thought before anything was said.
         late = thought.timestamp in self._stamps
@@ -245,10 +245,11 @@ class _Conversation:
             self._answer = None
 
 
-def _answered(answer: Answer, at: int) -> bool:
-    """Had a tool's result come by then? What follows is the next answer."""
+def _answered(answer: Answer, at: int, late: bool) -> bool:
+    """Had a tool's result come by then? What follows is the next answer; only of what may come
+    late does the time tell, since clocks step."""
     results = [part.result for part in answer.parts if isinstance(part, Call) and part.result]
-    return any(result.timestamp <= at for result in results)
+    return any(not late or result.timestamp <= at for result in results)
 
 
 def _aside(event: Event) -> Aside | None:

@@ -14,7 +14,15 @@ from geminorum.events import Cost, Done, Error, Event, ModelRequest, Usage
 from geminorum.wire.acp import Prompted, Quota, RpcError
 from geminorum.wire.acp_events import AcpDecoder
 from geminorum.wire.frames import usage_of
-from geminorum.wire.verdict import Ending, Verdict, by_exit, failed, refused_by_api, stopped
+from geminorum.wire.verdict import (
+    Ending,
+    Verdict,
+    by_exit,
+    failed,
+    looped,
+    refused_by_api,
+    stopped,
+)
 
 _NO_FLAG = re.compile(r"Unknown arguments?: .*\bacp\b")
 _AUTH_REQUIRED = -32000
@@ -44,6 +52,8 @@ class TurnEnding:
     """Those of subagents too."""
     unseen_requests: bool = False
     """Does the CLI ask questions of its own, which nobody counts, to choose a model?"""
+    has_turn_limit: bool = False
+    """Do settings of the CLI limit the turns? It gives the same reason for that as for a loop."""
     failure: Error | None = None
     """What kept the prompt from being asked at all."""
 
@@ -97,7 +107,7 @@ def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
             text = "the CLI sent nothing: the prompt is larger than the model's window"
             return failed(errors.ContextOverflow, text)
         case "max_turn_requests":
-            return Verdict("max_turns")
+            return Verdict("max_turns") if ending.has_turn_limit else looped()
         case other:
             return failed(errors.InvalidAnswer, f"the model's turn ended with {other!r}")
 

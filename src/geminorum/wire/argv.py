@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from geminorum.wire.legacy_tools import legacy_tools, unsayable
@@ -84,6 +85,15 @@ def _adds_instructions(options: Options) -> bool:
 def has_session_id(version: Version | None) -> bool:
     """Can a new session be given an id of our choice?"""
     return has(version, _SESSION_ID)
+
+
+def imported_file(words: Sequence[str]) -> str | None:
+    """The session file that these arguments tell the CLI to begin with."""
+    for word, following in pairwise([*words, ""]):
+        flag, equals, value = word.partition("=")
+        if flag in ("--session-file", "--sessionFile"):
+            return value if equals else following
+    return None
 
 
 def has(version: Version | None, since: Version) -> bool:

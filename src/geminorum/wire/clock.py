@@ -35,7 +35,8 @@ class Clock:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         milliseconds = round(moment.timestamp() * 1000)
-        if milliseconds > _LATEST:
+        # A date before 1970 comes from a broken clock, and may not exist in every time zone.
+        if not 0 <= milliseconds <= _LATEST:
             return self._last
         if stamp[20:] in _FRACTIONS:
             self._second, self._base = stamp[:20], milliseconds // 1000 * 1000

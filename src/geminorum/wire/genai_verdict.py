@@ -6,7 +6,7 @@ import contextlib
 import email.utils
 import re
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -80,10 +80,10 @@ def refusal(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -
         # Followed, it would take the key and the prompt to wherever it leads.
         told["message"] = f"the address leads on to {headers.get('location')!r}; set base_url to it"
     said = {"status": phrase, **told, "code": status}
-    return refused(said, headers.get("retry-after"))
+    return refused(said, _seconds_of_header(headers.get("retry-after", ""), headers.get("date")))
 
 
-def refused(said: Mapping[str, Any], retry_after: str | None = None) -> Error:
+def refused(said: Mapping[str, Any], retry_after: float | None = None) -> Error:
     """The Error for one in the API's own shape: code, status, message, details."""
     code = said.get("code") if isinstance(said.get("code"), int) else None
     message = str(said.get("message", ""))
@@ -120,13 +120,11 @@ def _told(body: bytes) -> dict[str, Any] | None:
     return error if isinstance(error, dict) else {"message": str(error)}
 
 
-def _wait(details: str, message: str, header: str | None) -> float | None:
+def _wait(details: str, message: str, header: float | None) -> float | None:
     """What the API asks for: in a RetryInfo, in a header, or in plain words."""
     if found := re.search(r'"retryDelay":"([^"]*)"', details):
         return _seconds(_DURATION.fullmatch(found[1]))
-    if header is not None and (asked := _seconds_of_header(header)) is not None:
-        return asked
-    return _seconds(_PLEASE_WAIT.search(message))
+    return _seconds(_PLEASE_WAIT.search(message)) if header is None else header
 
 
 def _seconds(found: re.Match[str] | None) -> float | None:
@@ -139,14 +137,23 @@ def _seconds(found: re.Match[str] | None) -> float | None:
     return number / 1000 if found["unit"] == "ms" else number
 
 
-def _seconds_of_header(value: str) -> float | None:
+def _seconds_of_header(value: str, sent: str | None) -> float | None:
+    """A Retry-After in seconds. A date counts from when the answer was sent, by the same clock."""
     with contextlib.suppress(ValueError):
         return max(0.0, float(value))
+    when = _moment(value)
+    if when is None:
+        return None
+    begin = _moment(sent or "") or datetime.now(UTC)
+    return max(0.0, (when - begin).total_seconds())
+
+
+def _moment(date: str) -> datetime | None:
     try:
-        when = email.utils.parsedate_to_datetime(value)
+        found = email.utils.parsedate_to_datetime(date)
     except ValueError:
         return None
-    return max(0.0, (when - datetime.now(when.tzinfo)).total_seconds())
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def error_of(kind: type[errors.GeminorumError], text: str) -> Error:

@@ -1,9 +1,10 @@
-"""The text of a settings file of the CLI to its settings: JSON, with comments."""
+"""The text of a settings file of the CLI to its settings, JSON with comments; what they say."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 # A string, which may hold what looks like a comment; or a comment. What is never closed ends with
@@ -19,6 +20,13 @@ def parsed_settings(text: str) -> dict[str, Any]:
     if not isinstance(data, dict):
         raise ValueError(f"a JSON object is wanted, not a {type(data).__name__}")
     return data
+
+
+def limits_turns(settings: Mapping[str, Any]) -> bool:
+    """Do they limit the number of the model's answers?"""
+    model = settings.get("model")
+    most = model.get("maxSessionTurns") if isinstance(model, Mapping) else None
+    return isinstance(most, int | float) and most >= 0
 
 
 def _loaded(text: str) -> Any:

@@ -38,6 +38,8 @@ from geminorum.wire.lines import LONGEST_LINE, Lines
 
 PARSE_ERROR = "NDJSON_PARSE_ERROR"
 NOBODY_TO_ASK = "NOBODY_TO_ASK"
+_LOOP = "Loop detected"
+"""How the CLI begins to say that it stops an agent which repeats itself."""
 _SAMPLE = 200
 _MANY = 1000
 """So many pieces of a message are worth joining before it ends: small strings take much room."""
@@ -76,6 +78,8 @@ class StreamDecoder:
         self.failure: Error | None = None
         """The last error that was not a warning."""
         self.failed_after_result = False
+        self.looped = False
+        """Did the CLI stop the agent because it repeated itself?"""
         self.frames = 0
         """How many lines were frames of the stream."""
         self.garbage = 0
@@ -234,6 +238,8 @@ class StreamDecoder:
 
     def _tool_result(self, frame: ToolResultFrame, raw: Raw) -> Event:
         self.tool_results += 1
+        # The CLI runs the calls that came before the loop, and asks the model once more.
+        self.looped = False
         # A name is joined once: nothing is kept for calls that are over.
         name = frame.tool_name or self._tool_names.pop(frame.tool_id or "", None)
         error = frame.error
@@ -260,6 +266,7 @@ class StreamDecoder:
 
     def _error(self, frame: ErrorFrame, raw: Raw) -> Event:
         warning = frame.severity == "warning"
+        self.looped = self.looped or (warning and _LOOP in frame.message)
         recoverable = warning if frame.recoverable is None else frame.recoverable
         # Without a code of its own, an error of severity "error" is the CLI's complaint about an
         # answer: empty, blocked, cut off.

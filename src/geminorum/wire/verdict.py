@@ -195,6 +195,11 @@ def judge(seen: StreamDecoder, ending: Ending) -> Verdict:
     return by_exit(ending, only_garbage=bool(seen.garbage and not seen.frames))
 
 
+def looped() -> Verdict:
+    """What became of a run that the CLI ended because the agent repeated itself."""
+    return failed(errors.LoopDetected, "the CLI stopped the agent, which went round in a loop")
+
+
 def cause_of(text: str) -> type[errors.GeminorumError] | None:
     """The kind of failure that a message of the CLI speaks of."""
     return next((kind for kind, phrase in _PHRASES if phrase.search(text)), None)
@@ -260,6 +265,8 @@ def _by_result(seen: StreamDecoder, result: ResultFrame, ending: Ending) -> Verd
         return _reported_failure(seen, result, ending)
     if seen.failed_after_result and seen.failure is not None:
         return Verdict("error")
+    if seen.looped:
+        return looped()
     if _overflowed(seen, result):
         text = "the CLI reported an empty success: the prompt is larger than the model's window"
         return failed(errors.ContextOverflow, text)

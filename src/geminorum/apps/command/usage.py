@@ -111,4 +111,5 @@ def _missing(report: Report) -> list[str]:
         *nothing,
         *prices,
         *(f"not counted: {one.path}: {one.reason}" for one in report.problems),
+        *report.unsaved(),
     ]
