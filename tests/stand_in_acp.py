@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 import time
 
 SESSIONS = (f"{os.getpid():08d}-1111-4222-8333-{number:012d}" for number in itertools.count())
@@ -77,12 +78,28 @@ def asking(request: dict) -> None:
     reply(request, stopReason="end_turn", _meta=quota())
 
 
+def deaf_after_one(request: dict) -> None:
+    well_behaved(request)
+    time.sleep(LONGEST_LIFE)
+
+
 def odd(request: dict) -> None:
     say(id=request["id"], result=["no", "object"])
 
 
 def refusing(request: dict) -> None:
     reply(request, stopReason="refusal")
+
+
+def interrupted(request: dict) -> None:
+    """Dies before the end of its line."""
+    text(request, "Once")
+    session = request["params"]["sessionId"]
+    content = {"type": "text", "text": " upon a time"}
+    update = {"sessionUpdate": "agent_message_chunk", "content": content}
+    params = {"sessionId": session, "update": update}
+    os.write(1, json.dumps({"method": "session/update", "params": params}).encode())
+    os._exit(1)
 
 
 HABITS = {
@@ -93,6 +110,9 @@ HABITS = {
     "asking": asking,
     "odd": odd,
     "refusing": refusing,
+    "interrupted": interrupted,
+    "deaf after one": deaf_after_one,
+    "slow to open": well_behaved,
 }
 
 
@@ -104,7 +124,11 @@ def serve(answer_prompt) -> None:
                 reply(request, protocolVersion=1, agentInfo={"name": "s", "version": "0.61.0"})
             case "session/new":
                 models = {"currentModelId": "gemini-2.5-flash"}
-                reply(request, sessionId=next(SESSIONS), models=models)
+                opened = {"sessionId": next(SESSIONS), "models": models}
+                if sys.argv[1] == "slow to open":
+                    threading.Timer(1.0, reply, [request], opened).start()
+                else:
+                    reply(request, **opened)
             case "session/prompt":
                 answer_prompt(request)
             case _ if "id" in request and "method" in request:
