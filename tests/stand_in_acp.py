@@ -102,6 +102,24 @@ def interrupted(request: dict) -> None:
     os._exit(1)
 
 
+def halved(request: dict) -> None:
+    """Speaks in half characters, and asks in them."""
+    text(request, "smile \ud83d")
+    text(request, "\ude00 ")
+    call = {"toolCallId": "write_file__1", "title": "\ud83d", "kind": "edit"}
+    call["locations"] = [{"path": "a\ud83d"}]
+    options = [{"optionId": "proceed_once", "kind": "allow_once", "name": "\ud83d"}]
+    params = {"sessionId": request["params"]["sessionId"], "toolCall": call, "options": options}
+    say(id=0, method="session/request_permission", params=params)
+    answer = json.loads(sys.stdin.readline())
+    text(request, answer["result"]["outcome"]["optionId"])
+    reply(request, stopReason="end_turn", note="\ud83d", _meta=quota())
+
+
+def refusing_in_halves(request: dict) -> None:
+    say(id=request["id"], error={"code": 400, "message": "no \ud83d"})
+
+
 HABITS = {
     "well_behaved": well_behaved,
     "garbled": garbled,
@@ -111,6 +129,8 @@ HABITS = {
     "odd": odd,
     "refusing": refusing,
     "interrupted": interrupted,
+    "halved": halved,
+    "refusing in halves": refusing_in_halves,
     "deaf after one": deaf_after_one,
     "slow to open": well_behaved,
 }

@@ -69,7 +69,7 @@ class _Pong(msgspec.Struct):
 class Listener(Protocol):
     """Whoever has a session's turn."""
 
-    def told(self, update: Raw) -> None: ...
+    def told(self, update: Raw, halved: str | None) -> None: ...
 
     def asked(self, number: int | str | None, params: Raw) -> None: ...
 
@@ -363,7 +363,7 @@ class AcpProcess:
         told = _decoded(message.params, acp.Told)
         listener = self._listeners.get(told.session_id) if told else None
         if told is not None and listener is not None:
-            listener.told(told.update)
+            listener.told(told.update, message.halved)
 
     def _asked(self, message: acp.Message) -> None:
         named = _decoded(message.params, acp.Named)

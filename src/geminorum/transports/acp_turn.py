@@ -195,10 +195,10 @@ class AcpTurn:
 
     # ---- what is told: called by the process, in the order of the wire
 
-    def told(self, update: Raw) -> None:
+    def told(self, update: Raw, halved: str | None) -> None:
         self._heard += 1
         self._glance()
-        self._push(self._decoder.update(update, now()))
+        self._push(self._decoder.update(update, now(), halved))
 
     def asked(self, number: int | str | None, params: Raw) -> None:
         self._heard += 1
