@@ -133,6 +133,7 @@ HABITS = {
     "refusing in halves": refusing_in_halves,
     "deaf after one": deaf_after_one,
     "slow to open": well_behaved,
+    "never open": well_behaved,
 }
 
 
@@ -147,7 +148,7 @@ def serve(answer_prompt) -> None:
                 opened = {"sessionId": next(SESSIONS), "models": models}
                 if sys.argv[1] == "slow to open":
                     threading.Timer(1.0, reply, [request], opened).start()
-                else:
+                elif sys.argv[1] != "never open":
                     reply(request, **opened)
             case "session/prompt":
                 answer_prompt(request)

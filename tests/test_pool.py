@@ -457,7 +457,7 @@ async def test_a_process_that_hears_nothing_is_replaced_after_one_timeout(stand_
     async with Pool(stand_in_acp("deaf after one"), size=1, spare=False) as pool:
         await ask("Hi", options, via=pool)
         with pytest.raises(errors.RunTimeout):
-            await ask("Hi", options.changed(timeout=0.5), via=pool)
+            await ask("Hi", options.changed(timeout=1), via=pool)
         assert (await ask("Hi", options.changed(timeout=20), via=pool)).text == "Hello"
         assert pool.report().recycled == {"silence": 1}
     assert alone()

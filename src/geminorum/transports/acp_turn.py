@@ -40,7 +40,7 @@ from geminorum.wire.acp_events import AcpDecoder, omits_input
 from geminorum.wire.acp_verdict import TurnEnding, ended_early, fits, last_events, reported
 from geminorum.wire.policy_toml import is_denied
 from geminorum.wire.stream_json import PARSE_ERROR
-from geminorum.wire.verdict import Ending, Stop
+from geminorum.wire.verdict import FIRST_WORD, Ending, Stop
 
 if TYPE_CHECKING:
     from geminorum.transports.acp import AcpConversation
@@ -417,7 +417,7 @@ class AcpTurn:
         code = self._process.exit_code if self._process.gone else None
         session = self._session
         return TurnEnding(
-            Ending(code, self.stderr, stop, limit),
+            Ending(code, self.stderr, stop, limit, self._phase),
             prompted,
             error,
             session.ledger.rounds if session else (),
@@ -425,6 +425,13 @@ class AcpTurn:
             session is None or session.asks_unseen,
             self._broken,
         )
+
+    @property
+    def _phase(self) -> str | None:
+        """What was going on while there was no session to ask in."""
+        if self._session is not None:
+            return None
+        return "opening a session" if self._process.shaken_hands else FIRST_WORD
 
     async def _exit_known(self) -> None:
         """A pipe may end a moment before its process."""

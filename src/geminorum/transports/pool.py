@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 
 import msgspec
 
@@ -127,29 +128,20 @@ class Pool:
 
     # ---- a door
 
-    @asynccontextmanager
-    async def open(self, options: Options) -> AsyncIterator[AcpConversation]:
-        worker, process = await self._lent(options)
-        guest: _Guest | None = None
-        try:
-            guest = _Guest(self, worker, process, options)
-            self._conversations += 1
-            async with guest:
-                yield guest
-        finally:
-            self._check_in(worker, guest)
+    def open(self, options: Options) -> AbstractAsyncContextManager[AcpConversation]:
+        return _Visit(partial(self._enter, options))
 
     async def warm(self, options: Options | None = None) -> None:
         """Starts a process for such conversations, with a session for the first of them; returns
         when both are there. Not needed, but the first one then does not wait for Node."""
         options = options or Options()
-        worker = await self._placed(options, sessions=0)
+        worker = await self._place(options, sessions=0)
         try:
             await self._greeted(await worker.started())
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
-            self._check_in(worker, None)
+            self._check_in(worker)
 
     async def _greeted(self, process: AcpProcess) -> None:
         limit = self.door.start_timeout
@@ -178,18 +170,30 @@ class Pool:
 
     # ---- a place in a process
 
-    async def _lent(self, options: Options) -> tuple[Worker, AcpProcess]:
+    async def _enter(
+        self, options: Options, visit: _Visit, stack: AsyncExitStack
+    ) -> AcpConversation:
+        worker, process = await self._lent(options, visit)
+        guests: list[_Guest] = []
+        stack.callback(lambda: self._check_in(worker, *guests))
+        guests.append(guest := _Guest(self, worker, process, options))
+        self._conversations += 1
+        return await stack.enter_async_context(guest)
+
+    async def _lent(self, options: Options, visit: _Visit) -> tuple[Worker, AcpProcess]:
         while True:
-            folder, worker = working_folder(options), await self._placed(options)
+            folder, worker = working_folder(options), await self._place(options)
+            visit.phase = "starting a process of the pool"
             try:
                 return worker, await worker.started()
             except BaseException as error:
-                self._check_in(worker, None)
+                self._check_in(worker)
                 # It was to start in the folder of another guest, who has taken that away.
                 if not isinstance(error, InvalidOptions) or worker.folder == folder:
                     raise
 
-    async def _placed(self, options: Options, sessions: int = 1) -> Worker:
+    async def _place(self, options: Options, sessions: int = 1) -> Worker:
+        """Waits for a process that has room, or starts one."""
         self._refuse_strangers()
         try:
             async with asyncio.timeout(self._wait):
@@ -261,7 +265,7 @@ class Pool:
 
     # ---- the end of one
 
-    def _check_in(self, worker: Worker, guest: _Guest | None) -> None:
+    def _check_in(self, worker: Worker, guest: _Guest | None = None) -> None:
         worker.let_out()
         if guest is not None and worker.retired is None:
             if guest.was_left_waiting:
@@ -321,6 +325,26 @@ class Pool:
             # Its folder may be gone by now: then nobody needs another one.
             with suppress(GeminorumError):
                 self._begin(worker.options).make_spare(worker.options)
+
+
+class _Visit:
+    """The stay of one conversation in a process of the pool."""
+
+    def __init__(
+        self, enter: Callable[[_Visit, AsyncExitStack], Awaitable[AcpConversation]]
+    ) -> None:
+        self._enter = enter
+        self._stack = AsyncExitStack()
+        self.phase = "waiting for a place in the pool"
+
+    async def __aenter__(self) -> AcpConversation:
+        async with AsyncExitStack() as stack:
+            guest = await self._enter(self, stack)
+            self._stack = stack.pop_all()
+        return guest
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
 
 
 class _Guest(AcpConversation):
