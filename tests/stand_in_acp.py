@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import sys
+import threading
 import time
 
 SESSIONS = (f"{os.getpid():08d}-1111-4222-8333-{number:012d}" for number in itertools.count())
@@ -77,12 +78,46 @@ def asking(request: dict) -> None:
     reply(request, stopReason="end_turn", _meta=quota())
 
 
+def deaf_after_one(request: dict) -> None:
+    well_behaved(request)
+    time.sleep(LONGEST_LIFE)
+
+
 def odd(request: dict) -> None:
     say(id=request["id"], result=["no", "object"])
 
 
 def refusing(request: dict) -> None:
     reply(request, stopReason="refusal")
+
+
+def interrupted(request: dict) -> None:
+    """Dies before the end of its line."""
+    text(request, "Once")
+    session = request["params"]["sessionId"]
+    content = {"type": "text", "text": " upon a time"}
+    update = {"sessionUpdate": "agent_message_chunk", "content": content}
+    params = {"sessionId": session, "update": update}
+    os.write(1, json.dumps({"method": "session/update", "params": params}).encode())
+    os._exit(1)
+
+
+def halved(request: dict) -> None:
+    """Speaks in half characters, and asks in them."""
+    text(request, "smile \ud83d")
+    text(request, "\ude00 ")
+    call = {"toolCallId": "write_file__1", "title": "\ud83d", "kind": "edit"}
+    call["locations"] = [{"path": "a\ud83d"}]
+    options = [{"optionId": "proceed_once", "kind": "allow_once", "name": "\ud83d"}]
+    params = {"sessionId": request["params"]["sessionId"], "toolCall": call, "options": options}
+    say(id=0, method="session/request_permission", params=params)
+    answer = json.loads(sys.stdin.readline())
+    text(request, answer["result"]["outcome"]["optionId"])
+    reply(request, stopReason="end_turn", note="\ud83d", _meta=quota())
+
+
+def refusing_in_halves(request: dict) -> None:
+    say(id=request["id"], error={"code": 400, "message": "no \ud83d"})
 
 
 HABITS = {
@@ -93,6 +128,12 @@ HABITS = {
     "asking": asking,
     "odd": odd,
     "refusing": refusing,
+    "interrupted": interrupted,
+    "halved": halved,
+    "refusing in halves": refusing_in_halves,
+    "deaf after one": deaf_after_one,
+    "slow to open": well_behaved,
+    "never open": well_behaved,
 }
 
 
@@ -104,7 +145,11 @@ def serve(answer_prompt) -> None:
                 reply(request, protocolVersion=1, agentInfo={"name": "s", "version": "0.61.0"})
             case "session/new":
                 models = {"currentModelId": "gemini-2.5-flash"}
-                reply(request, sessionId=next(SESSIONS), models=models)
+                opened = {"sessionId": next(SESSIONS), "models": models}
+                if sys.argv[1] == "slow to open":
+                    threading.Timer(1.0, reply, [request], opened).start()
+                elif sys.argv[1] != "never open":
+                    reply(request, **opened)
             case "session/prompt":
                 answer_prompt(request)
             case _ if "id" in request and "method" in request:

@@ -639,6 +639,13 @@ async def test_a_line_that_is_no_message_is_told_and_passed_over(options, stand_
     assert (last(events).status, of(Text, events)[0].text) == ("success", "Hello")
 
 
+async def test_a_last_line_that_nobody_ended_is_heard(options, stand_in_acp):
+    """As the stream of a headless run is: what stands in the pipe was said."""
+    events = await told(run("Hi", options, via=stand_in_acp("interrupted")))
+    assert [event.text for event in events if isinstance(event, Text)] == ["Once upon a time"]
+    assert last(events).status == "error"
+
+
 async def test_what_nobody_has_heard_of_is_kept_and_what_was_not_offered_is_refused(
     options, stand_in_acp
 ):

@@ -1,6 +1,7 @@
 """The pool: warm processes that are shared, checked, replaced, and never left behind."""
 
 import asyncio
+import contextlib
 import contextvars
 import os
 import random
@@ -298,23 +299,60 @@ async def test_an_idle_process_makes_room_for_another_kind(options, calm):
         assert pool.report().started == 2
 
 
-async def test_a_queue_is_served_in_its_order(options, calm):
-    """Who needs another kind of process is not passed by those who find theirs in use."""
-    order = []
-
-    async def one(kind: Options, name: str) -> None:
-        async with connect(kind, pool=pool):
-            order.append(name)
-
+async def test_who_waits_for_another_kind_holds_nobody_up(options, calm):
+    """Not those for whom there is room."""
     async with Pool(calm, size=1, at_once=2) as pool:
         async with connect(options, pool=pool) as chat:
             await chat.ask("Hi")
-            strange = asyncio.create_task(one(options.changed(system_prompt="Be brief"), "strange"))
+            strange = asyncio.create_task(ask("Hi", options.changed(system_prompt="Be"), via=pool))
             await until(lambda: pool.report().waiting == 1)
-            usual = asyncio.create_task(one(options, "usual"))
-            await until(lambda: pool.report().waiting == 2)
-        await asyncio.gather(strange, usual)
-    assert order == ["strange", "usual"]
+            async with asyncio.timeout(20):
+                assert (await ask("Hi", options, via=pool)).text == "Hello"
+            assert not strange.done()
+        assert (await strange).text == "Hello"
+
+
+async def test_who_waits_for_another_kind_is_not_passed_for_ever(options, calm):
+    """Half of the longest wait; then the process takes no more, and ends with those it has."""
+    got_in = asyncio.Event()
+
+    async def strange() -> None:
+        async with connect(options.changed(system_prompt="Be brief"), pool=pool):
+            got_in.set()
+
+    async def usual(turn: asyncio.Semaphore) -> None:
+        """Comes again and again, and at every moment one of the two is in."""
+        while not got_in.is_set():
+            with contextlib.suppress(errors.PoolBusy):
+                async with connect(options, pool=pool), turn:
+                    await asyncio.sleep(0.02)
+
+    async with Pool(calm, size=1, at_once=2, wait=4) as pool, asyncio.timeout(40):
+        await pool.warm(options)
+        turn = asyncio.Semaphore(1)
+        guests = [asyncio.create_task(usual(turn)) for _ in range(2)]
+        await until(lambda: pool.report().conversations >= 2)
+        await strange()
+        await asyncio.gather(*guests)
+        assert pool.report().recycled["unused"] >= 1
+
+
+async def test_a_queue_is_served_in_its_order(options, calm):
+    order = []
+
+    async def one(name: str) -> None:
+        async with connect(options, pool=pool):
+            order.append(name)
+
+    async with Pool(calm, size=1, at_once=1) as pool:
+        async with connect(options, pool=pool):
+            waiting = []
+            for number in range(4):
+                waiting.append(asyncio.create_task(one(str(number))))
+                await until(lambda number=number: pool.report().waiting == number + 1)
+        late = asyncio.create_task(one("late"))
+        await asyncio.gather(*waiting, late)
+    assert order == ["0", "1", "2", "3", "late"]
 
 
 # ---- what breaks
@@ -366,6 +404,23 @@ async def test_a_folder_that_went_away_harms_nobody_else(fake_gemini, options, d
         assert pool.report().started == 1
 
 
+async def test_a_process_that_dies_after_its_folder_is_no_exception_in_a_callback(
+    options, calm, tmp_path
+):
+    """Nobody can start another one there, and nobody is told so by a traceback."""
+    complaints: list[dict[str, Any]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    async with Pool(calm) as pool:
+        await ask("Hi", options, via=pool)
+        (old,) = pids(pool)
+        Path(options.cwd).rmdir()
+        os.kill(old, signal.SIGKILL)
+        await until(lambda: pool.report().crashed)
+        assert (await ask("Hi", options.changed(cwd=tmp_path), via=pool)).text == "Hello"
+    assert alone()
+    assert not complaints
+
+
 async def test_an_idle_process_that_died_is_not_lent(options, calm):
     """Health is looked at before a place is given: even in the moment after a kill."""
     async with Pool(calm) as pool:
@@ -394,6 +449,43 @@ async def test_a_program_that_never_says_hello_is_not_lent_again(stand_in_acp, t
             events = await told(run("Hi", options, via=pool))
             assert [e.code for e in events if isinstance(e, Error)] == ["START_TIMEOUT"]
         assert pool.report().recycled == {"silence": 2}
+
+
+@pytest.mark.parametrize("spare", [False, True])
+async def test_a_frozen_process_is_replaced_before_it_is_lent(options, calm, tmp_path, spare):
+    """However little time the next one has, and though the session made ahead is not for it."""
+    async with Pool(calm, size=1, spare=spare) as pool:
+        await ask("Hi", options, via=pool)
+        (frozen,) = pids(pool)
+        os.kill(frozen, signal.SIGSTOP)
+        await until(lambda: psutil.Process(frozen).status() == psutil.STATUS_STOPPED)
+        result = await ask("Hi", options.changed(cwd=tmp_path, timeout=20), via=pool)
+        assert result.text == "Hello"
+        assert pool.report().recycled == {"silence": 1}
+    assert alone()
+
+
+async def test_a_process_that_hears_nothing_is_replaced_after_one_timeout(stand_in_acp, tmp_path):
+    """Long before start_timeout: who leaves without a session leaves a doubt behind."""
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with Pool(stand_in_acp("deaf after one"), size=1, spare=False) as pool:
+        await ask("Hi", options, via=pool)
+        with pytest.raises(errors.RunTimeout):
+            await ask("Hi", options.changed(timeout=1), via=pool)
+        assert (await ask("Hi", options.changed(timeout=20), via=pool)).text == "Hello"
+        assert pool.report().recycled == {"silence": 1}
+    assert alone()
+
+
+async def test_a_process_that_is_only_slow_is_kept(stand_in_acp, tmp_path):
+    """It answers other questions while it opens a session."""
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with Pool(stand_in_acp("slow to open"), size=1, spare=False) as pool:
+        await pool.warm(options)
+        with pytest.raises(errors.RunTimeout):
+            await ask("Hi", options.changed(timeout=0.2), via=pool)
+        assert (await ask("Hi", options, via=pool)).text == "Hello"
+        assert pool.report().recycled == {}
 
 
 async def test_a_process_that_hears_no_cancel_is_replaced(stand_in_acp, tmp_path):

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,6 +29,7 @@ from geminorum.transports.marked_tree import (
     taskkill,
 )
 from geminorum.transports.news import News
+from geminorum.transports.piped import PipedChild
 from geminorum.transports.process import Capture, Child
 
 ENV = dict(os.environ)
@@ -50,6 +52,47 @@ async def test_output_is_read_to_its_true_end():
 async def test_a_child_that_does_not_read_its_prompt_harms_nobody():
     async with Child([sys.executable, "-c", "pass"], env=ENV, stdin=b"x" * 10_000_000) as child:
         assert await everything(child) == b""
+
+
+def spoken_to(*command: str, hear=lambda data: None, ended=lambda: None) -> PipedChild:
+    """A child with a pipe each way."""
+    return PipedChild(command, cwd=Path.cwd(), env=ENV, grace=0.5, hear=hear, ended=ended)
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("exit", b""),
+        # Its end is noticed while there is more to write than the pipe takes.
+        ("exec 0<&-; exit", b"x" * 1_000_000),
+    ],
+)
+async def test_leaving_a_process_that_has_ended_is_no_exception_in_a_callback(script, said):
+    """Our end of its stdin is closed once, whoever notices its end first."""
+    found: list[dict] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: found.append(context))
+    for _ in range(25):
+        gone = asyncio.Event()
+        async with spoken_to("sh", "-c", script, ended=gone.set) as child:
+            child.write(said)
+            await gone.wait()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+    assert not found
+
+
+async def test_what_a_process_says_up_to_the_moment_of_its_end_is_heard():
+    """As with a headless one, whose words are in a file: none is left in the pipe."""
+    heard = bytearray()
+    script = "echo ready; read order; echo the last words"
+    async with spoken_to("sh", "-c", script, hear=heard.extend) as child:
+        while not heard:
+            await asyncio.sleep(0.001)
+        child.write(b"go\n")
+        while child.exit_code is None:
+            time.sleep(0.001)  # The loop must not read before it is told to stop.
+        await child.stop()
+        assert heard == b"ready\nthe last words\n"
 
 
 def test_a_process_in_the_middle_of_its_exec_has_its_mark():

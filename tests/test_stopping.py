@@ -185,7 +185,7 @@ class TestStubbornPrograms:
 
     async def test_a_timeout_holds_while_the_consumer_is_busy(self, stand_in):
         via = stand_in(INIT, hang=True)
-        async with start("Hi", Options(timeout=0.5), via=via) as live:
+        async with start("Hi", Options(timeout=2), via=via) as live:
             await anext(aiter(live))
             while running():
                 await asyncio.sleep(0.02)
@@ -197,7 +197,7 @@ class TestStubbornPrograms:
 
     def test_a_timeout_holds_while_sync_code_is_busy(self, stand_in):
         via = stand_in(INIT, hang=True)
-        with sync.run("Hi", Options(timeout=0.5), via=via) as live:
+        with sync.run("Hi", Options(timeout=2), via=via) as live:
             next(iter(live))
             deadline = time.monotonic() + 10
             while running() and time.monotonic() < deadline:

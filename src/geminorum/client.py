@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
+from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
@@ -20,8 +20,9 @@ from geminorum.views.result import Result, ResultFold
 if TYPE_CHECKING:
     from geminorum.transports.pool import Pool
 
-Beginning: TypeAlias = Callable[[AsyncExitStack], Awaitable[Turn]]
-"""Begins a turn and leaves on the stack what has to be undone at its end."""
+T = TypeVar("T")
+Beginning: TypeAlias = Callable[["_Deadline", AsyncExitStack], Awaitable[Turn]]
+"""Starts a turn before a deadline, and registers its cleanup on the stack."""
 
 
 def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Run:
@@ -87,13 +88,14 @@ class Run:
     async def __aenter__(self) -> Run:
         if self._turn is not None:
             raise GeminorumError("this run has begun already", hint="call run() once more")
+        deadline = _Deadline(self._timeout)
         with self._redactor.exceptions():
             async with AsyncExitStack() as stack:
-                self._turn = await self._begin(stack)
+                self._turn = await self._begin(deadline, stack)
                 self._stack = stack.pop_all()
-        if self._timeout is not None:
+        if self._timeout is not None and deadline.at is not None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._timeout, self._expire, self._timeout)
+            self._timer = loop.call_at(deadline.at, self._expire, self._timeout)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -162,8 +164,8 @@ class Chat:
 
     async def __aenter__(self) -> Chat:
         with self._redactor.exceptions():
-            opening = self._door.open(self._options)
-            self._conversation = await self._stack.enter_async_context(opening)
+            opening, deadline = self._door.open(self._options), _Deadline(self._options.timeout)
+            self._conversation = await deadline.enter(opening, self._stack)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -193,15 +195,37 @@ class Chat:
         return self._conversation
 
 
+class _Deadline:
+    """The time limit of a run, from its opening on."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self.at = None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+    async def enter(self, block: AbstractAsyncContextManager[T], stack: AsyncExitStack) -> T:
+        """Enters a block of the door's, and leaves its end on the stack."""
+        try:
+            async with asyncio.timeout_at(self.at) as timer:
+                return await stack.enter_async_context(block)
+        except TimeoutError as error:
+            if not timer.expired():
+                raise
+            phase = getattr(block, "phase", "opening the conversation")
+            text = f"timed out after {self._seconds:g} s while {phase}"
+            raise RunTimeout(text, hint="raise Options(timeout=…)") from error
+
+
 async def _only_turn(
-    prompt: Prompt, options: Options, door: Transport, stack: AsyncExitStack
+    prompt: Prompt, options: Options, door: Transport, deadline: _Deadline, stack: AsyncExitStack
 ) -> Turn:
-    conversation = await stack.enter_async_context(door.open(options))
-    return await _next_turn(prompt, conversation, stack)
+    conversation = await deadline.enter(door.open(options), stack)
+    return await _next_turn(prompt, conversation, deadline, stack)
 
 
-async def _next_turn(prompt: Prompt, conversation: Conversation, stack: AsyncExitStack) -> Turn:
-    return await stack.enter_async_context(conversation.turn(prompt))
+async def _next_turn(
+    prompt: Prompt, conversation: Conversation, deadline: _Deadline, stack: AsyncExitStack
+) -> Turn:
+    return await deadline.enter(conversation.turn(prompt), stack)
 
 
 async def _finished(live: Run) -> Result:

@@ -53,7 +53,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     max_budget_usd: float | None = None
     """So many dollars at list prices, then BudgetExceeded ends the run; None: no limit."""
     timeout: float | None = None
-    """Seconds for the whole run; None: no limit."""
+    """Seconds for the whole run, its opening included; None: no limit. A conversation has them for
+    its opening, and for each turn."""
     resume: str | None = None
     """The id of the session to go on with, or "latest"."""
     session_id: str | None = None

@@ -166,6 +166,9 @@ class WarmAcp:
 class AcpConversation:
     """Turns in one session of a warm process."""
 
+    phase = "looking for the CLI"
+    """What takes the time when this is opened; the session is opened in the background."""
+
     def __init__(self, door: Acp, options: Options, process: AcpProcess | None = None) -> None:
         self.door, self.options = door, options
         self.decisions = Decisions(door.decide, door.decide_timeout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -63,10 +63,14 @@ class Refused(Exception):
         self.error = error
 
 
+class _Pong(msgspec.Struct):
+    """An answer of which only its arrival counts."""
+
+
 class Listener(Protocol):
     """Whoever has a session's turn."""
 
-    def told(self, update: Raw) -> None: ...
+    def told(self, update: Raw, halved: str | None) -> None: ...
 
     def asked(self, number: int | str | None, params: Raw) -> None: ...
 
@@ -219,6 +223,12 @@ class AcpProcess:
             self._replies.pop(number, None)
         return _result(reply, method, kind)
 
+    async def ping(self) -> None:
+        """Returns when the process has answered something, or has ended."""
+        # The protocol has no such request; that there is none is an answer, too.
+        with suppress(Refused, ProcessEnded, ProtocolError):
+            await self.request("_geminorum/ping", {}, _Pong)
+
     def call(self, method: str, params: object, reply: Reply) -> int:
         """Sends a request; `reply` is called once with its answer."""
         self._number += 1
@@ -274,6 +284,10 @@ class AcpProcess:
         """Ends the process and all that it started."""
         await self._child.stop()
 
+    def kill(self) -> None:
+        """Ends them now, without waiting for manners."""
+        self._child.kill()
+
     def _clean(self, text: str) -> str:
         return redacted(text.replace(str(self._overlay), str(self.home)), self._secrets)
 
@@ -326,13 +340,16 @@ class AcpProcess:
     def _hear(self, data: bytes) -> None:
         self.heard += 1
         for line in self._lines.feed(data):
-            if (message := acp.message_of(line)) is not None:
-                self._dispatch(message)
-            elif line.strip():
-                self._garbled(line)
+            self._take(line)
         if self._lines.overlong:
             self._lines.overlong = 0
             self._garbled(b"(a line that is too long)")
+
+    def _take(self, line: bytes) -> None:
+        if (message := acp.message_of(line)) is not None:
+            self._dispatch(message)
+        elif line.strip():
+            self._garbled(line)
 
     def _garbled(self, line: bytes) -> None:
         for listener in [*self._listeners.values()]:
@@ -355,7 +372,7 @@ class AcpProcess:
         told = _decoded(message.params, acp.Told)
         listener = self._listeners.get(told.session_id) if told else None
         if told is not None and listener is not None:
-            listener.told(told.update)
+            listener.told(told.update, message.halved)
 
     def _asked(self, message: acp.Message) -> None:
         named = _decoded(message.params, acp.Named)
@@ -366,6 +383,7 @@ class AcpProcess:
             self.answer(message.id, acp.WITHDRAWN)  # Nobody is there any more.
 
     def _ended(self) -> None:
+        self._take(self._lines.rest())  # A last line that nobody ended.
         self.gone = True
         replies, self._replies = self._replies, {}
         for reply in replies.values():

@@ -176,7 +176,7 @@ class _Replay:
             except TimeoutError:
                 return
 
-    def told(self, update: Raw) -> None:
+    def told(self, update: Raw, halved: str | None) -> None:
         self._news.set()
 
     def asked(self, number: int | str | None, params: Raw) -> None:

@@ -41,7 +41,7 @@ from geminorum.wire.acp_events import AcpDecoder, omits_input
 from geminorum.wire.acp_verdict import TurnEnding, ended_early, fits, last_events, reported
 from geminorum.wire.policy_toml import is_denied
 from geminorum.wire.stream_json import PARSE_ERROR
-from geminorum.wire.verdict import Ending, Stop
+from geminorum.wire.verdict import FIRST_WORD, Ending, Stop
 
 if TYPE_CHECKING:
     from geminorum.transports.acp import AcpConversation
@@ -196,10 +196,10 @@ class AcpTurn:
 
     # ---- what is told: called by the process, in the order of the wire
 
-    def told(self, update: Raw) -> None:
+    def told(self, update: Raw, halved: str | None) -> None:
         self._heard += 1
         self._glance()
-        self._push(self._decoder.update(update, now()))
+        self._push(self._decoder.update(update, now(), halved))
 
     def asked(self, number: int | str | None, params: Raw) -> None:
         self._heard += 1
@@ -418,7 +418,7 @@ class AcpTurn:
         code = self._process.exit_code if self._process.gone else None
         session = self._session
         return TurnEnding(
-            Ending(code, self.stderr, stop, limit),
+            Ending(code, self.stderr, stop, limit, self._phase),
             prompted,
             error,
             session.ledger.rounds if session else (),
@@ -431,6 +431,13 @@ class AcpTurn:
     def _has_turn_limit(self, prompted: acp.Prompted | None) -> bool:
         asked = prompted is not None and prompted.stop_reason == "max_turn_requests"
         return asked and has_turn_limit(self._door, self._options)
+
+    @property
+    def _phase(self) -> str | None:
+        """What was going on while there was no session to ask in."""
+        if self._session is not None:
+            return None
+        return "opening a session" if self._process.shaken_hands else FIRST_WORD
 
     async def _exit_known(self) -> None:
         """A pipe may end a moment before its process."""

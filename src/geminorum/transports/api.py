@@ -98,6 +98,9 @@ class Api:
 class ApiConversation:
     """Turns that share a history, which is all that the API remembers: nothing."""
 
+    phase = "loading Google's SDK"
+    """What takes the time when this is opened."""
+
     def __init__(self, door: Api, options: Options) -> None:
         _refuse_unsupported(options)
         self.door, self.options = door, options

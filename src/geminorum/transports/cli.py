@@ -106,6 +106,9 @@ class Cli:
 class CliConversation:
     """Turns in one session: each resumes what the one before left."""
 
+    phase = "looking for the CLI"
+    """What takes the time when this is opened."""
+
     def __init__(self, door: Cli, options: Options) -> None:
         self._door, self._options = door, options
         self.reach = reach_of(door, options)

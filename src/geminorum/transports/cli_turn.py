@@ -51,7 +51,7 @@ from geminorum.wire.argv import has_session_id, imported_file
 from geminorum.wire.mcp import own_name
 from geminorum.wire.policy_toml import is_refused
 from geminorum.wire.stream_json import StreamDecoder
-from geminorum.wire.verdict import POLICY_ERROR, Ending, Stop, last_events
+from geminorum.wire.verdict import FIRST_WORD, POLICY_ERROR, Ending, Stop, last_events
 
 if TYPE_CHECKING:
     from geminorum.transports.cli import Cli, CliConversation
@@ -379,7 +379,7 @@ class CliTurn:
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
         events = last_events(
             self._decoder,
-            Ending(self._child.exit_code, stderr, stop, self._limit),
+            Ending(self._child.exit_code, stderr, stop, self._limit, self._phase),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,
             price=self._price,
@@ -388,6 +388,10 @@ class CliTurn:
         done = events[-1]
         assert isinstance(done, Done)
         return [*events[:-1], with_earlier(done, self._earlier, self._price)]
+
+    @property
+    def _phase(self) -> str | None:
+        return None if self._child.written or self._earlier else FIRST_WORD
 
     def _price(self, usage: Usage | None) -> Cost | str:
         return price_of(usage, self._door.prices, payer(self._options, self._env))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
@@ -30,6 +31,8 @@ _LAST_BYTES = 0.2
 """Seconds for the rest of its words after a process has ended; a grandchild may hold the pipe."""
 _MANNERS = 0.3
 """Seconds to leave by itself once nobody speaks to it any more."""
+_LARGEST_PIPE = 1024 * 1024
+"""Bytes that a pipe holds at most. Something that outlived the process may go on writing."""
 
 
 class PipedChild(ProcessTree):
@@ -111,6 +114,13 @@ class PipedChild(ProcessTree):
     def log_size(self) -> int:
         return self._log.size() if self._log.reader >= 0 else 0
 
+    async def stop(self) -> None:
+        """TERM, then KILL after the grace, for the whole tree; then its last words are heard."""
+        try:
+            await super().stop()
+        finally:
+            self._drain()
+
     def heard(self, data: bytes) -> None:
         self._hear(data)
 
@@ -119,6 +129,20 @@ class PipedChild(ProcessTree):
         if not self._over:
             self._over = True
             self._ended()
+
+    def _drain(self) -> None:
+        """Takes what is left in the pipe. No await: whoever is cancelled here loses nothing."""
+        pipe = self._from
+        if pipe.closed or sys.platform == "win32":
+            return  # On Windows a pipe cannot be asked without waiting for it.
+        left = _LARGEST_PIPE
+        with suppress(OSError):
+            while left > 0 and not os.get_blocking(pipe.fileno()):
+                data = os.read(pipe.fileno(), left)
+                if not data:
+                    return
+                left -= len(data)
+                self.heard(data)
 
     async def _leave_by_itself(self) -> None:
         """Without anybody to talk to, an idle CLI ends in 0.1 s and saves what it has to."""
@@ -178,9 +202,12 @@ class _End(asyncio.Protocol):
 
     def hang_up(self) -> None:
         """At once: what a process has not read by now is of no use to it."""
-        if self._transport is not None:
-            leave = getattr(self._transport, "abort", self._transport.close)
-            leave()
+        transport = self._transport
+        if transport is None or (transport.is_closing() and not _has_unsent(transport)):
+            # asyncio would call `connection_lost` once more, on a transport that is gone.
+            return
+        leave = getattr(transport, "abort", transport.close)
+        leave()
 
 
 class _Ear(_End):
@@ -194,3 +221,9 @@ class _Ear(_End):
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
         self._child.over()
+
+
+def _has_unsent(transport: Any) -> bool:
+    """Does it stay open, though it is closing, to write what it still has?"""
+    unsent = getattr(transport, "get_write_buffer_size", lambda: 0)
+    return bool(unsent())

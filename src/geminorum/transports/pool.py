@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from functools import partial
 
 import msgspec
 
@@ -23,7 +24,8 @@ from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.launch import working_folder
-from geminorum.transports.pool_worker import CRASHED, UNUSED, Limits, Worker, key_of
+from geminorum.transports.pool_queue import PoolQueue, Ticket
+from geminorum.transports.pool_worker import CRASHED, SILENT, UNUSED, Limits, Worker, key_of
 
 _UNANSWERED = (StartTimeout, ProtocolError, CliTooOld)
 """A session was asked for and never came: the next guest would fare no better."""
@@ -101,10 +103,8 @@ class Pool:
         self._workers: list[Worker] = []
         self._endings: set[asyncio.Task[None]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._queue = asyncio.Lock()
-        self._news = asyncio.Event()
-        """A place may have come free."""
-        self._waiting = self._started = self._conversations = self._turns = 0
+        self._queue = PoolQueue(wait)
+        self._started = self._conversations = self._turns = 0
         self._let_go: Counter[str] = Counter()
 
     def secrets(self) -> list[str]:
@@ -121,36 +121,27 @@ class Pool:
 
     async def __aexit__(self, *_: object) -> None:
         self._loop = None
-        self._news.set()  # Who waits for a place learns that there will be none.
+        self._queue.wake()  # Who waits for a place learns that there will be none.
         for worker in [*self._workers]:
             self._end(worker)
         await _all_of(self._endings)
 
     # ---- a door
 
-    @asynccontextmanager
-    async def open(self, options: Options) -> AsyncIterator[AcpConversation]:
-        worker, process = await self._lent(options)
-        guest: _Guest | None = None
-        try:
-            guest = _Guest(self, worker, process, options)
-            self._conversations += 1
-            async with guest:
-                yield guest
-        finally:
-            self._check_in(worker, guest)
+    def open(self, options: Options) -> AbstractAsyncContextManager[AcpConversation]:
+        return _Visit(partial(self._enter, options))
 
     async def warm(self, options: Options | None = None) -> None:
         """Starts a process for such conversations, with a session for the first of them; returns
         when both are there. Not needed, but the first one then does not wait for Node."""
         options = options or Options()
-        worker = await self._placed(options, sessions=0)
+        worker = await self._place(options, sessions=0)
         try:
             await self._greeted(await worker.started())
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
-            self._check_in(worker, None)
+            self._check_in(worker)
 
     async def _greeted(self, process: AcpProcess) -> None:
         limit = self.door.start_timeout
@@ -169,7 +160,7 @@ class Pool:
         crashed = self._let_go[CRASHED]
         return PoolReport(
             tuple(_report_on(worker) for worker in self._workers if not worker.gone),
-            self._waiting,
+            len(self._queue),
             self._started,
             self._conversations,
             self._turns,
@@ -179,39 +170,48 @@ class Pool:
 
     # ---- a place in a process
 
-    async def _lent(self, options: Options) -> tuple[Worker, AcpProcess]:
+    async def _enter(
+        self, options: Options, visit: _Visit, stack: AsyncExitStack
+    ) -> AcpConversation:
+        worker, process = await self._lent(options, visit)
+        guests: list[_Guest] = []
+        stack.callback(lambda: self._check_in(worker, *guests))
+        guests.append(guest := _Guest(self, worker, process, options))
+        self._conversations += 1
+        return await stack.enter_async_context(guest)
+
+    async def _lent(self, options: Options, visit: _Visit) -> tuple[Worker, AcpProcess]:
         while True:
-            folder, worker = working_folder(options), await self._placed(options)
+            folder, worker = working_folder(options), await self._place(options)
+            visit.phase = "starting a process of the pool"
             try:
                 return worker, await worker.started()
             except BaseException as error:
-                self._check_in(worker, None)
+                self._check_in(worker)
                 # It was to start in the folder of another guest, who has taken that away.
                 if not isinstance(error, InvalidOptions) or worker.folder == folder:
                     raise
 
-    async def _placed(self, options: Options, sessions: int = 1) -> Worker:
-        self._waiting += 1
+    async def _place(self, options: Options, sessions: int = 1) -> Worker:
+        """Waits for a process that has room, or starts one."""
+        self._refuse_strangers()
         try:
             async with asyncio.timeout(self._wait):
-                # In the order of their coming: who needs another kind of process would otherwise
-                # wait for ever beside those who find a place in the ones that are there.
-                async with self._queue:
-                    worker = await self._room_in(options)
+                with self._queue.join(key_of(self.door, options)) as ticket:
+                    worker = await self._room_for(ticket, options)
                     worker.take_in(options, sessions)
                     return worker
         except TimeoutError as error:
             raise PoolBusy(f"no place in the pool after {self._wait:g} s") from error
-        finally:
-            self._waiting -= 1
 
-    async def _room_in(self, options: Options) -> Worker:
+    async def _room_for(self, ticket: Ticket, options: Options) -> Worker:
         while True:
             self._refuse_strangers()
-            if (worker := self._worker_for(options)) is not None:
-                return worker
-            self._news.clear()
-            await self._news.wait()
+            for worker in [*self._workers]:
+                self._examine(worker)
+            if (found := self._worker_for(ticket, options)) is not None:
+                return found
+            await self._queue.wait(self._make_room(ticket))
 
     def _refuse_strangers(self) -> None:
         if self._loop is None:
@@ -220,54 +220,69 @@ class Pool:
             hint = "make one pool per loop; without await it is geminorum.sync.Pool"
             raise GeminorumError("this pool belongs to another event loop", hint=hint)
 
-    def _worker_for(self, options: Options) -> Worker | None:
-        for worker in [*self._workers]:
-            self._examine(worker)
-        key, folder = key_of(self.door, options), working_folder(options)
-        fit = [worker for worker in self._workers if worker.key == key and self._has_room(worker)]
-        if fit:
+    def _worker_for(self, ticket: Ticket, options: Options) -> Worker | None:
+        folder = working_folder(options)
+        fit = [one for one in self._workers if one.key == ticket.key and self._has_room(one)]
+        if fit and self._queue.is_first_of_its_kind(ticket):
             # Fill one before the next: a process costs 200 MB, a session three.
             return max(fit, key=lambda worker: (worker.has_spare_for(folder), worker.guests))
-        if self._can_grow:
+        if not fit and self._can_grow and self._queue.is_first(ticket):
             return self._begin(options)
-        self._make_room()
         return None
 
     def _has_room(self, worker: Worker) -> bool:
-        return worker.retired is None and worker.guests < self._limits.at_once
+        fit = worker.retired is None and not worker.is_in_doubt
+        return fit and worker.guests < self._limits.at_once
 
     @property
     def _can_grow(self) -> bool:
         return sum(not worker.gone for worker in self._workers) < self._size
 
     def _begin(self, options: Options) -> Worker:
-        worker = Worker(self.door, options, self._limits, self._examine)
+        worker = Worker(self.door, options, self._limits, self._look_again)
         self._workers.append(worker)
         self._started += 1
         return worker
 
-    def _make_room(self) -> None:
-        """Lets the process go that was idle longest, unless one is on its way out already."""
-        if any(worker.closing and not worker.gone for worker in self._workers):
-            return
-        idle = [one for one in self._workers if not one.guests and one.retired is None]
-        if idle:
+    def _make_room(self, ticket: Ticket) -> float | None:
+        """Lets the process go that was idle longest, unless one is on its way out already.
+
+        Where none is idle, and the first in the queue has waited long enough, the one with the
+        fewest conversations takes no more. Gives the seconds until then.
+        """
+        if not self._queue.is_first(ticket) or any(map(_is_closing, self._workers)):
+            return None
+        kept = [one for one in self._workers if one.retired is None and not one.is_in_doubt]
+        if idle := [one for one in kept if not one.guests]:
             self._retire(min(idle, key=lambda worker: worker.last_used), UNUSED)
+            return None
+        # A place in one of its kind will do, and so will that of one which is already emptying.
+        if len(kept) < len(self._workers) or any(one.key == ticket.key for one in kept):
+            return None
+        if (patience := self._queue.patience_of(ticket)) <= 0:
+            self._retire(min(kept, key=lambda worker: worker.guests), UNUSED)
+        return max(patience, 0) or None
 
     # ---- the end of one
 
-    def _check_in(self, worker: Worker, guest: _Guest | None) -> None:
+    def _check_in(self, worker: Worker, guest: _Guest | None = None) -> None:
         worker.let_out()
-        if guest is not None and guest.was_left_waiting and worker.retired is None:
-            self._retire(worker, "silence")
-        self._examine(worker)
-        self._news.set()
+        if guest is not None and worker.retired is None:
+            if guest.was_left_waiting:
+                self._retire(worker, SILENT)
+            elif guest.gave_up:
+                worker.doubt()
+        self._look_again(worker)
 
     def turn_ended(self, worker: Worker, turn: AcpTurn, options: Options) -> None:
         self._turns += 1
         worker.tool_calls += turn.tool_uses
         # Now and not sooner: it would have slowed the turn down.
         worker.make_spare(options)
+
+    def _look_again(self, worker: Worker) -> None:
+        self._examine(worker)
+        self._queue.wake()
 
     def _examine(self, worker: Worker) -> None:
         if worker.closing:
@@ -284,7 +299,7 @@ class Pool:
             self._end(worker)
         if reason == CRASHED:
             self._replace(worker)
-        self._news.set()
+        self._queue.wake()
 
     def _end(self, worker: Worker) -> None:
         if not worker.closing:
@@ -298,16 +313,38 @@ class Pool:
         finally:
             self._workers.remove(worker)
             self._replace(worker)
-            self._news.set()
+            self._queue.wake()
 
     def _replace(self, worker: Worker) -> None:
         """Another of its kind ahead of need; but not for one that was never used, or a program
         that dies at once would be started for ever, nor where others wait for the place."""
         useless = worker.retired == UNUSED or not worker.has_served
-        if self._loop is None or useless or self._waiting or not self._can_grow:
+        if self._loop is None or useless or self._queue or not self._can_grow:
             return
         if not any(one.key == worker.key and self._has_room(one) for one in self._workers):
-            self._begin(worker.options).make_spare(worker.options)
+            # Its folder may be gone by now: then nobody needs another one.
+            with suppress(GeminorumError):
+                self._begin(worker.options).make_spare(worker.options)
+
+
+class _Visit:
+    """The stay of one conversation in a process of the pool."""
+
+    def __init__(
+        self, enter: Callable[[_Visit, AsyncExitStack], Awaitable[AcpConversation]]
+    ) -> None:
+        self._enter = enter
+        self._stack = AsyncExitStack()
+        self.phase = "waiting for a place in the pool"
+
+    async def __aenter__(self) -> AcpConversation:
+        async with AsyncExitStack() as stack:
+            guest = await self._enter(self, stack)
+            self._stack = stack.pop_all()
+        return guest
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
 
 
 class _Guest(AcpConversation):
@@ -324,12 +361,21 @@ class _Guest(AcpConversation):
         over = task is not None and task.done() and not task.cancelled()
         return task is not None and over and isinstance(task.exception(), _UNANSWERED)
 
+    @property
+    def gave_up(self) -> bool:
+        """Did it leave, perhaps at its own time limit, before the process gave it a session?"""
+        return self._opening is not None and self._opening.cancelled()
+
     def ended(self, turn: AcpTurn) -> None:
         super().ended(turn)
         self._pool.turn_ended(self._worker, turn, self.options)
 
     async def _opened(self) -> AcpSession:
         return await self._worker.session(self.options, self.tools)
+
+
+def _is_closing(worker: Worker) -> bool:
+    return worker.closing and not worker.gone
 
 
 def _report_on(worker: Worker) -> ProcessReport:

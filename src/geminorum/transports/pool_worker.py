@@ -27,9 +27,11 @@ from geminorum.transports.launch import (
 )
 from geminorum.wire.policy_toml import Steering
 
-CRASHED, UNUSED, NOT_STARTED = "crashed", "unused", "not started"
+CRASHED, UNUSED, NOT_STARTED, SILENT = "crashed", "unused", "not started", "silence"
 """Why a process is let go, beside the limits: it ended by itself; another kind was wanted; there
-never was one."""
+never was one; it does not answer."""
+_SHORTEST_DOUBT = 0.5
+"""Seconds at least for an answer that costs nothing: a busy process may be slow."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,17 +84,19 @@ class Worker:
     """A process that is starting or running, its guests, and a session made ahead for the next."""
 
     def __init__(
-        self, door: Acp, options: Options, limits: Limits, ended: Callable[[Worker], None]
+        self, door: Acp, options: Options, limits: Limits, on_change: Callable[[Worker], None]
     ) -> None:
         self.key, self.options = key_of(door, options), options
         self.folder = working_folder(options)
-        self._door, self._limits, self._ended = door, limits, ended
+        self._door, self._limits, self._on_change = door, limits, on_change
         self._warm = door.warm(process_wide(options).changed(cwd=options.cwd))
         self._process: AcpProcess | None = None
         self._began = time.monotonic()
         self._spare: AcpSession | None = None
         self._seen: list[int] = []
         self._making: asyncio.Task[None] | None = None
+        self._doubt: asyncio.Task[None] | None = None
+        self._is_silent = False
         self.guests = 0
         self.sessions = 0
         """Sessions that were given out, or made in vain: the CLI keeps every one of them."""
@@ -116,10 +120,12 @@ class Worker:
 
     async def close(self) -> None:
         """Ends the process, all that it started, and whatever we were doing with it."""
-        tasks = [task for task in (self._making, self._starting) if task is not None]
+        tasks = [one for one in (self._making, self._doubt, self._starting) if one is not None]
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+        if self.retired == SILENT and self._process is not None:
+            self._process.kill()  # It would not hear that it is asked to leave.
         if not self._starting.cancelled():
             self._starting.exception()  # Nobody may have asked; asyncio would complain.
         self._drop_spare()
@@ -133,9 +139,28 @@ class Worker:
 
     def _over(self) -> None:
         if not self.closing:
-            self._ended(self)
+            self._on_change(self)
 
     # ---- is it fit?
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Is it asked right now whether it still hears?"""
+        return self._doubt is not None and not self._doubt.done()
+
+    def doubt(self) -> None:
+        """Asks a process that left a guest waiting for a sign of life."""
+        process = self._process
+        if process is not None and process.shaken_hands and not self.is_in_doubt:
+            self._doubt = asyncio.create_task(self._await_sign_of_life(process))
+            self._doubt.add_done_callback(lambda _: self._over())
+
+    async def _await_sign_of_life(self, process: AcpProcess) -> None:
+        try:
+            async with asyncio.timeout(max(self._door.grace, _SHORTEST_DOUBT)):
+                await process.ping()
+        except TimeoutError:
+            self._is_silent = True
 
     @property
     def gone(self) -> bool:
@@ -148,6 +173,8 @@ class Worker:
         """Why it should take no more guests; None where nothing speaks against it."""
         if self.gone:
             return CRASHED if self._process is not None else NOT_STARTED
+        if self._is_silent:
+            return SILENT
         past = {
             "age": (self.age, self._limits.max_age),
             "sessions": (self.sessions, self._limits.max_sessions),
@@ -162,7 +189,7 @@ class Worker:
         """One that has not said hello by now never will."""
         limit = self._door.start_timeout
         hello = self._process is not None and self._process.shaken_hands
-        return "silence" if limit is not None and not hello and self.age > limit else None
+        return SILENT if limit is not None and not hello and self.age > limit else None
 
     def _sick(self) -> str | None:
         if self._process is None:
@@ -172,6 +199,8 @@ class Worker:
             # Killed a moment ago: its pipe has not told us yet.
             if seen.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 return CRASHED
+            if seen.status() == psutil.STATUS_STOPPED:
+                return SILENT
             most = self._limits.max_memory_mb
             return "memory" if most is not None and _megabytes(seen) > most else None
         except psutil.NoSuchProcess:

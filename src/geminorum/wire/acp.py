@@ -9,6 +9,8 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from geminorum.decisions import Decision, Deny
+from geminorum.wire.dialects import mended
+from geminorum.wire.surrogates import loose
 
 PROTOCOL = 1
 """The version of the protocol that these types describe."""
@@ -37,6 +39,9 @@ class Message(msgspec.Struct):
     params: Raw | UnsetType = UNSET
     result: Raw | UnsetType = UNSET
     error: RpcError | None = None
+    halved: str | None = field(default=None, name="(halved)")
+    """The text of a chunk to the letter, where it has half a surrogate pair in it, which `params`
+    cannot have; the wire has no such key."""
 
 
 _message_decoder = msgspec.json.Decoder(Message)
@@ -48,7 +53,26 @@ def message_of(line: bytes) -> Message | None:
     try:
         return _message_decoder.decode(line)
     except _NO_MESSAGE:
+        return _mended_message(line)
+
+
+def _mended_message(line: bytes) -> Message | None:
+    """One bad character must not cost the message it stands in."""
+    try:
+        message = _message_decoder.decode(mended(line)[1])
+    except (ValueError, RecursionError):
         return None
+    message.halved = _chunk_text(loose(line))
+    return message
+
+
+def _chunk_text(data: Any) -> str | None:
+    match data:
+        case {"params": {"update": {"sessionUpdate": "agent_message_chunk", "content": content}}}:
+            text = content.get("text") if isinstance(content, dict) else None
+            return text if isinstance(text, str) else None
+        case _:
+            return None
 
 
 def request(number: int, method: str, params: object) -> bytes:

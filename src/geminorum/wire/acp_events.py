@@ -31,8 +31,10 @@ from geminorum.wire.acp import (
     ThoughtChunk,
     update_of,
 )
+from geminorum.wire.dialects import mended
 from geminorum.wire.mcp import full_name
 from geminorum.wire.stream_json import NOBODY_TO_ASK
+from geminorum.wire.surrogates import PairJoiner
 
 SHELL = "run_shell_command"
 _MODE = re.compile(r"\[MODE_UPDATE\] \w+")
@@ -61,6 +63,7 @@ class AcpDecoder:
         self._is_refused = is_refused
         self._own, self._named = own, named
         self._text: list[str] = []
+        self._joiner = PairJoiner()
         self._open: dict[str, ToolUse] = {}
         """Calls that were begun and have not ended."""
         self._refused: dict[str, ToolResult] = {}
@@ -73,16 +76,17 @@ class AcpDecoder:
         self.spoke_last = False
         """Did the model speak after its last tool?"""
 
-    def update(self, raw: Raw, at: int) -> list[Event]:
-        """The events of one update."""
+    def update(self, raw: Raw, at: int, halved: str | None = None) -> list[Event]:
+        """The events of one update; `halved` is its text with half a surrogate pair in it."""
         update, common = update_of(raw), self._common(at, raw)
         match update:
             case Chunk(content=block) if _MODE.fullmatch(block.text):
                 return [Unknown(kind="mode_update", **common)]
             case Chunk(content=block):
-                self._text.append(block.text)
                 self.spoke_last = self.spoke_last or bool(block.text.strip())
-                return [TextDelta(block.text, **common)] if block.text else []
+                return self._spoken(
+                    self._joiner.add(block.text if halved is None else halved), common
+                )
             case ThoughtChunk(content=block):
                 return [*self.flush(at), Thinking(_thought(block.text), **common)]
             case CallBegun():
@@ -158,9 +162,14 @@ class AcpDecoder:
 
     def flush(self, at: int) -> list[Event]:
         """End the message that the chunks were making."""
+        events = self._spoken(self._joiner.rest(), self._common(at))
         text = "".join(self._text)
         self._text.clear()
-        return [Text(text, **self._common(at))] if text else []
+        return [*events, Text(text, **self._common(at))] if text else []
+
+    def _spoken(self, text: str, common: dict[str, Any]) -> list[Event]:
+        self._text.append(text)
+        return [TextDelta(text, **common)] if text else []
 
     def lacks_input(self, event: Event) -> bool:
         """Is it a call that still runs, and whose arguments only the session file will tell?"""
@@ -239,9 +248,10 @@ def _edit(tool: str, path: str, before: str, after: str) -> dict[str, Any]:
 
 def _arguments(text: str) -> dict[str, Any] | None:
     try:
-        return msgspec.json.decode(text, type=dict[str, Any])
-    except (msgspec.MsgspecError, RecursionError):
+        arguments, _ = mended(text.encode())
+    except (ValueError, RecursionError):
         return None  # Too long to be told.
+    return arguments if isinstance(arguments, dict) else None
 
 
 def _thought(text: str) -> str:

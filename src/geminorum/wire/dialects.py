@@ -9,6 +9,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from geminorum.wire.surrogates import loose, whole
+
 Data: TypeAlias = dict[str, Any]
 
 _ALIASES: Mapping[str, tuple[str, ...]] = {
@@ -51,8 +53,7 @@ def mended(line: bytes) -> tuple[Any, bytes]:
 
 
 def _mended(line: bytes) -> tuple[Any, bytes]:
-    text = json.dumps(json.loads(line.decode("utf-8", "replace")), ensure_ascii=False)
-    clean = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace").encode()
+    clean = whole(json.dumps(loose(line), ensure_ascii=False)).encode()
     return msgspec.json.decode(clean), clean
 
 

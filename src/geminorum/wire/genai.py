@@ -18,6 +18,8 @@ from geminorum.events import (
     ToolUse,
     Unknown,
 )
+from geminorum.wire.dialects import mended
+from geminorum.wire.surrogates import PairJoiner, loose, whole
 
 Part = dict[str, Any]
 """A Part as the API writes it: what we have no word for must come back to the API, too."""
@@ -71,13 +73,27 @@ class Call(msgspec.Struct, frozen=True):
 
 
 _decoder = msgspec.json.Decoder(Chunk)
+_NO_CHUNK = (ValueError, RecursionError)
 
 
-def chunk_of(data: bytes) -> Chunk:
+def chunk_of(data: bytes) -> tuple[Chunk, bytes]:
+    """The chunk, and its bytes as they can be kept. Raises BadChunk.
+
+    One bad character does not cost the answer: the text of a part may have half a surrogate pair.
+    """
     try:
-        return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return _decoder.decode(data), data
+    except _NO_CHUNK:
+        pass
+    try:
+        clean = mended(data)[1]
+        chunk, to_the_letter = _decoder.decode(clean), msgspec.convert(loose(data), Chunk)
+    except _NO_CHUNK as error:
         raise BadChunk(f"{error}; it begins {data[:120]!r}") from error
+    for part, odd in zip(_parts_of(chunk), _parts_of(to_the_letter), strict=True):
+        if "text" in part:
+            part["text"] = odd.get("text")
+    return chunk, clean
 
 
 class Answer:
@@ -87,6 +103,7 @@ class Answer:
         self._session_id = session_id
         self._open: list[str] = []
         """The text of the message that has not ended yet."""
+        self._joiner = PairJoiner()
         self._parts: list[Part] = []
         self._growth: list[str] = []
         """What the last part has grown by."""
@@ -117,7 +134,7 @@ class Answer:
 
     def add(self, data: bytes, at: int = 0) -> list[Event]:
         """The events of one chunk. Raises BadChunk, and ApiRefusal for an error in mid-stream."""
-        chunk = chunk_of(data)
+        chunk, data = chunk_of(data)
         if chunk.error is not None:
             raise ApiRefusal(chunk.error)
         envelope = {"timestamp": at, "session_id": self._session_id, "frame": msgspec.Raw(data)}
@@ -157,12 +174,17 @@ class Answer:
             return [*self._closed(envelope), *self._other(part, envelope)]
         if not isinstance(text, str):
             raise BadChunk(f"the text of a part is {text!r}")
+        if text and part.get("thought"):
+            events = self._closed(envelope)
+            self._keep(part, whole(text))
+            return [*events, Thinking(whole(text), **envelope)]
+        self.spoke = self.spoke or bool(text)
+        return self._spoken(part, self._joiner.add(text), envelope)
+
+    def _spoken(self, part: Part, text: str, envelope: Mapping[str, Any]) -> list[Event]:
         self._keep(part, text)
         if not text:
             return []
-        if part.get("thought"):
-            return [*self._closed(envelope), Thinking(text, **envelope)]
-        self.spoke = True
         self._open.append(text)
         return [TextDelta(text, **envelope)]
 
@@ -171,7 +193,7 @@ class Answer:
         if self._grows_by(part):
             self._growth.append(text)
         elif text or "thoughtSignature" in part:
-            self._add_part(part)
+            self._add_part({**part, "text": text})
 
     def _grows_by(self, part: Part) -> bool:
         last = self._parts[-1] if self._parts else {}
@@ -215,10 +237,12 @@ class Answer:
         return [ToolUse(name, call.id, call.arguments, **envelope)]
 
     def _closed(self, envelope: Mapping[str, Any]) -> list[Event]:
+        rest = self._joiner.rest()
+        events = self._spoken({"text": rest}, rest, envelope) if rest else []
         if not self._open:
-            return []
+            return events
         text, self._open = "".join(self._open), []
-        return [Text(text, **envelope)]
+        return [*events, Text(text, **envelope)]
 
 
 def _count(told: Any) -> int:

@@ -13,6 +13,7 @@ import msgspec
 
 from geminorum import errors
 from geminorum.events import Error
+from geminorum.wire.dialects import mended
 from geminorum.wire.genai import Answer
 from geminorum.wire.verdict import cause_of
 
@@ -110,8 +111,8 @@ def _kind(code: int | None, text: str) -> type[errors.GeminorumError]:
 
 def _told(body: bytes) -> dict[str, Any] | None:
     try:
-        found = msgspec.json.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found, _ = mended(body)
+    except (ValueError, RecursionError):
         return None
     first = found[0] if isinstance(found, list) and found else found
     if not isinstance(first, dict):

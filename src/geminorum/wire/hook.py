@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from geminorum.wire.surrogates import without_halves
+
 _YES = '{"decision":"allow"}'
 _NO_ANSWER = "geminorum could not be asked whether this is allowed"
 _FOREVER = 2**31 - 1
@@ -28,8 +30,8 @@ _decoder = msgspec.json.Decoder(HookCall)
 
 def hook_call(body: bytes) -> HookCall | None:
     try:
-        return _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _decoder.decode(without_halves(body))
+    except (ValueError, RecursionError):
         return None
 
 

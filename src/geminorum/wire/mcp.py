@@ -9,6 +9,7 @@ import msgspec
 
 from geminorum._version import __version__
 from geminorum.errors import InvalidOptions
+from geminorum.wire.surrogates import without_halves
 
 SERVER = "geminorum"
 """What the CLI knows us by; it makes the tool `add` to `mcp_geminorum_add` for the model."""
@@ -51,8 +52,8 @@ _decoder = msgspec.json.Decoder(Message)
 
 def message_of(body: bytes) -> Message:
     try:
-        return _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        return _decoder.decode(without_halves(body))
+    except (ValueError, RecursionError) as error:
         raise Refusal(INVALID_REQUEST, str(error)) from error
 
 

@@ -35,6 +35,7 @@ from geminorum.wire.frames import (
     was_unasked,
 )
 from geminorum.wire.lines import LONGEST_LINE, Lines
+from geminorum.wire.surrogates import PairJoiner, loose
 
 PARSE_ERROR = "NDJSON_PARSE_ERROR"
 NOBODY_TO_ASK = "NOBODY_TO_ASK"
@@ -69,6 +70,7 @@ class StreamDecoder:
         """The message that is not finished, as far as earlier blocks went."""
         self._pieces: list[str] = []
         """What this block adds to it."""
+        self._joiner = PairJoiner()
         self._tool_names: dict[str, str] = {}
         self._clock = Clock()
         self._at = 0
@@ -101,6 +103,7 @@ class StreamDecoder:
     def close(self) -> list[Event]:
         """What remains: a last line without its end, and the message it belonged to."""
         events = self._events([self._lines.rest()])
+        self._release_half(events)
         self._flush(events)
         return events
 
@@ -126,6 +129,8 @@ class StreamDecoder:
                 self._take([frame], [line], events)
 
     def _take(self, frames: list[Frame], lines: list[bytes], events: list[Event]) -> None:
+        if frames and self._joiner.is_waiting:
+            self._release_half(events)  # What these frames hold is whole.
         self.frames += len(frames)
         append, hold, milliseconds = events.append, self._pieces.append, self._clock.milliseconds
         session_id, at, last = self.session_id, self._at, ""
@@ -158,14 +163,27 @@ class StreamDecoder:
         if not line or line.isspace():
             return
         try:
-            data, line = mended(line)
+            data, clean = mended(line)
         except ValueError as error:
             self._report(PARSE_ERROR, f"{error}; raw: {_sample(line)}", events)
             return
         if not isinstance(data, dict):
             self._report(PARSE_ERROR, f"expected a JSON object; raw: {_sample(line)}", events)
             return
-        self._translated(data, Raw(line), events)
+        self._translated(self._rejoined(data, line, events), Raw(clean), events)
+
+    def _rejoined(self, data: dict[str, Any], line: bytes, events: list[Event]) -> dict[str, Any]:
+        """The data; where it is a piece of a message, behind the half that waits for it."""
+        match loose(line):
+            case {"type": "message", "role": "assistant", "delta": True, "content": str(text)}:
+                return data | {"content": self._joiner.add(text)}
+        self._release_half(events)
+        return data
+
+    def _release_half(self, events: list[Event]) -> None:
+        if rest := self._joiner.rest():
+            self._pieces.append(rest)
+            events.append(TextDelta(rest, timestamp=self._at, session_id=self.session_id))
 
     def _translated(self, data: dict[str, Any], raw: Raw, events: list[Event]) -> None:
         words = in_todays_words(data)

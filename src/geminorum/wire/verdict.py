@@ -33,6 +33,8 @@ Stop: TypeAlias = Literal[
     "turns",
 ]
 
+FIRST_WORD = "waiting for the CLI's first word"
+"""The phase between the start of a program and its first line."""
 POLICY_ERROR = "Policy file error"
 """What the CLI says on stderr before it goes on without the policy."""
 
@@ -47,6 +49,8 @@ class Ending:
     stop: Stop | None = None
     limit: float | None = None
     """The seconds that a time limit allowed."""
+    phase: str | None = None
+    """What was going on, where it had not yet come to the prompt: "opening a session"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +220,8 @@ def stopped(ending: Ending) -> Verdict:
     match ending.stop:
         case "timeout":
             text = f"timed out after {ending.limit:g} s" if ending.limit else "timed out"
-            return failed(errors.RunTimeout, text)
+            phase = f" while {ending.phase}" if ending.phase else ""
+            return failed(errors.RunTimeout, text + phase)
         case "start_timeout":
             text = f"not a word from the program in {ending.limit or 0:g} s"
             return failed(errors.StartTimeout, _with_reason(text, ending.stderr))
