@@ -39,6 +39,7 @@ from geminorum.transports.launch import (
     without_proxy,
     working_folder,
 )
+from geminorum.transports.network import NetworkLog
 from geminorum.transports.piped import PipedChild
 from geminorum.wire import acp
 from geminorum.wire.argv import ACP, has
@@ -78,6 +79,7 @@ Reply: TypeAlias = Callable[[acp.Message | None], None]
 
 _EACH_ITS_OWN = (
     *("cwd", "timeout", "resume", "max_budget_usd", "max_turns", "literal", "output_schema"),
+    "network_timeout",
 )
 
 
@@ -286,7 +288,9 @@ class AcpProcess:
         control = [self._overlay / ".gemini" / "settings.json", *map(Path, self._policies)]
         self._control = {file: file.read_bytes() for file in control}
         self._guard = guard_of(door, options, self._overlay)
-        command = warm_command_of(door, options, program, self._policies, self._guard)
+        self.network = NetworkLog(self._overlay)
+        preloads = (self._guard, self.network)
+        command = warm_command_of(door, options, program, self._policies, preloads)
         return PipedChild(
             command,
             cwd=self._cwd,

@@ -33,6 +33,7 @@ from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
+from geminorum.transports.network import NetworkWatch
 from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
@@ -91,6 +92,7 @@ class AcpTurn:
         self._patience: asyncio.TimerHandle | None = None
         self._killing: asyncio.Task[None] | None = None
         self._heard, self._glanced = 1, 0
+        self._network = self._new_network_watch()
         self._done = False
         # The process calls us in the context of whoever started it, who may be another tenant.
         self._context = contextvars.copy_context()
@@ -101,6 +103,7 @@ class AcpTurn:
     async def __aenter__(self) -> AcpTurn:
         self._conversation.begun(self)
         self._answer = self._tools.new_answer()
+        self._patrols = [self._network_patrol()]
         self._beginning = asyncio.create_task(self._begin())
         cost.warm_up()
         return self
@@ -142,7 +145,9 @@ class AcpTurn:
             ending = Ending(self._process.exit_code, self.stderr)
             self._end_without_session(ended_early(ending).error)
         except Refused as refused:
-            self._end_without_session(reported(refused.error, self.stderr).error)
+            self._network.look()
+            ending = Ending(None, self.stderr, network=self._network.trouble)
+            self._end_without_session(reported(refused.error, ending).error)
         except GeminorumError as error:
             text, kind = error.message, type(error)
             self._end_without_session(Error(text, kind.code, hint=error.hint))
@@ -170,7 +175,7 @@ class AcpTurn:
         session.ledger.begin()
         self._process.listen(session.id, self)
         self._number = self._process.call("session/prompt", prompt, self._replied)
-        self._patrols = self._all_patrols()
+        self._patrols += self._all_patrols()
 
     def _say_hello(self, session: AcpSession) -> None:
         common: Any = {"timestamp": now(), "session_id": session.id}
@@ -179,11 +184,23 @@ class AcpTurn:
         init = Init(session.model, str(session.cwd), **common)
         self._push([init, UserMessage(self._prompt, **common)])
 
+    def _new_network_watch(self) -> NetworkWatch:
+        limit = self._options.network_timeout
+        return NetworkWatch(self._process.network, limit, self._announce, lambda _: self._is_busy)
+
+    def _network_patrol(self) -> Patrol:
+        return Patrol(self._network.PAUSE, self._network.look, stop=self._begin_stop)
+
     def _all_patrols(self) -> list[Patrol]:
         options, door = self._options, self._door
         watch = partial(Patrol, stop=self._begin_stop)
         patrols = []
-        silence = Silence(self._signs_of_life, None, door.stall_timeout)
+        silence = Silence(
+            self._signs_of_life,
+            None,
+            door.stall_timeout,
+            tool_runs=lambda: self._decoder.tool_runs,
+        )
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
         if options.max_budget_usd is not None:
@@ -244,6 +261,7 @@ class AcpTurn:
             self._news.set()
 
     def _end(self) -> None:
+        self._network.look()  # For its last words: nobody looks after this.
         self._forget()
         for question in [*self._questions.values()]:
             question.cancel()  # Whoever asked is gone.
@@ -345,6 +363,7 @@ class AcpTurn:
         self._over.clear()
         again: Any = {"timestamp": now(), "session_id": self._session.id}
         self._push([UserMessage(ONCE_MORE, **again)])
+        self._patrols = [self._network_patrol()]
         self._send(self._session, acp.prompt(self._session.id, ONCE_MORE, literal=True))
         return said
 
@@ -417,7 +436,7 @@ class AcpTurn:
         code = self._process.exit_code if self._process.gone else None
         session = self._session
         return TurnEnding(
-            Ending(code, self.stderr, stop, limit),
+            Ending(code, self.stderr, stop, limit, self._network.trouble),
             prompted,
             error,
             session.ledger.rounds if session else (),
@@ -470,6 +489,16 @@ class AcpTurn:
         most = self._options.max_turns
         over = most is not None and len(self._ledger.rounds) > most
         return ("turns", most) if over else None
+
+    @property
+    def _is_busy(self) -> bool:
+        """Does a tool run, or is somebody asked? The requests that fail are of other sessions."""
+        return self._decoder.tool_runs or bool(self._questions)
+
+    def _announce(self, retry: Error) -> None:
+        if not self._is_busy:
+            where = self._decoder.session_id
+            self._push([msgspec.structs.replace(retry, session_id=where, timestamp=now())])
 
     def _signs_of_life(self) -> int:
         # Who waits for a person to decide does not stall.

@@ -9,6 +9,8 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from geminorum import cost
 from geminorum.auth import payer
 from geminorum.detect import CliProgram
@@ -43,6 +45,7 @@ from geminorum.transports.launch import (
     working_folder,
 )
 from geminorum.transports.ledger import Ledger
+from geminorum.transports.network import NetworkLog, NetworkWatch
 from geminorum.transports.process import Child
 from geminorum.transports.resuming import going_fresh, remove_strays, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
@@ -59,6 +62,7 @@ _BREATH = 512 * 1024
 """Bytes between two looks at what else the event loop has to do: a few milliseconds of work."""
 _GLANCE = 0.1
 """Seconds between two looks for a policy that the CLI could not read."""
+_MEANT_FAILURES = 2
 _PATIENCE, _MOMENT = 25, 0.004
 """How often, and how long each time, to wait for the session file to catch up with the stream."""
 
@@ -100,8 +104,8 @@ class CliTurn:
         self._interrupt = Interrupt(partial(self._begin_stop, "cancel", None))
         self._ready: list[Event] = []
         """Events that are to be handed out."""
-        self._unpaused = 0
-        self._results_seen = 0
+        self._retries: list[Event] = []
+        self._unpaused = self._taken = self._results_seen = 0
         self._policy_checked = False
         self.status: Status | None = None
 
@@ -191,8 +195,12 @@ class CliTurn:
             door, options, program, home, asked=self._reach.asked, own=self._back.own_tools
         )
         refuse_exposed(door, options, [home], folders, policies)
-        guard = guard_of(door, options, home)
-        command = [*command_of(door, options, program, policies, guard), *self._prompt]
+        log = NetworkLog(home)
+        self._network = NetworkWatch(
+            log, options.network_timeout, self._announce, self._is_at_a_tool
+        )
+        preloads = (guard_of(door, options, home), log)
+        command = [*command_of(door, options, program, policies, preloads), *self._prompt]
         return Child(command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace)
 
     def _patrols(self) -> list[Patrol]:
@@ -202,9 +210,11 @@ class CliTurn:
             door.start_timeout,
             door.stall_timeout,
             lambda: self._back.is_asking,
+            lambda: self._tool_runs or self._child.written > self._taken,
         )
         watch = partial(Patrol, stop=self._begin_stop)
         patrols = [watch(_GLANCE, self._policy_trouble, until=lambda: self._policy_checked)]
+        patrols.append(watch(self._network.PAUSE, self._network.look))
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
         if budget is not None:
@@ -244,8 +254,10 @@ class CliTurn:
         events: list[Event] = []
         if chunk is not None:
             self._unpaused += len(chunk)
+            self._taken += len(chunk)
             self._check_policy()
             events = self._decoder.feed(chunk) if chunk else self._last_events()
+        events = [*self._take_retries(), *events]
         if self._earlier:
             # It began once, however many processes it takes.
             events = [event for event in events if not isinstance(event, Init)]
@@ -255,6 +267,23 @@ class CliTurn:
         if events and isinstance(done := events[-1], Done):
             self.status = done.status
         return events
+
+    def _announce(self, retry: Error) -> None:
+        where, at = self._known_session, time.time_ns() // 1_000_000
+        self._retries.append(msgspec.structs.replace(retry, session_id=where, timestamp=at))
+        self._child.nudge()
+
+    def _take_retries(self) -> list[Event]:
+        retries, self._retries = self._retries, []
+        return retries
+
+    @property
+    def _tool_runs(self) -> bool:
+        return self._decoder.tool_uses > self._decoder.tool_results
+
+    def _is_at_a_tool(self, network: NetworkWatch) -> bool:
+        # A single failure may be a side call that nobody repeats; a subagent repeats its requests.
+        return self._tool_runs and network.failures < _MEANT_FAILURES
 
     def _unanswered(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
@@ -306,7 +335,7 @@ class CliTurn:
         """Another process for the same turn."""
         self._stderr = self.stderr
         await self._stack.aclose()
-        self._decoder, self._results_seen = self._new_decoder(), 0
+        self._decoder, self._results_seen, self._taken = self._new_decoder(), 0, 0
         await self._start()
         self.status = self._stderr = None
         self._policy_checked = False
@@ -352,12 +381,13 @@ class CliTurn:
         return [*earlier, *self._ledger.requests(self._known_session)]
 
     def _last_events(self) -> list[Event]:
+        self._network.look()
         stderr = self.stderr
         # Without the policy it has run perhaps, but never to a success.
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
         events = last_events(
             self._decoder,
-            Ending(self._child.exit_code, stderr, stop, self._limit),
+            Ending(self._child.exit_code, stderr, stop, self._limit, self._network.trouble),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,
             price=self._price,

@@ -73,6 +73,10 @@ class AcpDecoder:
         self.spoke_last = False
         """Did the model speak after its last tool?"""
 
+    @property
+    def tool_runs(self) -> bool:
+        return bool(self._open)
+
     def update(self, raw: Raw, at: int) -> list[Event]:
         """The events of one update."""
         update, common = update_of(raw), self._common(at, raw)

@@ -14,7 +14,15 @@ from geminorum.events import Cost, Done, Error, Event, ModelRequest, Usage
 from geminorum.wire.acp import Prompted, Quota, RpcError
 from geminorum.wire.acp_events import AcpDecoder
 from geminorum.wire.frames import usage_of
-from geminorum.wire.verdict import Ending, Verdict, by_exit, failed, refused_by_api, stopped
+from geminorum.wire.verdict import (
+    Ending,
+    Verdict,
+    by_exit,
+    cause_of,
+    failed,
+    refused_by_api,
+    stopped,
+)
 
 _NO_FLAG = re.compile(r"Unknown arguments?: .*\bacp\b")
 _AUTH_REQUIRED = -32000
@@ -85,7 +93,7 @@ def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
     if ending.failure is not None:
         return Verdict("error", ending.failure)
     if ending.error is not None:
-        return reported(ending.error, ending.process.stderr)
+        return reported(ending.error, ending.process)
     if ending.reply is None:
         return by_exit(ending.process)
     match ending.reply.stop_reason:
@@ -102,15 +110,19 @@ def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
             return failed(errors.InvalidAnswer, f"the model's turn ended with {other!r}")
 
 
-def reported(error: RpcError, stderr: str = "") -> Verdict:
+def reported(error: RpcError, ending: Ending) -> Verdict:
     """What an error of the protocol means."""
     if error.code == _AUTH_REQUIRED:
         return failed(errors.AuthError, error.message)
     message = _text(error)
+    api_told = f'"code":{error.code}' in message
+    if not api_told and cause_of(message) is errors.NetworkError:
+        # Not the API's words: the CLI says 500 of whatever it has no number for.
+        return failed(errors.NetworkError, ending.network or message)
     if error.code < 0:
-        return refused_by_api(message, None, stderr)
-    told = message if f'"code":{error.code}' in message else f"HTTP {error.code}: {message}"
-    return refused_by_api(told, error.code, stderr)
+        return refused_by_api(message, None, ending.stderr)
+    told = message if api_told else f"HTTP {error.code}: {message}"
+    return refused_by_api(told, error.code, ending.stderr)
 
 
 def ended_early(ending: Ending) -> Verdict:
