@@ -25,6 +25,7 @@ from geminorum.transports.launch import (
     steering_of,
     working_folder,
 )
+from geminorum.transports.tree_memory import tree_megabytes
 from geminorum.wire.policy_toml import Steering
 
 CRASHED, UNUSED, NOT_STARTED = "crashed", "unused", "not started"
@@ -173,7 +174,7 @@ class Worker:
             if seen.status() in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
                 return CRASHED
             most = self._limits.max_memory_mb
-            return "memory" if most is not None and _megabytes(seen) > most else None
+            return "memory" if most is not None and tree_megabytes(seen) > most else None
         except psutil.NoSuchProcess:
             return CRASHED
         except psutil.Error:
@@ -195,7 +196,7 @@ class Worker:
     @property
     def memory_mb(self) -> float | None:
         try:
-            return _megabytes(psutil.Process(self.pid)) if self.pid is not None else None
+            return tree_megabytes(psutil.Process(self.pid)) if self.pid is not None else None
         except psutil.Error:
             return None
 
@@ -279,7 +280,3 @@ def _look_of(folder: Path) -> list[int]:
     told = [folder, folder / ".gemini" / "settings.json"]
     told += [one / "GEMINI.md" for one in upwards(folder)]
     return [file.stat().st_mtime_ns if file.exists() else 0 for file in told]
-
-
-def _megabytes(process: psutil.Process) -> float:
-    return float(process.memory_info().rss) / 2**20
