@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -21,6 +22,7 @@ from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp_tools import own_tools_of
 from geminorum.transports.backchannel import admitting
 from geminorum.transports.control_place import place_outside
+from geminorum.transports.full_disk import blaming
 from geminorum.transports.home import Overlay, replace_file, selected_auth
 from geminorum.transports.launch import (
     NO_COMPILE_CACHE,
@@ -129,7 +131,9 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
-            self._child = await stack.enter_async_context(self._spawned(stack))
+            with blaming(Path(tempfile.gettempdir())):
+                child = self._spawned(stack)
+            self._child = await stack.enter_async_context(child)
             self._handshake = asyncio.create_task(self._shake_hands())
             stack.push_async_callback(self._drop_handshake)
             self._stack = stack.pop_all()

@@ -33,6 +33,7 @@ from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
+from geminorum.transports.full_disk import is_full, not_saved
 from geminorum.transports.network import NetworkWatch
 from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
@@ -401,6 +402,8 @@ class AcpTurn:
         done = events[-1]
         assert isinstance(done, Done)
         events[-1] = with_earlier(done, self._earlier, self._price)
+        if self._was_not_saved(prompted):
+            events.insert(0, self._stamped(not_saved(self._process.home)))
         if self._conversation.dangling and error is not None and error.code == _BAD_REQUEST:
             events = [_with_hint(event) for event in events]
         # Cancelled between a call and its answer: the CLI keeps the one without the other.
@@ -416,6 +419,11 @@ class AcpTurn:
             return acp.prompted_of(reply), None
         except msgspec.MsgspecError:
             return None, acp.RpcError(-32603, "the answer to the prompt is none")
+
+    def _was_not_saved(self, prompted: acp.Prompted | None) -> bool:
+        """Is the disk full? The CLI then goes on without its session file, and says nothing."""
+        told = prompted is not None and prompted.quota is not None and prompted.quota.model_usage
+        return bool(told) and not self._ledger.requests and is_full(self._process.home)
 
     async def _await_sums(self, prompted: acp.Prompted | None) -> None:
         """The last answer's tokens may still be on their way to the file."""
@@ -497,8 +505,11 @@ class AcpTurn:
 
     def _announce(self, retry: Error) -> None:
         if not self._is_busy:
-            where = self._decoder.session_id
-            self._push([msgspec.structs.replace(retry, session_id=where, timestamp=now())])
+            self._push([self._stamped(retry)])
+
+    def _stamped(self, notice: Error) -> Error:
+        where = self._decoder.session_id
+        return msgspec.structs.replace(notice, session_id=where, timestamp=now())
 
     def _signs_of_life(self) -> int:
         # Who waits for a person to decide does not stall.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 import uuid
 from contextlib import AsyncExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -31,6 +33,7 @@ from geminorum.transports.final_answer import (
     instructed_to_answer,
     is_complaint,
 )
+from geminorum.transports.full_disk import blaming, is_full, not_saved, was_not_recorded
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
     agent_folders,
@@ -173,7 +176,9 @@ class CliTurn:
                 self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
             )
             self._back = await stack.enter_async_context(back)
-            self._child = await stack.enter_async_context(self._spawned(stack))
+            with blaming(Path(tempfile.gettempdir())):
+                child = self._spawned(stack)
+            self._child = await stack.enter_async_context(child)
             stack.callback(self._back.withdraw)
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
@@ -269,9 +274,12 @@ class CliTurn:
         return events
 
     def _announce(self, retry: Error) -> None:
-        where, at = self._known_session, time.time_ns() // 1_000_000
-        self._retries.append(msgspec.structs.replace(retry, session_id=where, timestamp=at))
+        self._retries.append(self._stamped(retry))
         self._child.nudge()
+
+    def _stamped(self, notice: Error) -> Error:
+        where, at = self._known_session, time.time_ns() // 1_000_000
+        return msgspec.structs.replace(notice, session_id=where, timestamp=at)
 
     def _take_retries(self) -> list[Event]:
         retries, self._retries = self._retries, []
@@ -383,6 +391,9 @@ class CliTurn:
     def _last_events(self) -> list[Event]:
         self._network.look()
         stderr = self.stderr
+        if is_full(Path(tempfile.gettempdir())):
+            # Nor can it complain: what it says on stderr lies there as well.
+            stderr += f"\nno room is left in {tempfile.gettempdir()!r}, where its output goes"
         # Without the policy it has run perhaps, but never to a success.
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
         events = last_events(
@@ -395,7 +406,8 @@ class CliTurn:
         )
         done = events[-1]
         assert isinstance(done, Done)
-        return [*events[:-1], with_earlier(done, self._earlier, self._price)]
+        warnings = [self._stamped(not_saved(self._home))] if was_not_recorded(stderr) else []
+        return [*warnings, *events[:-1], with_earlier(done, self._earlier, self._price)]
 
     def _price(self, usage: Usage | None) -> Cost | str:
         return price_of(usage, self._door.prices, payer(self._options, self._env))

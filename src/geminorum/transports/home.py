@@ -23,9 +23,10 @@ from typing import Any
 
 import psutil
 
-from geminorum.errors import ConfigError
+from geminorum.errors import ConfigError, SetupError
 from geminorum.regular_file import read_text
 from geminorum.transports.control_place import candidates
+from geminorum.transports.full_disk import blaming
 from geminorum.wire.settings_file import parsed_settings
 
 _PREFIX = "geminorum-home-"
@@ -53,9 +54,14 @@ class Overlay:
         # Runs at interpreter exit too. Links are removed, never followed.
         self.remove = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         try:
-            _fill(self.path, base, settings)
-            if instructions is not None:
-                _append(self.path / ".gemini", instructions)
+            _make_stores(base)
+            with blaming(self.path.parent):
+                _fill(self.path, base, settings)
+                if instructions is not None:
+                    _append(self.path / ".gemini", instructions)
+        except SetupError:
+            self.remove()
+            raise
         except OSError as error:
             self.remove()
             raise ConfigError(
@@ -120,11 +126,14 @@ def _at(data: Any, key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _make_stores(base: Path) -> None:
+    for name in _OWN_STORES:
+        (base / ".gemini" / name).mkdir(parents=True, exist_ok=True)
+
+
 def _fill(home: Path, base: Path, settings: Mapping[str, Any]) -> None:
     theirs, ours = base / ".gemini", home / ".gemini"
     ours.mkdir(mode=0o700)
-    for name in _OWN_STORES:
-        (theirs / name).mkdir(parents=True, exist_ok=True)
     for entry in theirs.iterdir():
         if entry.name != _SETTINGS:
             _link(entry, ours / entry.name)
