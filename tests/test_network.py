@@ -219,3 +219,8 @@ def test_the_script_tells_of_requests_to_a_model_and_of_no_others(real_cli, tmp_
     assert [incident.state for incident in incidents] == states
     assert all(incident.address == address for incident in incidents)
     assert all("ECONNREFUSED" in incident.why for incident in incidents)
+
+
+def test_a_run_without_a_network_is_over_within_a_minute():
+    """The CLI's own start, a few seconds, is not counted."""
+    assert Options().network_timeout == 50

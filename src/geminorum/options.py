@@ -54,7 +54,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """So many dollars at list prices, then BudgetExceeded ends the run; None: no limit."""
     timeout: float | None = None
     """Seconds for the whole run; None: no limit."""
-    network_timeout: float | None = 60.0
+    network_timeout: float | None = 50.0
     """Seconds without an answer from a network that fails, then NetworkError ends the run; None:
     as long as the door itself tries."""
     resume: str | None = None

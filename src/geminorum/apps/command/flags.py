@@ -138,7 +138,7 @@ _FLAGS: dict[str, Any] = {
     "timeout": Annotated[float | None, _flag("--timeout", help="Seconds.", panel=_FAR)],
     "network_timeout": Annotated[
         float | None,
-        _flag("--network-timeout", help="Seconds without a network that end it; 60.", panel=_FAR),
+        _flag("--network-timeout", help="Seconds without a network that end it; 50.", panel=_FAR),
     ],
     "resume": Annotated[
         str | None,
