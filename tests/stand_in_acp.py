@@ -83,6 +83,16 @@ def deaf_after_one(request: dict) -> None:
     time.sleep(LONGEST_LIFE)
 
 
+def at_a_tool(request: dict) -> None:
+    """Uses a tool that takes its time."""
+    call = {"toolCallId": "run_shell_command__1", "title": "make", "kind": "execute"}
+    tell(request, sessionUpdate="tool_call", status="in_progress", **call)
+    time.sleep(2)
+    tell(request, sessionUpdate="tool_call_update", status="completed", **call)
+    text(request, "Built")
+    reply(request, stopReason="end_turn", _meta=quota())
+
+
 def odd(request: dict) -> None:
     say(id=request["id"], result=["no", "object"])
 
@@ -126,6 +136,7 @@ HABITS = {
     "strange": strange,
     "deaf": deaf,
     "asking": asking,
+    "at_a_tool": at_a_tool,
     "odd": odd,
     "refusing": refusing,
     "interrupted": interrupted,

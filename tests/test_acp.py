@@ -40,6 +40,7 @@ from geminorum import (
     sync,
 )
 from geminorum.testing import FakeGemini, Tokens
+from geminorum.transports import watch
 from geminorum.wire.acp_events import NOBODY_TO_ASK
 
 MODEL = "gemini-2.5-flash"
@@ -450,6 +451,13 @@ async def test_time_limits_hold_for_the_whole_and_for_silence(options, stand_in_
         with pytest.raises(errors.RunTimeout) as whole:
             await ask("Hm", options.changed(timeout=5), via=stand_in_acp("deaf"))
     assert silence.value.result.text == whole.value.result.text == "Once upon a time"
+
+
+async def test_silence_has_a_limit_but_for_a_tool(options, stand_in_acp, monkeypatch):
+    monkeypatch.setattr(watch, "DEFAULT_STALL_SECONDS", 0.6)
+    with pytest.raises(errors.Stalled):
+        await ask("Hm", options, via=stand_in_acp("deaf"))
+    assert (await ask("Go", options, via=stand_in_acp("at_a_tool"))).text == "Built"
 
 
 async def test_who_waits_for_a_person_does_not_stall(options, stand_in_acp):

@@ -10,6 +10,7 @@ import pytest
 
 from geminorum import Api, Cli, Options, Pool, ask, connect, errors, sync
 from geminorum import run as start
+from geminorum.transports import watch
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
@@ -158,6 +159,24 @@ async def test_a_child_that_falls_silent_meets_the_watchdog_if_there_is_one(stan
     with pytest.raises(errors.Stalled, match=r"fell silent for 0\.5 s") as caught:
         await ask("Hi", via=via)
     assert caught.value.result.text == "Hello"
+
+
+async def test_silence_has_a_limit_unless_somebody_takes_it_away(stand_in, monkeypatch):
+    assert watch.DEFAULT_STALL_SECONDS == 600
+    monkeypatch.setattr(watch, "DEFAULT_STALL_SECONDS", 0.5)
+    with pytest.raises(errors.Stalled, match=r"fell silent for 0\.5 s"):
+        await ask("Hi", via=stand_in(INIT, HELLO, hang=True))
+    with pytest.raises(errors.RunTimeout):
+        await ask("Hi", Options(timeout=1.5), via=stand_in(INIT, hang=True, stall_timeout=None))
+
+
+async def test_a_tool_may_be_silent_for_longer_unless_somebody_chose_a_limit(stand_in, monkeypatch):
+    monkeypatch.setattr(watch, "DEFAULT_STALL_SECONDS", 0.4)
+    use = {"type": "tool_use", "tool_name": "run_shell_command", "tool_id": "1", "parameters": {}}
+    with pytest.raises(errors.RunTimeout):
+        await ask("Hi", Options(timeout=2), via=stand_in(INIT, use, hang=True))
+    with pytest.raises(errors.Stalled):
+        await ask("Hi", Options(timeout=9), via=stand_in(INIT, use, hang=True, stall_timeout=0.4))
 
 
 async def test_without_a_start_deadline_the_watchdog_waits_for_the_first_word(stand_in):

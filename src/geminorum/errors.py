@@ -20,7 +20,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   │   ├── QuotaError  too many requests, or the day's quota is used up
 │   │   ├── ServerError Google's side failed, or is overloaded
 │   │   └── ModelNotFound
-│   ├── NetworkError    the API could not be reached
+│   ├── NetworkError    the API could not be reached for `network_timeout` seconds
 │   ├── InvalidAnswer   the model's answer was empty, broken, or not of the shape asked for
 │   │   ├── Blocked     the prompt or the answer was held back by a filter
 │   │   └── AnswerCut   the answer reached its greatest length

@@ -55,6 +55,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     timeout: float | None = None
     """Seconds for the whole run, its opening included; None: no limit. A conversation has them for
     its opening, and for each turn."""
+    network_timeout: float | None = 50.0
+    """Seconds without an answer from a network that fails, then NetworkError ends the run; None:
+    as long as the door itself tries."""
     resume: str | None = None
     """The id of the session to go on with, or "latest"."""
     session_id: str | None = None
@@ -181,7 +184,7 @@ def _session_problems(options: Options) -> list[str]:
 
 def _problems(options: Options) -> list[str]:
     found = []
-    for name in ("timeout", "max_turns", "max_budget_usd"):
+    for name in ("timeout", "network_timeout", "max_turns", "max_budget_usd"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
             found.append(f"{name} must be greater than 0, not {value!r}; None means no limit")

@@ -35,6 +35,7 @@ from geminorum.transports.cli import check_callbacks, check_door
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.launch import check_folders, working_folder
 from geminorum.transports.resuming import going_fresh, to_resume
+from geminorum.transports.watch import StallTimeout
 from geminorum.wire.argv import missing_flags
 
 _NOT_HERE = {
@@ -63,8 +64,9 @@ class Acp:
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
     """Seconds until a session is open; None waits for ever."""
-    stall_timeout: float | None = None
-    """Seconds of silence in mid-turn that end it; None: a tool may take its time."""
+    stall_timeout: StallTimeout = "auto"
+    """Seconds of silence in mid-turn that end it. "auto": 600, and no limit while a tool runs or
+    somebody is asked. None: no limit at all."""
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of the CLI for these sessions, above the user's and ours."""
     fresh_if_lost: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -22,6 +23,7 @@ from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp_tools import own_tools_of
 from geminorum.transports.backchannel import admitting
 from geminorum.transports.control_place import place_outside
+from geminorum.transports.full_disk import blaming
 from geminorum.transports.home import Overlay, replace_file, selected_auth
 from geminorum.transports.launch import (
     NO_COMPILE_CACHE,
@@ -40,6 +42,7 @@ from geminorum.transports.launch import (
     without_proxy,
     working_folder,
 )
+from geminorum.transports.network import NetworkLog
 from geminorum.transports.piped import PipedChild
 from geminorum.wire import acp
 from geminorum.wire.argv import ACP, has
@@ -83,6 +86,7 @@ Reply: TypeAlias = Callable[[acp.Message | None], None]
 
 _EACH_ITS_OWN = (
     *("cwd", "timeout", "resume", "max_budget_usd", "max_turns", "literal", "output_schema"),
+    "network_timeout",
 )
 
 
@@ -132,7 +136,9 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
-            self._child = await stack.enter_async_context(self._spawned(stack))
+            with blaming(Path(tempfile.gettempdir())):
+                child = self._spawned(stack)
+            self._child = await stack.enter_async_context(child)
             self._handshake = asyncio.create_task(self._shake_hands())
             stack.push_async_callback(self._drop_handshake)
             self._stack = stack.pop_all()
@@ -308,7 +314,9 @@ class AcpProcess:
         control = [self._overlay / ".gemini" / "settings.json", *map(Path, self._policies)]
         self._control = {file: file.read_bytes() for file in control}
         self._guard = guard_of(door, options, self._overlay)
-        command = warm_command_of(door, options, program, self._policies, self._guard)
+        self.network = NetworkLog(self._overlay)
+        preloads = (self._guard, self.network)
+        command = warm_command_of(door, options, program, self._policies, preloads)
         return PipedChild(
             command,
             cwd=self._cwd,

@@ -33,7 +33,9 @@ from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
+from geminorum.transports.full_disk import is_full, not_saved
 from geminorum.transports.launch import has_turn_limit
+from geminorum.transports.network import NetworkWatch
 from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
@@ -92,6 +94,7 @@ class AcpTurn:
         self._patience: asyncio.TimerHandle | None = None
         self._killing: asyncio.Task[None] | None = None
         self._heard, self._glanced = 1, 0
+        self._network = self._new_network_watch()
         self._done = False
         # The process calls us in the context of whoever started it, who may be another tenant.
         self._context = contextvars.copy_context()
@@ -102,6 +105,7 @@ class AcpTurn:
     async def __aenter__(self) -> AcpTurn:
         self._conversation.begun(self)
         self._answer = self._tools.new_answer()
+        self._patrols = [self._network_patrol()]
         self._beginning = asyncio.create_task(self._begin())
         cost.warm_up()
         return self
@@ -143,7 +147,9 @@ class AcpTurn:
             ending = Ending(self._process.exit_code, self.stderr)
             self._end_without_session(ended_early(ending).error)
         except Refused as refused:
-            self._end_without_session(reported(refused.error, self.stderr).error)
+            self._network.look()
+            ending = Ending(None, self.stderr, network=self._network.trouble)
+            self._end_without_session(reported(refused.error, ending).error)
         except GeminorumError as error:
             text, kind = error.message, type(error)
             self._end_without_session(Error(text, kind.code, hint=error.hint))
@@ -171,7 +177,7 @@ class AcpTurn:
         session.ledger.begin()
         self._process.listen(session.id, self)
         self._number = self._process.call("session/prompt", prompt, self._replied)
-        self._patrols = self._all_patrols()
+        self._patrols += self._all_patrols()
 
     def _say_hello(self, session: AcpSession) -> None:
         common: Any = {"timestamp": now(), "session_id": session.id}
@@ -180,11 +186,23 @@ class AcpTurn:
         init = Init(session.model, str(session.cwd), **common)
         self._push([init, UserMessage(self._prompt, **common)])
 
+    def _new_network_watch(self) -> NetworkWatch:
+        limit = self._options.network_timeout
+        return NetworkWatch(self._process.network, limit, self._announce, lambda _: self._is_busy)
+
+    def _network_patrol(self) -> Patrol:
+        return Patrol(self._network.PAUSE, self._network.look, stop=self._begin_stop)
+
     def _all_patrols(self) -> list[Patrol]:
         options, door = self._options, self._door
         watch = partial(Patrol, stop=self._begin_stop)
         patrols = []
-        silence = Silence(self._signs_of_life, None, door.stall_timeout)
+        silence = Silence(
+            self._signs_of_life,
+            None,
+            door.stall_timeout,
+            tool_runs=lambda: self._decoder.tool_runs,
+        )
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
         if options.max_budget_usd is not None:
@@ -245,6 +263,7 @@ class AcpTurn:
             self._news.set()
 
     def _end(self) -> None:
+        self._network.look()  # For its last words: nobody looks after this.
         self._forget()
         for question in [*self._questions.values()]:
             question.cancel()  # Whoever asked is gone.
@@ -346,6 +365,7 @@ class AcpTurn:
         self._over.clear()
         again: Any = {"timestamp": now(), "session_id": self._session.id}
         self._push([UserMessage(ONCE_MORE, **again)])
+        self._patrols = [self._network_patrol()]
         self._send(self._session, acp.prompt(self._session.id, ONCE_MORE, literal=True))
         return said
 
@@ -383,6 +403,8 @@ class AcpTurn:
         done = events[-1]
         assert isinstance(done, Done)
         events[-1] = with_earlier(done, self._earlier, self._price)
+        if self._was_not_saved(prompted):
+            events.insert(0, self._stamped(not_saved(self._process.home)))
         if self._conversation.dangling and error is not None and error.code == _BAD_REQUEST:
             events = [_with_hint(event) for event in events]
         # Cancelled between a call and its answer: the CLI keeps the one without the other.
@@ -398,6 +420,11 @@ class AcpTurn:
             return acp.prompted_of(reply), None
         except msgspec.MsgspecError:
             return None, acp.RpcError(-32603, "the answer to the prompt is none")
+
+    def _was_not_saved(self, prompted: acp.Prompted | None) -> bool:
+        """Is the disk full? The CLI then goes on without its session file, and says nothing."""
+        told = prompted is not None and prompted.quota is not None and prompted.quota.model_usage
+        return bool(told) and not self._ledger.requests and is_full(self._process.home)
 
     async def _await_sums(self, prompted: acp.Prompted | None) -> None:
         """The last answer's tokens may still be on their way to the file."""
@@ -418,7 +445,7 @@ class AcpTurn:
         code = self._process.exit_code if self._process.gone else None
         session = self._session
         return TurnEnding(
-            Ending(code, self.stderr, stop, limit, self._phase),
+            Ending(code, self.stderr, stop, limit, self._phase, self._network.trouble),
             prompted,
             error,
             session.ledger.rounds if session else (),
@@ -483,6 +510,19 @@ class AcpTurn:
         most = self._options.max_turns
         over = most is not None and len(self._ledger.rounds) > most
         return ("turns", most) if over else None
+
+    @property
+    def _is_busy(self) -> bool:
+        """Does a tool run, or is somebody asked? The requests that fail are of other sessions."""
+        return self._decoder.tool_runs or bool(self._questions)
+
+    def _announce(self, retry: Error) -> None:
+        if not self._is_busy:
+            self._push([self._stamped(retry)])
+
+    def _stamped(self, notice: Error) -> Error:
+        where = self._decoder.session_id
+        return msgspec.structs.replace(notice, session_id=where, timestamp=now())
 
     def _signs_of_life(self) -> int:
         # Who waits for a person to decide does not stall.

@@ -11,15 +11,19 @@ import msgspec
 from geminorum import errors
 from geminorum.events import Error, ModelRequest
 from geminorum.transports.genai_client import Failed
+from geminorum.transports.network import announcement_of
 from geminorum.transports.outbox import Outbox, now
 from geminorum.wire.genai import Answer
 from geminorum.wire.genai_request import Content
 from geminorum.wire.genai_verdict import failure, remark
+from geminorum.wire.verdict import Ending, stopped
 
 if TYPE_CHECKING:
     from geminorum.transports.api import ApiConversation
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_CONNECT_PATIENCE = 3.0
+"""Seconds without a connection until the reader learns of it."""
 
 
 class Exchange:
@@ -31,6 +35,8 @@ class Exchange:
         """The last one, whatever became of it."""
         self.requests: list[ModelRequest] = []
         """What each try consumed; those that came to nothing are billed, too."""
+        self._unreached_since: float | None = None
+        """When the first of the tries began that did not get through."""
 
     async def answered(self, contents: list[Content]) -> Answer:
         """The answer. Raises Failed."""
@@ -39,9 +45,12 @@ class Exchange:
             self.answer = Answer(self._talk.session_id)
             try:
                 await self._try(self.answer, contents)
+                self._unreached_since = None
                 return self.answer
             except Failed as failed:
                 pause = self._pause(failed.error, attempt)
+                if failed.error.code != errors.NetworkError.code:
+                    self._unreached_since = None
                 # What was said cannot be unsaid: a second answer would stand behind half a first.
                 if pause is None or self.answer.said:
                     raise
@@ -63,16 +72,47 @@ class Exchange:
 
     async def _stream(self, answer: Answer, contents: list[Content]) -> None:
         talk, limit = self._talk, self._talk.door.idle_timeout
+        connecting = asyncio.timeout_at(self._deadline())
+        notice = asyncio.get_running_loop().call_later(_CONNECT_PATIENCE, self._announce_waiting)
+
+        def on_connected() -> None:
+            notice.cancel()
+            connecting.reschedule(None)
+
         try:
-            async with asyncio.timeout(limit) as silence:
+            async with asyncio.timeout(limit) as silence, connecting:
                 await talk.client.send(
                     talk.model,
                     contents,
                     talk.config,
                     lambda data: self._take(answer, data, silence),
+                    on_connected,
                 )
         except TimeoutError as error:
-            raise Failed(_silent(limit or 0)) from error
+            unreached = connecting.expired()
+            raise Failed(self._unreached() if unreached else _silent(limit or 0)) from error
+        finally:
+            notice.cancel()
+
+    def _deadline(self) -> float | None:
+        """When to give up a network that does not answer."""
+        now, limit = asyncio.get_running_loop().time(), self._talk.options.network_timeout
+        if self._unreached_since is None:
+            self._unreached_since = now
+        return None if limit is None else self._unreached_since + limit
+
+    def _announce_waiting(self) -> None:
+        trouble = f"no connection after {_CONNECT_PATIENCE:g} s"
+        limit = self._talk.options.network_timeout
+        text = f"cannot reach {self._talk.client.address}: {trouble}"
+        self._out.put(announcement_of(text, limit))
+
+    def _unreached(self) -> Error:
+        limit = self._talk.options.network_timeout or 0
+        trouble = f"cannot reach {self._talk.client.address}: no connection"
+        error = stopped(Ending(None, stop="network", limit=limit, network=trouble)).error
+        assert error is not None
+        return error
 
     async def _take(self, answer: Answer, data: bytes, silence: asyncio.Timeout) -> None:
         """One chunk: its events go out, and the clock of the silence starts again."""
@@ -89,11 +129,16 @@ class Exchange:
         door = self._talk.door
         if not error.retryable or attempt >= door.retries:
             return None
+        deadline = self._deadline()
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= door.patience else None
         # Jitter over the whole of it, so that many clients do not come back in step.
         longest = min(_LONGEST_PAUSE, door.patience, _FIRST_PAUSE * 2**attempt)
-        return random.uniform(0, longest)  # nosec B311  # a pause is no secret
+        pause = random.uniform(0, longest)  # nosec B311  # a pause is no secret
+        if error.code != errors.NetworkError.code or deadline is None:
+            return pause
+        left = deadline - asyncio.get_running_loop().time()
+        return pause if pause < left else None
 
 
 def _announced(error: Error, pause: float) -> Error:

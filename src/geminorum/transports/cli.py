@@ -24,6 +24,7 @@ from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreach
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.launch import check_folders, refuse_without_hooks
+from geminorum.transports.watch import StallTimeout
 from geminorum.wire.argv import missing_flags
 
 
@@ -40,8 +41,9 @@ class Cli:
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
     """Seconds until the first sign of life; None waits for ever."""
-    stall_timeout: float | None = None
-    """Seconds of silence in mid-run that end it; None: a tool may take its time."""
+    stall_timeout: StallTimeout = "auto"
+    """Seconds of silence in mid-run that end it. "auto": 600, and no limit while a tool runs or
+    somebody is asked. None: no limit at all."""
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """Settings of the CLI for these runs, above the user's and ours: `{"mcpServers": {…}}`,
     `{"general": {"maxAttempts": 1}}`."""
@@ -179,7 +181,7 @@ def check_door(door: Any, seconds: tuple[str, ...]) -> None:
 
 
 def _check_seconds(name: str, value: object) -> None:
-    if value is None and name != "grace":
+    if (value is None and name != "grace") or (name == "stall_timeout" and value == "auto"):
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
         raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
 import uuid
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from geminorum import cost
 from geminorum.auth import payer
@@ -30,6 +33,7 @@ from geminorum.transports.final_answer import (
     instructed_to_answer,
     is_complaint,
 )
+from geminorum.transports.full_disk import blaming, is_full, not_saved, was_not_recorded
 from geminorum.transports.home import Overlay, selected_auth
 from geminorum.transports.launch import (
     agent_folders,
@@ -44,6 +48,7 @@ from geminorum.transports.launch import (
     working_folder,
 )
 from geminorum.transports.ledger import Ledger
+from geminorum.transports.network import NetworkLog, NetworkWatch
 from geminorum.transports.process import Child
 from geminorum.transports.resuming import going_fresh, remove_strays, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
@@ -60,6 +65,7 @@ _BREATH = 512 * 1024
 """Bytes between two looks at what else the event loop has to do: a few milliseconds of work."""
 _GLANCE = 0.1
 """Seconds between two looks for a policy that the CLI could not read."""
+_MEANT_FAILURES = 2
 _PATIENCE, _MOMENT = 25, 0.004
 """How often, and how long each time, to wait for the session file to catch up with the stream."""
 
@@ -101,8 +107,8 @@ class CliTurn:
         self._interrupt = Interrupt(partial(self._begin_stop, "cancel", None))
         self._ready: list[Event] = []
         """Events that are to be handed out."""
-        self._unpaused = 0
-        self._results_seen = 0
+        self._retries: list[Event] = []
+        self._unpaused = self._taken = self._results_seen = 0
         self._policy_checked = False
         self.status: Status | None = None
 
@@ -172,7 +178,9 @@ class CliTurn:
                 self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
             )
             self._back = await stack.enter_async_context(back)
-            self._child = await stack.enter_async_context(self._spawned(stack, kept))
+            with blaming(Path(tempfile.gettempdir())):
+                child = self._spawned(stack, kept)
+            self._child = await stack.enter_async_context(child)
             stack.callback(self._withdraw)
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
@@ -199,8 +207,12 @@ class CliTurn:
             door, options, program, home, asked=self._reach.asked, own=self._back.own_tools
         )
         refuse_exposed(door, options, [home], folders, policies)
-        guard = guard_of(door, options, home)
-        command = [*command_of(door, options, program, policies, guard), *self._prompt]
+        log = NetworkLog(home)
+        self._network = NetworkWatch(
+            log, options.network_timeout, self._announce, self._is_at_a_tool
+        )
+        preloads = (guard_of(door, options, home), log)
+        command = [*command_of(door, options, program, policies, preloads), *self._prompt]
         kept = [*kept, overlay.fileno()]
         return Child(
             command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace, kept=kept
@@ -213,9 +225,11 @@ class CliTurn:
             door.start_timeout,
             door.stall_timeout,
             lambda: self._back.is_asking,
+            lambda: self._tool_runs or self._child.written > self._taken,
         )
         watch = partial(Patrol, stop=self._begin_stop)
         patrols = [watch(_GLANCE, self._policy_trouble, until=lambda: self._policy_checked)]
+        patrols.append(watch(self._network.PAUSE, self._network.look))
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
         if budget is not None:
@@ -260,8 +274,10 @@ class CliTurn:
         events: list[Event] = []
         if chunk is not None:
             self._unpaused += len(chunk)
+            self._taken += len(chunk)
             self._check_policy()
             events = self._decoder.feed(chunk) if chunk else self._last_events()
+        events = [*self._take_retries(), *events]
         if self._earlier:
             # It began once, however many processes it takes.
             events = [event for event in events if not isinstance(event, Init)]
@@ -271,6 +287,26 @@ class CliTurn:
         if events and isinstance(done := events[-1], Done):
             self.status = done.status
         return events
+
+    def _announce(self, retry: Error) -> None:
+        self._retries.append(self._stamped(retry))
+        self._child.nudge()
+
+    def _stamped(self, notice: Error) -> Error:
+        where, at = self._known_session, time.time_ns() // 1_000_000
+        return msgspec.structs.replace(notice, session_id=where, timestamp=at)
+
+    def _take_retries(self) -> list[Event]:
+        retries, self._retries = self._retries, []
+        return retries
+
+    @property
+    def _tool_runs(self) -> bool:
+        return self._decoder.tool_uses > self._decoder.tool_results
+
+    def _is_at_a_tool(self, network: NetworkWatch) -> bool:
+        # A single failure may be a side call that nobody repeats; a subagent repeats its requests.
+        return self._tool_runs and network.failures < _MEANT_FAILURES
 
     def _unanswered(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
@@ -322,7 +358,7 @@ class CliTurn:
         """Another process for the same turn."""
         self._stderr = self.stderr
         await self._stack.aclose()
-        self._decoder, self._results_seen = self._new_decoder(), 0
+        self._decoder, self._results_seen, self._taken = self._new_decoder(), 0, 0
         await self._start()
         self.status = self._stderr = None
         self._policy_checked = False
@@ -374,12 +410,23 @@ class CliTurn:
         return [*earlier, *self._ledger.requests(self._known_session)]
 
     def _last_events(self) -> list[Event]:
+        self._network.look()
         stderr = self.stderr
+        if is_full(Path(tempfile.gettempdir())):
+            # Nor can it complain: what it says on stderr lies there as well.
+            stderr += f"\nno room is left in {tempfile.gettempdir()!r}, where its output goes"
         # Without the policy it has run perhaps, but never to a success.
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
         events = last_events(
             self._decoder,
-            Ending(self._child.exit_code, stderr, stop, self._limit, self._phase),
+            Ending(
+                self._child.exit_code,
+                stderr,
+                stop,
+                self._limit,
+                self._phase,
+                self._network.trouble,
+            ),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,
             price=self._price,
@@ -387,7 +434,8 @@ class CliTurn:
         )
         done = events[-1]
         assert isinstance(done, Done)
-        return [*events[:-1], with_earlier(done, self._earlier, self._price)]
+        warnings = [self._stamped(not_saved(self._home))] if was_not_recorded(stderr) else []
+        return [*warnings, *events[:-1], with_earlier(done, self._earlier, self._price)]
 
     @property
     def _phase(self) -> str | None:

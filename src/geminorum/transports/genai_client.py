@@ -57,7 +57,11 @@ class GenaiClient:
         self._door, self._env = door, env
         self._stack = AsyncExitStack()
         self._deliver: Deliver | None = None
+        self._on_connected: Callable[[], None] = lambda: None
+        self._is_connected = False
         self._refusal: Error | None = None
+        self.address = self._base_url() or _GOOGLE
+        """Where the last request went."""
         self._secret = ""  # nosec B105  # none yet
 
     async def __aenter__(self) -> GenaiClient:
@@ -88,7 +92,7 @@ class GenaiClient:
 
     def _http_client(self, http: Any) -> Any:
         proxy = self._door.proxy or proxy_for(self._base_url() or _GOOGLE, self._env)
-        hooks = {"response": [self._take_over]}
+        hooks = {"request": [self._follow], "response": [self._take_over]}
         try:
             # A redirect would take the key along.
             return http.AsyncClient(
@@ -159,6 +163,7 @@ class GenaiClient:
         contents: Sequence[Content],
         config: Mapping[str, Any],
         deliver: Deliver,
+        on_connected: Callable[[], None] = lambda: None,
     ) -> None:
         """Hands each chunk of the answer to `deliver`; returns at its end. Raises Failed.
 
@@ -166,6 +171,7 @@ class GenaiClient:
         the connection at once.
         """
         self._deliver, self._refusal = deliver, None
+        self._on_connected, self._is_connected = on_connected, False
         body = {"contents": list(contents)}
         arguments = {
             "model": model,
@@ -189,6 +195,17 @@ class GenaiClient:
         async for _ in await models.generate_content_stream(**arguments):
             pass  # Nothing comes: the chunks have been taken out of the stream below.
 
+    async def _follow(self, request: Any) -> None:
+        """Called by the HTTP client before it looks for a connection."""
+        self.address = f"{request.url.scheme}://{request.url.netloc.decode()}"
+        request.extensions["trace"] = self._trace
+
+    async def _trace(self, step: str, about: Mapping[str, Any]) -> None:
+        """Called by the HTTP client at each step; a proxy is asked first, and is not the goal."""
+        if step.endswith("send_request_headers.started") and about["request"].method != b"CONNECT":
+            self._is_connected = True
+            self._on_connected()
+
     async def _take_over(self, response: Any) -> None:
         """Called by the HTTP client when the head of a response is there, and its body is not."""
         if response.status_code != 200:
@@ -205,12 +222,17 @@ class GenaiClient:
         text = redacted(f"{name}: {error}", [self._secret] if self._secret else [])
         library = type(error).__module__.partition(".")[0]
         if library in _HTTP_LIBRARIES or isinstance(error, OSError):
-            return error_of(errors.NetworkError, text)
+            return error_of(errors.NetworkError, self._network_failure(text))
         if isinstance(error, ValueError):
             return error_of(errors.InvalidOptions, text)
         if type(error).__module__.startswith("google.auth"):
             return error_of(AuthError, text)
         return error_of(errors.RunFailed, text)
+
+    def _network_failure(self, text: str) -> str:
+        if self._is_connected:
+            return f"the connection to {self.address} broke: {text}"
+        return f"cannot reach {self.address}: {text}"
 
 
 def api_key_in(env: Mapping[str, str]) -> str:

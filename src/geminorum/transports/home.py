@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from geminorum.errors import ConfigError
+from geminorum.errors import ConfigError, SetupError
 from geminorum.owned_folder import OwnedFolder
 from geminorum.regular_file import read_text
 from geminorum.transports.control_place import candidates
+from geminorum.transports.full_disk import blaming
 from geminorum.wire.settings_file import parsed_settings
 
 # Another name than versions had that did not lock their folders: a sweep would take those of their
@@ -44,9 +45,14 @@ class Overlay:
         self._folder = OwnedFolder(_PREFIX, place, swept=candidates())
         self.path, self.remove = self._folder.path, self._folder.remove
         try:
-            _fill(self.path, base, settings)
-            if instructions is not None:
-                _append(self.path / ".gemini", instructions)
+            _make_stores(base)
+            with blaming(self.path.parent):
+                _fill(self.path, base, settings)
+                if instructions is not None:
+                    _append(self.path / ".gemini", instructions)
+        except SetupError:
+            self.remove()
+            raise
         except OSError as error:
             self.remove()
             raise ConfigError(
@@ -96,11 +102,14 @@ def _at(data: Any, key: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
+def _make_stores(base: Path) -> None:
+    for name in _OWN_STORES:
+        (base / ".gemini" / name).mkdir(parents=True, exist_ok=True)
+
+
 def _fill(home: Path, base: Path, settings: Mapping[str, Any]) -> None:
     theirs, ours = base / ".gemini", home / ".gemini"
     ours.mkdir(mode=0o700)
-    for name in _OWN_STORES:
-        (theirs / name).mkdir(parents=True, exist_ok=True)
     for entry in theirs.iterdir():
         if entry.name != _SETTINGS:
             _link(entry, ours / entry.name)

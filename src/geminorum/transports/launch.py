@@ -96,6 +96,13 @@ class Door(Protocol):
         """What this door cannot do without, below what the caller says."""
 
 
+class Preload(Protocol):
+    """A script that Node loads ahead of the CLI."""
+
+    @property
+    def node_flag(self) -> str: ...
+
+
 _QUIET_SETTINGS: Mapping[str, Any] = {
     "general": {
         "enableAutoUpdate": False,
@@ -510,30 +517,34 @@ def command_of(
     options: Options,
     program: CliProgram,
     policies: Sequence[str],
-    guard: ReadGuard | None = None,
+    preloads: Sequence[Preload] = (),
 ) -> list[str]:
     """One headless turn; the prompt is not among it."""
     flags = arguments(
         options, version=program.version, policies=policies, pre_approved=door.pre_approved
     )
-    return _command(door, program, guard, flags)
+    return _command(door, program, preloads, flags)
 
 
 def warm_command_of(
-    door: Door, options: Options, program: CliProgram, policies: Sequence[str], guard: ReadGuard
+    door: Door,
+    options: Options,
+    program: CliProgram,
+    policies: Sequence[str],
+    preloads: Sequence[Preload],
 ) -> list[str]:
     """A process that stays."""
-    return _command(door, program, guard, acp_arguments(options, policies=policies))
+    return _command(door, program, preloads, acp_arguments(options, policies=policies))
 
 
 def _command(
-    door: Door, program: CliProgram, guard: ReadGuard | None, flags: Sequence[str]
+    door: Door, program: CliProgram, preloads: Sequence[Preload], flags: Sequence[str]
 ) -> list[str]:
     command = list(program.command)
     if program.node is not None:
         heap = door.heap_mb or _half_of_memory()
         memory = [f"--max-old-space-size={heap}"] if heap else []
-        command[1:1] = [*memory, *([guard.node_flag] if guard else [])]
+        command[1:1] = [*memory, *(script.node_flag for script in preloads)]
     sandbox = ["--sandbox"] if door.sandbox is True else []
     return [*command, *flags, *sandbox, *door.extra_args]
 

@@ -25,6 +25,7 @@ from geminorum.transports.launch import (
     steering_of,
     working_folder,
 )
+from geminorum.transports.tree_memory import tree_megabytes
 from geminorum.wire.policy_toml import Steering
 
 CRASHED, UNUSED, NOT_STARTED, SILENT = "crashed", "unused", "not started", "silence"
@@ -202,7 +203,7 @@ class Worker:
             if seen.status() == psutil.STATUS_STOPPED:
                 return SILENT
             most = self._limits.max_memory_mb
-            return "memory" if most is not None and _megabytes(seen) > most else None
+            return "memory" if most is not None and tree_megabytes(seen) > most else None
         except psutil.NoSuchProcess:
             return CRASHED
         except psutil.Error:
@@ -224,7 +225,7 @@ class Worker:
     @property
     def memory_mb(self) -> float | None:
         try:
-            return _megabytes(psutil.Process(self.pid)) if self.pid is not None else None
+            return tree_megabytes(psutil.Process(self.pid)) if self.pid is not None else None
         except psutil.Error:
             return None
 
@@ -308,7 +309,3 @@ def _look_of(folder: Path) -> list[int]:
     told = [folder, folder / ".gemini" / "settings.json"]
     told += [one / "GEMINI.md" for one in upwards(folder)]
     return [file.stat().st_mtime_ns if file.exists() else 0 for file in told]
-
-
-def _megabytes(process: psutil.Process) -> float:
-    return float(process.memory_info().rss) / 2**20

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from decimal import Decimal
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from geminorum.cost import PriceBook, request_usd
 from geminorum.events import ModelRequest
@@ -14,6 +14,10 @@ from geminorum.wire.verdict import Stop
 
 Reason: TypeAlias = tuple[Stop, float | None]
 """Why to stop, and the limit that was reached."""
+
+
+StallTimeout: TypeAlias = float | Literal["auto"] | None
+DEFAULT_STALL_SECONDS = 600.0
 
 
 class Patrol:
@@ -46,12 +50,16 @@ class Silence:
         self,
         written: Callable[[], int],
         start_limit: float | None,
-        stall_limit: float | None,
+        stall_limit: StallTimeout,
         excused: Callable[[], bool] = lambda: False,
+        tool_runs: Callable[[], bool] = lambda: False,
     ) -> None:
         """`excused`: is it our side that it waits for?"""
-        self._written, self._limits = written, (start_limit, stall_limit)
-        self._excused = excused
+        self._written, self._excused = written, [excused]
+        if stall_limit == "auto":
+            # Nobody knows how long a tool takes; who chooses a limit may.
+            stall_limit, self._excused = DEFAULT_STALL_SECONDS, [excused, tool_runs]
+        self._limits = start_limit, stall_limit
         self._heard, self._heard_at = 0, time.monotonic()
 
     @property
@@ -62,7 +70,7 @@ class Silence:
 
     def look(self) -> Reason | None:
         now, written = time.monotonic(), self._written()
-        if written > self._heard or self._excused():
+        if written > self._heard or any(reason() for reason in self._excused):
             self._heard, self._heard_at = written, now
         limit = self._limits[bool(self._heard)]
         if limit is None or now - self._heard_at < limit:

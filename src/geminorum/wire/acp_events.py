@@ -76,6 +76,10 @@ class AcpDecoder:
         self.spoke_last = False
         """Did the model speak after its last tool?"""
 
+    @property
+    def tool_runs(self) -> bool:
+        return bool(self._open)
+
     def update(self, raw: Raw, at: int, halved: str | None = None) -> list[Event]:
         """The events of one update; `halved` is its text with half a surrogate pair in it."""
         update, common = update_of(raw), self._common(at, raw)

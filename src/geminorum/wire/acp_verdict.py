@@ -18,6 +18,7 @@ from geminorum.wire.verdict import (
     Ending,
     Verdict,
     by_exit,
+    cause_of,
     failed,
     looped,
     refused_by_api,
@@ -95,7 +96,7 @@ def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
     if ending.failure is not None:
         return Verdict("error", ending.failure)
     if ending.error is not None:
-        return reported(ending.error, ending.process.stderr)
+        return reported(ending.error, ending.process)
     if ending.reply is None:
         return by_exit(ending.process)
     match ending.reply.stop_reason:
@@ -112,15 +113,19 @@ def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
             return failed(errors.InvalidAnswer, f"the model's turn ended with {other!r}")
 
 
-def reported(error: RpcError, stderr: str = "") -> Verdict:
+def reported(error: RpcError, ending: Ending) -> Verdict:
     """What an error of the protocol means."""
     if error.code == _AUTH_REQUIRED:
         return failed(errors.AuthError, error.message)
     message = _text(error)
+    api_told = f'"code":{error.code}' in message
+    if not api_told and cause_of(message) is errors.NetworkError:
+        # Not the API's words: the CLI says 500 of whatever it has no number for.
+        return failed(errors.NetworkError, ending.network or message)
     if error.code < 0:
-        return refused_by_api(message, None, stderr)
-    told = message if f'"code":{error.code}' in message else f"HTTP {error.code}: {message}"
-    return refused_by_api(told, error.code, stderr)
+        return refused_by_api(message, None, ending.stderr)
+    told = message if api_told else f"HTTP {error.code}: {message}"
+    return refused_by_api(told, error.code, ending.stderr)
 
 
 def ended_early(ending: Ending) -> Verdict:

@@ -31,6 +31,7 @@ Stop: TypeAlias = Literal[
     "unasked",
     "no_answer",
     "turns",
+    "network",
 ]
 
 FIRST_WORD = "waiting for the CLI's first word"
@@ -51,6 +52,8 @@ class Ending:
     """The seconds that a time limit allowed."""
     phase: str | None = None
     """What was going on, where it had not yet come to the prompt: "opening a session"."""
+    network: str = ""
+    """What could not be reached, and why; empty where all was well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +221,8 @@ def last_words(stderr: str) -> str:
 def stopped(ending: Ending) -> Verdict:
     """What became of a run that we ended."""
     match ending.stop:
-        case "timeout":
-            text = f"timed out after {ending.limit:g} s" if ending.limit else "timed out"
-            phase = f" while {ending.phase}" if ending.phase else ""
-            return failed(errors.RunTimeout, text + phase)
-        case "start_timeout":
-            text = f"not a word from the program in {ending.limit or 0:g} s"
-            return failed(errors.StartTimeout, _with_reason(text, ending.stderr))
-        case "stall":
-            text = f"the program fell silent for {ending.limit or 0:g} s"
-            return failed(errors.Stalled, _with_reason(text, ending.stderr))
+        case "timeout" | "start_timeout" | "stall" | "network":
+            return _out_of_time(ending)
         case "bad_policy":
             hint = "mend the policy file that the message names: the CLI would run without it"
             return failed(errors.ConfigError, last_words(ending.stderr), hint=hint)
@@ -247,6 +242,24 @@ def stopped(ending: Ending) -> Verdict:
             return Verdict("interrupted")
 
 
+def _out_of_time(ending: Ending) -> Verdict:
+    match ending.stop:
+        case "timeout":
+            text = f"timed out after {ending.limit:g} s" if ending.limit else "timed out"
+            phase = f" while {ending.phase}" if ending.phase else ""
+            return failed(errors.RunTimeout, text + phase)
+        case "start_timeout":
+            text = f"not a word from the program in {ending.limit or 0:g} s"
+            return failed(errors.StartTimeout, _with_reason(text, ending.stderr))
+        case "stall":
+            text = f"the program fell silent for {ending.limit or 0:g} s"
+            return failed(errors.Stalled, _with_reason(text, ending.stderr))
+        case _:
+            text = f"{ending.network}; gave up after {ending.limit or 0:g} s"
+            return failed(errors.NetworkError, text, hint=_NO_NETWORK)
+
+
+_NO_NETWORK = f"{errors.NetworkError.default_hint}; Options(network_timeout=…) tries for longer"
 _NO_HOOKS = 'look for "hooksConfig" in the settings of the folder and of the system'
 _NO_PRICE = "pass Cli(prices=PriceBook(…)) with its price, or leave max_budget_usd out"
 
@@ -299,7 +312,11 @@ def _reported_failure(seen: StreamDecoder, result: ResultFrame, ending: Ending) 
     code = result.error.get("code") if isinstance(result.error, dict) else None
     if isinstance(code, str):
         return Verdict("error", Error(message, code))
-    return failed(_cause(message, ending), message)
+    kind = _cause(message, ending)
+    if kind is errors.NetworkError and ending.network:
+        # The CLI says only that a fetch failed.
+        message = ending.network
+    return failed(kind, message)
 
 
 def _cause(message: str, ending: Ending) -> type[errors.GeminorumError]:

@@ -136,6 +136,10 @@ _FLAGS: dict[str, Any] = {
         float | None, _flag("--max-budget-usd", help="Dollars.", panel=_FAR)
     ],
     "timeout": Annotated[float | None, _flag("--timeout", help="Seconds.", panel=_FAR)],
+    "network_timeout": Annotated[
+        float | None,
+        _flag("--network-timeout", help="Seconds without a network that end it; 50.", panel=_FAR),
+    ],
     "resume": Annotated[
         str | None,
         _flag(
@@ -174,7 +178,9 @@ StartTimeout = Annotated[
 ]
 StallTimeout = Annotated[
     float | None,
-    _flag("--stall-timeout", help="Seconds of silence in mid-run that end it.", panel=_FAR),
+    _flag(
+        "--stall-timeout", help="Seconds of silence that end it; 600 outside of tools.", panel=_FAR
+    ),
 ]
 _WITH_THE_REST = (CliPath, StartTimeout, StallTimeout)
 _DEFAULTS: dict[str, Any] = {"literal": True, "yolo": False, "replace_system_prompt": False}

@@ -41,6 +41,10 @@ def guarded(work: Callable[[], Any]) -> int:
         return _closed_pipe()
     except OSError as error:
         return _unwritable(error)
+    except KeyboardInterrupt:
+        # Pressed once more, while the first was answered.
+        ignore_ctrl_c()
+        return _stopped()
     except Exception as error:
         return _bug(error)
 
@@ -50,6 +54,7 @@ def _told(work: Callable[[], Any]) -> int:
     from geminorum import GeminorumError
 
     try:
+        _be_interrupted_by_ctrl_c()
         code = work()
         return int(code) if isinstance(code, int) else Exit.OK
     except GeminorumError as error:
@@ -69,6 +74,19 @@ def _told(work: Callable[[], Any]) -> int:
         if type(error).__name__ != "CancelledError":
             raise
         return _stopped()
+
+
+def _be_interrupted_by_ctrl_c() -> None:
+    """From here on there may be something to tidy up."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def ignore_ctrl_c() -> None:
+    """On the way out: what is still to be tidied up takes a moment, and must not be cut short."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        # Not SIG_IGN, which a program that is started now would inherit.
+        signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def _stopped() -> int:

@@ -82,7 +82,12 @@ def ctrl_c(live: Run, view: View) -> Iterator[Callable[[], None]]:
             raise  # Not our doing: a signal ends the process.
         raise KeyboardInterrupt from None
     finally:
-        signal.signal(signal.SIGINT, before)
+        # Who has pressed twice gets what was asked for; a third must not disturb the way out.
+        signal.signal(signal.SIGINT, _pass_over if stopped else before)
+
+
+def _pass_over(*_: object) -> None:
+    """Ctrl-C, once more."""
 
 
 @asynccontextmanager
