@@ -51,7 +51,7 @@ def no_room_for(request, monkeypatch):
 
     def refuse(call):
         def write(path, *given, **named):
-            if path.name == request.param and "geminorum-home" in str(path):
+            if path.name == request.param and "geminorum-kept-home" in str(path):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return call(path, *given, **named)
 
@@ -71,7 +71,7 @@ async def test_a_full_temporary_folder_is_not_blamed_on_the_home(
     assert tempfile.gettempdir() in caught.value.message
     assert "TMPDIR" in caught.value.hint
     assert "home" not in str(caught.value).lower()
-    assert not list(Path(tempfile.gettempdir()).glob(f"geminorum-home-{os.getpid()}-*"))
+    assert not list(Path(tempfile.gettempdir()).glob(f"geminorum-kept-home-{os.getpid()}-*"))
 
 
 async def test_output_that_found_no_room_is_said_to_be_lost(stand_in, full_disk):

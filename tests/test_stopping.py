@@ -300,9 +300,11 @@ class TestNothingLeaks:
         broken = tmp_path / "gemini"
         broken.write_bytes(b"\x7fELF nonsense")
         broken.chmod(0o755)
-        before = open_descriptors()
-        with pytest.raises(GeminorumError, match="cannot start"):
-            await ask("Hi", via=Cli(executable=broken))
+        # The first start of a process makes the server of its keepers, which stays.
+        for _ in range(2):
+            before = open_descriptors()
+            with pytest.raises(GeminorumError, match="cannot start"):
+                await ask("Hi", via=Cli(executable=broken))
         assert open_descriptors() == before
         assert list(room.iterdir()) == []
 
