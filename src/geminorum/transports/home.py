@@ -56,7 +56,7 @@ class Overlay:
             _fill(self.path, base, settings)
             if instructions is not None:
                 _append(self.path / ".gemini", instructions)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # No file can have a NUL in its name.
             self.remove()
             raise ConfigError(
                 f"cannot use the home {str(base)!r}: {error}",

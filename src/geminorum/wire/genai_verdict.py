@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import math
 import re
 from collections.abc import Mapping
 from datetime import datetime
@@ -85,7 +86,8 @@ def refusal(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -
 
 def refused(said: Mapping[str, Any], retry_after: str | None = None) -> Error:
     """The Error for one in the API's own shape: code, status, message, details."""
-    code = said.get("code") if isinstance(said.get("code"), int) else None
+    told = said.get("code")
+    code = told if isinstance(told, int) and not isinstance(told, bool) else None
     message = str(said.get("message", ""))
     details = msgspec.json.encode(said.get("details") or []).decode()
     wait = _wait(details, message, retry_after)
@@ -141,10 +143,11 @@ def _seconds(found: re.Match[str] | None) -> float | None:
 
 def _seconds_of_header(value: str) -> float | None:
     with contextlib.suppress(ValueError):
-        return max(0.0, float(value))
+        seconds = max(0.0, float(value))
+        return seconds if math.isfinite(seconds) else None
     try:
         when = email.utils.parsedate_to_datetime(value)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (when - datetime.now(when.tzinfo)).total_seconds())
 
