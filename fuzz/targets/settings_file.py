@@ -13,8 +13,9 @@ from geminorum.wire.user_policy import user_policy
 
 SEEDS = (
     b'{\n  // comment\n  "security": {"auth": {"selectedType": "gemini-api-key"},'
-    b' "disableAlwaysAllow": true},\n  "tools": {"core": ["read_file", "ShellTool(ls)"], "exclude": ["glob"],'
-    b' "allowed": ["run_shell_command(git)"], "confirmationRequired": ["x"]} /* end */\n}\n',
+    b' "disableAlwaysAllow": true},\n  "tools": {"core": ["read_file", "ShellTool(ls)"],'
+    b' "exclude": ["glob"], "allowed": ["run_shell_command(git)"],'
+    b' "confirmationRequired": ["x"]} /* end */\n}\n',
     b'{"mcp":{"allowed":["a"],"excluded":["b"]},"mcpServers":{"a":{"command":"x","trust":true}},'
     b'"hooks":{"BeforeTool":[{"matcher":"*","hooks":[{"type":"command","command":"true"}]}]},'
     b'"hooksConfig":{"enabled":false},"policyPaths":["p"]}',
