@@ -17,7 +17,7 @@ GEMINI := $(CLI)/node_modules/.installed
 # Older ones, each in a folder of its own, for what is promised on them as well.
 OLDER := $(foreach version,0.29.0 0.40.1 0.51.0,$(CLI)-$(version)/node_modules/.installed)
 
-.PHONY: help demo test test-versions test-compat lint types docs bench clean
+.PHONY: help demo test test-versions test-compat lint types docs bench fuzz clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,8 +51,11 @@ docs: $(PACKAGE)  ## the pages, into site/; any warning fails
 bench: $(PACKAGE) $(GEMINI)  ## the measurements
 	$(BIN)/python -m benchmarks
 
+fuzz: $(PACKAGE)  ## every decoder on changed recordings, MINUTES=1 each; fails while a finding is open
+	$(BIN)/python -m fuzz --minutes $(or $(MINUTES),1)
+
 clean:  ## forget everything that was fetched or built
-	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist site
+	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz build dist site
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

@@ -23,7 +23,8 @@ from geminorum.wire.settings_file import parsed_settings
 
 Mode: TypeAlias = Literal["api_key", "vertex", "google_account", "compute", "refused", "none"]
 
-_DOTENV_LINE = re.compile(r"^\s*(?:export\s+)?([\w.]+)\s*=[ \t]*(.*?)\s*$", re.M)
+# What is blank is looked at once, and only within a line: a file may hold nothing else.
+_DOTENV_LINE = re.compile(r"^[^\S\n]*+(?:export\s++)?([\w.]++)\s*+=[ \t]*+([^\n]*+)", re.M)
 _GOOGLE_LOGIN = "oauth-personal"
 _MODES: Mapping[str | None, Mode] = {
     "gemini-api-key": "api_key",
@@ -249,4 +250,5 @@ def dotenv_variables(options: Options, home: Path) -> dict[str, tuple[str, Path]
         lines = _DOTENV_LINE.findall(read_text(file, errors="replace"))
     except OSError:
         return {}
-    return {name: (value.strip("\"'"), file) for name, value in lines if value.strip("\"'")}
+    said = [(name, value.rstrip().strip("\"'")) for name, value in lines]
+    return {name: (value, file) for name, value in said if value}

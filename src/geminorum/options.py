@@ -139,7 +139,7 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
     plain = dict(value) if isinstance(value, Mapping) else _spelled_out(value)
     try:
         right = msgspec.convert(plain, kind)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:  # Half an emoji.
         shown = f"{name}={_without_values(value)!r}" if name == "env" else f"{name}={value!r}"
         choices = {"approval": _APPROVALS, "effort": ", ".join(get_args(Effort))}
         advice = f"; write {choices[name]}" if name in choices else ""

@@ -82,7 +82,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         plain = {snake_case(key): value for key, value in data.items()}
         try:
             return msgspec.convert(plain, cls)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # Half an emoji.
             hint = "each level is allow, ask or deny; a rule has a tool, a decision, a command"
             raise InvalidOptions(f"policy={dict(data)!r}: {error}", hint=hint) from error
 

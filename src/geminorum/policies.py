@@ -23,7 +23,7 @@ from geminorum.permissions import Level
 from geminorum.regular_file import read_text
 from geminorum.wire.build_files import is_build_file
 from geminorum.wire.dangerous import is_dangerous
-from geminorum.wire.policy_file import FileRule, in_python, policy_problems, read_policy
+from geminorum.wire.policy_file import FileRule, compiled, in_python, policy_problems, read_policy
 from geminorum.wire.policy_toml import Steering, policy_toml, told_mode
 from geminorum.wire.shell_line import is_readable, shell_line
 from geminorum.wire.user_policy import is_wildcard
@@ -174,7 +174,7 @@ class Rules:
         ):
             return False
         patterns = _patterns(rule)
-        return not patterns or any(re.search(pattern, told) for pattern in patterns)
+        return not patterns or any(compiled(pattern).search(told) for pattern in patterns)
 
     def _habit(self, tool: str) -> Verdict:
         if self._approval == "yolo":

@@ -133,19 +133,24 @@ class Messages(Sequence[SavedMessage]):
 
 def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessage]:
     """The messages that lie there, one at a time."""
-    at, raws = -1, list[msgspec.Raw]()
+    # Many messages may lie in one line, and later ones among them; it is taken apart once.
+    shared: dict[int, list[msgspec.Raw]] = {}
     redactor = Redactor(secrets_in(os.environ))
     for place in places:
-        # Many messages may lie in one line; it is taken apart once.
-        if place.offset != at:
-            file.seek(place.offset)
-            line, at = file.read(place.length), place.offset
-            record = record_of(line)
-            raws = messages_in(record, line) if record else []
+        raws = shared.get(place.offset) or _raws_at(file, place)
+        if len(raws) > 1:
+            shared[place.offset] = raws
         if place.ordinal >= len(raws):
             hint = "load it again: older CLIs write the whole file anew at every turn"
             raise SessionUnreadable("the file has changed since it was loaded", hint=hint)
         yield without_secrets(message_of(raws[place.ordinal]), redactor)
+
+
+def _raws_at(file: IO[bytes], place: Place) -> list[msgspec.Raw]:
+    file.seek(place.offset)
+    line = file.read(place.length)
+    record = record_of(line)
+    return messages_in(record, line) if record else []
 
 
 def without_secrets(message: SavedMessage, redactor: Redactor) -> SavedMessage:

@@ -53,7 +53,7 @@ class Overlay:
         except SetupError:
             self.remove()
             raise
-        except OSError as error:
+        except (OSError, ValueError) as error:  # No file can have a NUL in its name.
             self.remove()
             raise ConfigError(
                 f"cannot use the home {str(base)!r}: {error}",

@@ -121,7 +121,9 @@ _SYSTEM_SETTINGS = {
 # Every name that the CLI's own reader of `.env` files would find, by its idea of spaces and lines.
 _LINE_END = re.compile("[\r\u2028\u2029]")
 _DOTENV_NAME = re.compile(
-    r"^[\s\ufeff]*(?:export[\s\ufeff]+)?([A-Za-z0-9_.-]+)(?=[\s\ufeff]*=|:[\s\ufeff])", re.M
+    # What is blank is looked at once, and only within a line: a file may hold nothing else.
+    r"^(?:[^\S\n]|\ufeff)*+(?:export[\s\ufeff]++)?([A-Za-z0-9_.-]+)(?=[\s\ufeff]*+=|:[\s\ufeff])",
+    re.M,
 )
 
 
@@ -340,6 +342,8 @@ def _combined(door: Door, options: Options, **parts: Any) -> str:
             pre_approved=door.pre_approved,
             **parts,
         )
+    except InvalidOptions:
+        raise
     except ValueError as error:
         hint = "shorten the pattern in ~/.gemini/policies, or leave the option out"
         raise ConfigError(f"the user's policy and the options: {error}", hint=hint) from error

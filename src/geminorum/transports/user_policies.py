@@ -31,12 +31,26 @@ def policy_files(home: Path, cwd: Path, settings: Mapping[str, Any]) -> Iterator
     """The files that a plain `gemini` would read: those that settings name, or the usual folder."""
     named = settings.get("policyPaths")
     paths = [path for path in named if isinstance(path, str)] if isinstance(named, list) else []
-    places = [cwd / Path(path).expanduser() for path in paths]
+    places = [_place(cwd, path) for path in paths]
     for place in places or [home / ".gemini" / "policies"]:
-        if place.is_dir():
+        if _is_folder(place):
             yield from sorted(place.glob("*.toml"))
         elif paths:
             yield place
+
+
+def _place(cwd: Path, path: str) -> Path:
+    try:
+        return cwd / Path(path).expanduser()
+    except RuntimeError:  # The home of a user who is not there.
+        return cwd / path
+
+
+def _is_folder(place: Path) -> bool:
+    try:
+        return place.is_dir()
+    except OSError:  # A name that is too long, for one; to read it will say so.
+        return False
 
 
 def _text(file: Path) -> str:

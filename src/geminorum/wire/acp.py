@@ -16,7 +16,9 @@ PROTOCOL = 1
 """The version of the protocol that these types describe."""
 
 _COMMAND = re.compile(r"[\s\ufeff]*[/$]")
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+_VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
+_MAX_NAME = 256
+"""More than any name of a tool has; ids without end are not looked through."""
 _DISARMED = "\u200b"
 _NO_MESSAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
@@ -223,8 +225,8 @@ class Call(msgspec.Struct, rename="camel", kw_only=True):
         # The protocol has no place for it; the CLI builds its ids as `name__name_<ms>_<n>`, and a
         # name may have two underscores of its own.
         id = self.tool_call_id
-        cuts = [found.start() for found in re.finditer("(?=__)", id)]
-        repeated = [id[:cut] for cut in cuts if id[cut + 2 :].startswith(f"{id[:cut]}_")]
+        cuts = [found.start() for found in re.finditer("(?=__)", id[: _MAX_NAME + 2])]
+        repeated = [id[:cut] for cut in cuts if id.startswith(f"{id[:cut]}_", cut + 2)]
         return repeated[-1] if repeated else id.partition("__")[0]
 
     @property

@@ -43,6 +43,8 @@ _SHELL_NOTE = re.compile(
     r"\[(?:current working directory .*?|in (?P<dir_path>.*?))\]"
     r"(?: \((?P<description>.*)\))?(?: \[back.*)?"
 )
+_MAX_NOTE = 4_096
+"""Each bracket may be the one that ends the folder, so a note without end would take for ever."""
 _DENIED = ("denied by policy", "requires user confirmation")
 
 
@@ -228,7 +230,7 @@ class AcpDecoder:
 def told_input(call: Call) -> dict[str, Any]:
     """What the wire tells of a call's arguments, in the tool's own words where it can."""
     if call.kind == "execute" and call.name == SHELL:
-        note = _SHELL_NOTE.fullmatch(call.text)
+        note = _SHELL_NOTE.fullmatch(call.text) if len(call.text) <= _MAX_NOTE else None
         about = note.groupdict() if note else {}
         return {"command": call.title, **{key: value for key, value in about.items() if value}}
     if (diff := call.diff) is not None:

@@ -29,6 +29,8 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "tool_result": ("tool_name", "tool_id", "output", "duration_ms"),
     "result": ("session_id", "error"),
 }
+_MESSAGE_KEYS = ("detail", "errorMessage", "error", "message")
+"""Where an error has its message; the last is looked at first."""
 _MENDABLE = re.compile(rb"[^\x00-\x7f]|\\u")
 
 
@@ -136,23 +138,29 @@ def _counts(stats: Any) -> Data | None:
 
 def told(data: Any) -> str | None:
     """The message inside an error, however deep it is wrapped."""
-    if isinstance(data, str):
-        return data or None
-    if isinstance(data, dict):
-        found = (told(data.get(key)) for key in ("message", "error", "errorMessage", "detail"))
-        return next((text for text in found if text), None)
+    # A list of what is still to be looked at: JSON may be nested deeper than Python calls itself.
+    rest = [data]
+    while rest:
+        match rest.pop():
+            case str(text) if text:
+                return text
+            case dict(wrapper):
+                rest += [wrapper.get(key) for key in _MESSAGE_KEYS]
     return None
 
 
 def _plain(content: Any) -> str:
     """Text from a string, a part, or a list of parts."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, dict):
-        return _plain(content.get("text") or content.get("content"))
-    if isinstance(content, list):
-        return "\n\n".join(text for text in map(_plain, content) if text)
-    return ""
+    texts, rest = list[str](), [content]
+    while rest:
+        match rest.pop():
+            case str(text):
+                texts.append(text)
+            case dict(part):
+                rest.append(part.get("text") or part.get("content"))
+            case list(parts):
+                rest += reversed(parts)
+    return "\n\n".join(filter(None, texts))
 
 
 _TRANSLATIONS: Mapping[str, Callable[[Data], Data]] = {

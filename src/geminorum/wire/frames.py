@@ -199,7 +199,7 @@ def told_cost(result: ResultFrame | None) -> Cost | None:
     if result is None:
         return None
     told = result.total_cost_usd or (result.stats.total_cost_usd if result.stats else None)
-    return None if told is None else Cost(told)
+    return None if told is None or not told.is_finite() else Cost(told)
 
 
 def _tokens(stats: Stats) -> Tokens:

@@ -137,7 +137,7 @@ class Answer:
         chunk, data = chunk_of(data)
         if chunk.error is not None:
             raise ApiRefusal(chunk.error)
-        envelope = {"timestamp": at, "session_id": self._session_id, "frame": msgspec.Raw(data)}
+        envelope = {"timestamp": at, "session_id": self._session_id, "frame": _frame_of(data)}
         parts = _parts_of(chunk)
         events = [event for part in parts for event in self._part(part, envelope)]
         self._note(chunk, data)
@@ -231,7 +231,7 @@ class Answer:
         if not isinstance(arguments := told.get("args") or {}, dict):
             raise BadChunk(f"the arguments of a functionCall are {arguments!r}")
         # Older models give no id; the answer of the tool needs one, and the API takes ours.
-        call = Call(name, told.get("id") or f"call_{uuid.uuid4().hex[:12]}", arguments)
+        call = Call(name, _text(told.get("id")) or f"call_{uuid.uuid4().hex[:12]}", arguments)
         self.calls.append(call)
         self._add_part({**part, "functionCall": {**told, "id": call.id}})
         return [ToolUse(name, call.id, call.arguments, **envelope)]
@@ -245,8 +245,17 @@ class Answer:
         return [*events, Text(text, **envelope)]
 
 
+def _frame_of(data: bytes) -> msgspec.Raw:
+    # A chunk may come in many lines; an event has to fit in one.
+    return msgspec.Raw(msgspec.json.format(data, indent=-1) if b"\n" in data else data)
+
+
+def _text(told: Any) -> str | None:
+    return told if isinstance(told, str) else None
+
+
 def _count(told: Any) -> int:
-    return told if isinstance(told, int) and told > 0 else 0
+    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else 0
 
 
 def _parts_of(chunk: Chunk) -> list[Part]:
@@ -267,10 +276,11 @@ def _server_side(kind: str, told: Any, envelope: dict[str, Any]) -> Event:
     """What Google's side ran by itself, in the words of any other tool."""
     if not isinstance(told, dict) or kind not in (*_SERVER_CALLS, *_SERVER_RESULTS):
         return Unknown(kind, **envelope)
-    name, id = told.get("toolType", "code_execution"), told.get("id")
+    name, id = _text(told.get("toolType")) or "code_execution", _text(told.get("id"))
     if kind in _SERVER_CALLS:
-        given = told.get("args") or {key: told[key] for key in ("language", "code") if key in told}
-        return ToolUse(name, id, given, **envelope)
+        args = told.get("args")
+        code = {key: told[key] for key in ("language", "code") if key in told}
+        return ToolUse(name, id, args if args and isinstance(args, dict) else code, **envelope)
     failed = told.get("outcome", "OUTCOME_OK") != "OUTCOME_OK"
     output = told.get("output", told.get("response"))
     return ToolResult(id, name, "error" if failed else "success", output, **envelope)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import email.utils
+import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -86,7 +87,8 @@ def refusal(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -
 
 def refused(said: Mapping[str, Any], retry_after: float | None = None) -> Error:
     """The Error for one in the API's own shape: code, status, message, details."""
-    code = said.get("code") if isinstance(said.get("code"), int) else None
+    told = said.get("code")
+    code = told if isinstance(told, int) and not isinstance(told, bool) else None
     message = str(said.get("message", ""))
     details = msgspec.json.encode(said.get("details") or []).decode()
     wait = _wait(details, message, retry_after)
@@ -141,7 +143,8 @@ def _seconds(found: re.Match[str] | None) -> float | None:
 def _seconds_of_header(value: str, sent: str | None) -> float | None:
     """A Retry-After in seconds. A date counts from when the answer was sent, by the same clock."""
     with contextlib.suppress(ValueError):
-        return max(0.0, float(value))
+        seconds = max(0.0, float(value))
+        return seconds if math.isfinite(seconds) else None
     when = _moment(value)
     if when is None:
         return None
@@ -152,7 +155,7 @@ def _seconds_of_header(value: str, sent: str | None) -> float | None:
 def _moment(date: str) -> datetime | None:
     try:
         found = email.utils.parsedate_to_datetime(date)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 

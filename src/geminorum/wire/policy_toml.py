@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from geminorum.errors import InvalidOptions
 from geminorum.permissions import KNOWN_TOOLS, TOOL_GROUPS, Level, Policy, rule_of
 from geminorum.wire.policy_file import in_javascript, is_accepted
 from geminorum.wire.user_policy import UserPolicy, stricter
@@ -501,7 +502,8 @@ def _exactly(command: str) -> str:
         rf'[\s\S]*{start}(?:"\x00| [^$`;&|{{}}()<>\x00]*"\x00)'
     )
     if not is_accepted(pattern):
-        raise ValueError(f"the command {command[:80]!r} is too long for a rule that allows it")
+        text = f"the command {command[:80]!r} is too long for a rule that allows it"
+        raise InvalidOptions(text, hint="shorten the command in Rule(…) or in allowed_tools")
     return pattern
 
 

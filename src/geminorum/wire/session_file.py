@@ -189,12 +189,14 @@ def words_of(message: SavedMessage) -> str:
 
 def text_of(content: Any) -> str:
     """The text of a content: a string, a part, or a list of parts. Thoughts are none of it."""
-    match content:
-        case str():
-            return content
-        case list():
-            return "".join(map(text_of, content))
-        case {"text": str(text)} if not content.get("thought"):
-            return text
-        case _:
-            return ""
+    # A list of what is still to be read: JSON may be nested deeper than Python calls itself.
+    texts, rest = list[str](), [content]
+    while rest:
+        match rest.pop():
+            case str(text):
+                texts.append(text)
+            case list(parts):
+                rest += reversed(parts)
+            case {"text": str(text), **more} if not more.get("thought"):
+                texts.append(text)
+    return "".join(texts)

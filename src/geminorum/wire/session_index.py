@@ -77,9 +77,11 @@ class SessionIndex:
             self.places[key] = self._full.get(key, place)
 
     def _rewind(self, message_id: str) -> None:
-        keys = list(self.places)
-        kept = keys[: keys.index(message_id)] if message_id in self.places else []
-        self.places = {key: self.places[key] for key in kept}
+        if message_id not in self.places:
+            self.places.clear()
+        # From the end: a log may take back one message after the other, behind any number.
+        while self.places and self.places.popitem()[0] != message_id:
+            pass
 
     def note(self, record: Top) -> None:
         """Takes in what a record says of the whole session."""

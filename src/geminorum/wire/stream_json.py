@@ -186,10 +186,10 @@ class StreamDecoder:
             events.append(TextDelta(rest, timestamp=self._at, session_id=self.session_id))
 
     def _translated(self, data: dict[str, Any], raw: Raw, events: list[Event]) -> None:
-        words = in_todays_words(data)
         try:
+            words = in_todays_words(data)
             frame = None if words is None else msgspec.convert(words, Frame)
-        except msgspec.ValidationError:
+        except (msgspec.ValidationError, RecursionError):
             frame = None
         if frame is None:
             kind, stamp = data.get("type"), data.get("timestamp")

@@ -62,7 +62,10 @@ def _lines(text: str, file: Path) -> Iterator[tuple[Any, int]]:
 def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, int]]:
     csv.field_size_limit(8 * 1024 * 1024)  # As much as a prompt may hold.
     is_tsv = file.suffix.lower() == ".tsv"
-    reader = _reader(text.lstrip("\ufeff"), column, "\t,;" if is_tsv else ",;\t")
+    try:
+        reader = _reader(text.lstrip("\ufeff"), column, "\t,;" if is_tsv else ",;\t")
+    except csv.Error as error:
+        raise InvalidOptions(f"{file}, line 1: {error}", hint="mend the line") from error
     names = list(reader.fieldnames or ())
     if column not in names:
         there = ", ".join(map(repr, names)) or "none"

@@ -25,6 +25,7 @@ from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.leases import held_by_agents
 
 T = TypeVar("T")
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ELSEWHERE = "choose another file with --output"
 _LAST_AGENTS_SECONDS, _LOCK_PAUSE_SECONDS = 5.0, 0.05
 
@@ -58,6 +59,9 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     finished: int = 0
     """Milliseconds since 1970."""
 
+    def __post_init__(self) -> None:
+        _require_amount(self.cost_usd)
+
 
 class Try(msgspec.Struct, frozen=True):
     """An attempt: noted when it begins, and again when it has ended."""
@@ -70,6 +74,15 @@ class Try(msgspec.Struct, frozen=True):
     """Milliseconds since 1970."""
     source: str = ""
     """The name of the file of prompts."""
+
+    def __post_init__(self) -> None:
+        _require_amount(self.usd)
+
+
+def _require_amount(usd: Decimal | None) -> None:
+    """Nothing can be added to NaN, and no budget held against it."""
+    if usd is not None and not usd.is_finite():
+        raise ValueError(f"{usd} is no amount")
 
 
 class Journal:
@@ -259,7 +272,7 @@ def _values(path: Path, kind: type[T]) -> list[T]:
 def _value(line: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(line, type=kind)
-    except (msgspec.DecodeError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise InvalidOptions(f"{where} is not of a batch: {error}", hint=_ELSEWHERE) from error
 
 
@@ -268,7 +281,7 @@ def _whole_lines(data: bytes) -> bytes:
     start = data.rfind(b"\n") + 1
     try:
         msgspec.json.decode(data[start:])
-    except (msgspec.DecodeError, RecursionError):
+    except _UNREADABLE:
         return data[:start]
     return data + b"\n"
 

@@ -1,0 +1,1 @@
+"""Mutated recordings against every decoder: `make fuzz`."""
