@@ -211,3 +211,14 @@ def test_a_long_line_is_joined_from_any_chunks(chunk):
     decoder = StreamDecoder()
     events = [e for at in range(0, len(data), chunk) for e in decoder.feed(data[at : at + chunk])]
     assert events[0].text == body
+
+
+@pytest.mark.parametrize(("then", "looped"), [([], True), ([{"content": "Done."}], False)])
+def test_a_loop_ends_a_run_only_where_nothing_is_said_after_it(then, looped):
+    said = {"type": "message", "role": "assistant", "delta": True, "content": "Again"}
+    warning = {"type": "error", "severity": "warning", "message": "Loop detected, stopping"}
+    ending = {"type": "result", "status": "success", "stats": {}}
+    lines = [said, warning, *({**said, **more} for more in then), ending]
+    decoder = StreamDecoder()
+    decoder.feed(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+    assert decoder.looped is looped

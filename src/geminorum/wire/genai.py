@@ -86,6 +86,7 @@ def chunk_of(data: bytes) -> tuple[Chunk, bytes]:
     except _NO_CHUNK:
         pass
     try:
+        data.decode()  # Bytes that are no text at all mean that the answer is broken off.
         clean = mended(data)[1]
         chunk, to_the_letter = _decoder.decode(clean), msgspec.convert(loose(data), Chunk)
     except _NO_CHUNK as error:

@@ -82,6 +82,7 @@ class StreamDecoder:
         self.failed_after_result = False
         self.looped = False
         """Did the CLI stop the agent because it repeated itself?"""
+        self._said_before_loop = 0
         self.frames = 0
         """How many lines were frames of the stream."""
         self.garbage = 0
@@ -284,7 +285,8 @@ class StreamDecoder:
 
     def _error(self, frame: ErrorFrame, raw: Raw) -> Event:
         warning = frame.severity == "warning"
-        self.looped = self.looped or (warning and _LOOP in frame.message)
+        if warning and _LOOP in frame.message:
+            self.looped, self._said_before_loop = True, len("".join(self._blocks + self._pieces))
         recoverable = warning if frame.recoverable is None else frame.recoverable
         # Without a code of its own, an error of severity "error" is the CLI's complaint about an
         # answer: empty, blocked, cut off.
@@ -305,6 +307,8 @@ class StreamDecoder:
         """End the message that the deltas were making."""
         if text := "".join(self._blocks + self._pieces):
             self._spoke = True
+            # Who goes on to speak was not stopped.
+            self.looped = self.looped and len(text) <= self._said_before_loop
             events.append(Text(text, timestamp=self._at, session_id=self.session_id))
         self._blocks.clear()
         self._pieces.clear()
