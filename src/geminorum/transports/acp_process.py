@@ -284,6 +284,10 @@ class AcpProcess:
         """Ends the process and all that it started."""
         await self._child.stop()
 
+    def drain(self) -> None:
+        """Hears what it has said by now."""
+        self._child.drain()
+
     def kill(self) -> None:
         """Ends them now, without waiting for manners."""
         self._child.kill()

@@ -67,7 +67,8 @@ class KeptProcess:
         self._say(program.RELEASE + str(fd).encode())
 
     def close(self) -> None:
-        self._is_gone = True
+        if not self._is_gone:
+            self._hear(b"")  # Nothing more will be said.
         self._line.close()
         self._end.close()
 
