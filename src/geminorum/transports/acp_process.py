@@ -17,6 +17,7 @@ from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
+from geminorum.reserve import RESERVE
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp_tools import own_tools_of
@@ -132,6 +133,7 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
+            stack.enter_context(RESERVE.kept())
             self._child = await stack.enter_async_context(self._spawned(stack))
             self._handshake = asyncio.create_task(self._shake_hands())
             stack.push_async_callback(self._drop_handshake)

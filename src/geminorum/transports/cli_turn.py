@@ -19,6 +19,7 @@ from geminorum.interrupts import Interrupt
 from geminorum.options import Options
 from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
+from geminorum.reserve import RESERVE
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
@@ -165,6 +166,7 @@ class CliTurn:
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
+            stack.enter_context(RESERVE.kept())
             kept = []
             if self._known_session:
                 lock = stack.enter_context(SessionLock(self._home, self._known_session))

@@ -205,7 +205,7 @@ class Worker:
             return "memory" if most is not None and _megabytes(seen) > most else None
         except psutil.NoSuchProcess:
             return CRASHED
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return None  # What we may not look at, we leave alone.
 
     @property
@@ -225,7 +225,7 @@ class Worker:
     def memory_mb(self) -> float | None:
         try:
             return _megabytes(psutil.Process(self.pid)) if self.pid is not None else None
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return None
 
     # ---- its sessions
