@@ -179,6 +179,11 @@ class StandIn:
         return program
 
     @property
+    def has_spoken(self) -> bool:
+        """Has the last one said all that it had to say?"""
+        return (self._folder / f"plan-{self._made}.said").exists()
+
+    @property
     def call(self) -> dict[str, Any]:
         """How the last one was called: argv, stdin, cwd, env, pid, children."""
         return json.loads((self._folder / f"plan-{self._made}.call").read_text())

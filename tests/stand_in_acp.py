@@ -65,6 +65,14 @@ def deaf(request: dict) -> None:
     time.sleep(LONGEST_LIFE)
 
 
+def telling(request: dict) -> None:
+    """Says 410 words, leaves a file in its folder to say so, and hears nothing any more."""
+    for number in range(410):
+        text(request, f"{number} ")
+    os.close(os.open("said", os.O_CREAT))
+    time.sleep(LONGEST_LIFE)
+
+
 def asking(request: dict) -> None:
     call = {"toolCallId": "write_file__1", "title": "Writing", "kind": "edit"}
     options = [
@@ -135,6 +143,7 @@ HABITS = {
     "garbled": garbled,
     "strange": strange,
     "deaf": deaf,
+    "telling": telling,
     "asking": asking,
     "at_a_tool": at_a_tool,
     "odd": odd,

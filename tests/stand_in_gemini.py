@@ -37,6 +37,7 @@ def main() -> None:
     complain(plan)
     time.sleep(plan["sleep"])
     speak(Path(plan["stdout"]).read_bytes(), plan)
+    plan_path.with_suffix(".said").touch()
     if plan["hang"]:
         time.sleep(LONGEST_LIFE)
     if plan["signal"]:

@@ -1,16 +1,23 @@
 """A block that is left inside a scope of anyio's, as in Starlette and FastAPI, which cancels every
-wait anew and not just once: what the block started is gone all the same."""
+wait anew and not just once: what the block started is gone all the same, and what it had said is
+in the result."""
 
 import asyncio
+import contextlib
 import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import anyio
 import pytest
 
-from conftest import TEST_MARK, marked_processes
-from geminorum import Options, run
-from geminorum.errors import SessionBusy
+from conftest import TEST_MARK, StandIn, marked_processes
+from geminorum import Acp, Api, Done, Event, Options, Pool, connect, run
+from geminorum.client import Run
+from geminorum.errors import GeminorumError, SessionBusy
 from geminorum.sessions.lock import SessionLock
+from geminorum.testing import FakeGemini
 from geminorum.transports import Transport
 
 
@@ -53,3 +60,172 @@ async def test_a_headless_process_is_gone(stand_in):
     door = stand_in(init, hello, hang=True, ignore_term=True, grandchildren=("bare",), grace=60)
     await left_by_an_impatient_scope(door)
     assert marked_processes(os.environ[TEST_MARK]) == []
+
+
+INIT = {"type": "init", "session_id": "s", "model": "m"}
+WORDS = [f"{number} " for number in range(410)]
+DELTAS = [
+    {"type": "message", "role": "assistant", "content": word, "delta": True} for word in WORDS
+]
+
+
+class Storyteller(NamedTuple):
+    """A door behind which an agent says 410 words and then nothing any more."""
+
+    door: Transport
+    options: Options
+    heard: Callable[[Run], Awaitable[None]]
+    """Returns when the words have been said; none of them has to be read for that."""
+
+
+@pytest.fixture(params=["cli", "acp", "warm", "pool", "api"])
+async def storyteller(
+    request: pytest.FixtureRequest,
+    stand_in: StandIn,
+    stand_in_acp: Callable[..., Acp],
+    tmp_path: Path,
+) -> AsyncIterator[Storyteller]:
+    options = Options(cwd=tmp_path, home=tmp_path)
+
+    async def until(is_said: Callable[[], bool]) -> None:
+        while not is_said():
+            await asyncio.sleep(0.01)
+
+    async def said_by_a_warm_one(_: Run) -> None:
+        await until((tmp_path / "said").exists)
+
+    async def said_by_a_headless_one(_: Run) -> None:
+        await until(lambda: stand_in.has_spoken)
+
+    async def said_by_the_api(live: Run) -> None:
+        async for event in live:
+            if event.type == "text_delta":
+                return
+
+    async with contextlib.AsyncExitStack() as stack:
+        match request.param:
+            case "cli":
+                door = stand_in(INIT, *DELTAS, hang=True)
+                yield Storyteller(door, options, said_by_a_headless_one)
+            case "api":
+                fake = await stack.enter_async_context(FakeGemini())
+                fake.hang("".join(WORDS)).always()
+                online = Options(env=fake.env, model="gemini-2.5-flash")
+                yield Storyteller(Api(grace=0.5), online, said_by_the_api)
+            case kind:
+                acp = stand_in_acp("telling")
+                if kind == "warm":
+                    acp = await stack.enter_async_context(acp.warm(options))
+                elif kind == "pool":
+                    acp = await stack.enter_async_context(Pool(acp))
+                yield Storyteller(acp, options, said_by_a_warm_one)
+
+
+async def in_a_scope_of_anyio(body: Callable[..., Awaitable[None]]) -> None:
+    with anyio.CancelScope() as scope:
+
+        async def leave() -> None:
+            scope.cancel()
+            await anyio.sleep_forever()
+
+        await body(leave)
+    assert scope.cancelled_caught
+
+
+async def in_a_timeout_of_asyncio(body: Callable[..., Awaitable[None]]) -> None:
+    timer = asyncio.timeout(None)
+
+    async def leave() -> None:
+        timer.reschedule(asyncio.get_running_loop().time())
+        await asyncio.sleep(60)
+
+    with contextlib.suppress(TimeoutError):
+        async with timer:
+            await body(leave)
+    assert timer.expired()
+
+
+SCOPES = [in_a_scope_of_anyio, in_a_timeout_of_asyncio]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_what_was_said_is_in_the_result_of_a_scope_that_ended(scope, storyteller):
+    live = run("Tell me a story", storyteller.options, via=storyteller.door)
+
+    async def body(leave: Callable[[], Awaitable[None]]) -> None:
+        async with live:
+            await storyteller.heard(live)
+            await leave()
+
+    await scope(body)
+    assert live.result.text.split() == "".join(WORDS).split()
+    assert live.result.status == "interrupted"
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+async def test_a_chat_inside_of_a_scope_that_ended_keeps_the_words_and_tells_of_one_end(
+    scope, storyteller, monkeypatch
+):
+    runs: list[Run] = []
+    told = record_events(monkeypatch)
+
+    async def body(leave: Callable[[], Awaitable[None]]) -> None:
+        async with connect(storyteller.options, via=storyteller.door) as chat:
+            runs.append(chat.turn("Tell me a story"))
+            async with runs[0] as live:
+                await storyteller.heard(live)
+                await leave()
+
+    await scope(body)
+    assert runs[0].result.text.split() == "".join(WORDS).split()
+    assert [type(event) for event in told].count(Done) == 1
+
+
+def record_events(monkeypatch: pytest.MonkeyPatch) -> list[Event]:
+    """What every run reads from now on, also while its block is being left."""
+    told: list[Event] = []
+    read = Run.read
+
+    async def recorded(live: Run) -> list[Event]:
+        events = await read(live)
+        told.extend(events)
+        return events
+
+    monkeypatch.setattr(Run, "read", recorded)
+    return told
+
+
+@pytest.mark.parametrize("rounds", [0, 1, 2, 3, 5, 300])
+async def test_leaving_a_chat_is_clean_and_a_typed_error_for_the_task_that_asks(
+    storyteller, rounds
+):
+    """Wherever the one who asks has got to; none of them learns of it by a bare CancelledError."""
+    async with asyncio.timeout(60), connect(storyteller.options, via=storyteller.door) as chat:
+        asking = asyncio.create_task(chat.ask("Tell me a story"))
+        for _ in range(rounds):
+            await asyncio.sleep(0.001 if rounds > 5 else 0)
+    with pytest.raises(GeminorumError):
+        await asking
+
+
+async def test_leaving_a_chat_while_a_turn_still_starts_a_server_ends_it(stand_in, tmp_path):
+    """There is no process yet that could be stopped."""
+    door = stand_in(INIT, *DELTAS, hang=True, tools=[count_words])
+    options = Options(cwd=tmp_path, home=tmp_path)
+    async with asyncio.timeout(60), connect(options, via=door) as chat:
+        asking = asyncio.create_task(chat.ask("Tell me a story"))
+        await asyncio.sleep(0)
+    with pytest.raises(GeminorumError):
+        await asking
+
+
+def count_words(text: str) -> int:
+    """How many words a text has."""
+    return len(text.split())
+
+
+async def test_a_turn_that_begins_after_its_chat_was_left_is_refused(storyteller):
+    async with connect(storyteller.options, via=storyteller.door) as chat:
+        late = chat.turn("Tell me a story")
+    with pytest.raises(GeminorumError, match="the chat is over"):
+        await late.__aenter__()

@@ -136,6 +136,9 @@ class Recorded:
     async def stop(self, reason: str, limit: float | None = None) -> None:
         self.stops.append((reason, limit))
 
+    def hurry(self) -> None:
+        pass
+
 
 async def test_what_opening_took_is_no_longer_there_for_the_turn(
     options: Options, monkeypatch: pytest.MonkeyPatch

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from geminorum.cancellation import finish
 from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
 from geminorum.events import Event
 from geminorum.options import Options
@@ -99,8 +100,9 @@ class Run:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        assert self._turn is not None
         try:
-            await self._wind_up()
+            await finish(self._wind_up(), self._turn.hurry)
         finally:
             for handle in (self._timer, self._expiry):
                 if handle is not None:

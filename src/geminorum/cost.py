@@ -6,6 +6,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -137,7 +138,9 @@ def warm_up() -> None:
 
 
 def _load() -> None:
-    import genai_prices  # noqa: F401
+    # Whoever needs it loads it again, and says what is wrong.
+    with suppress(OSError, ImportError):
+        import genai_prices  # noqa: F401
 
 
 def _tokens(stats: Mapping[str, int]) -> Tokens | None:

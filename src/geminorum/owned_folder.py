@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from geminorum.reserve import RESERVE
+
 _A_DAY_IN_SECONDS = 24 * 3600
 
 
@@ -120,6 +122,7 @@ def _remove(folder: Path, lock: int, owner: int) -> None:
     if os.getpid() != owner:
         return  # A fork of ours inherits this call, but not the folder.
     # Links are removed, never followed.
-    shutil.rmtree(folder, ignore_errors=True)
+    with RESERVE.spent():
+        shutil.rmtree(folder, ignore_errors=True)
     if sys.platform != "win32":
         os.close(lock)

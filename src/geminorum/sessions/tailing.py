@@ -6,12 +6,14 @@ import asyncio
 import os
 import time
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from geminorum.events import Event, ToolResult, ToolUse
 from geminorum.redaction import Redactor, secrets_in
 from geminorum.regular_file import open_regular
+from geminorum.reserve import RESERVE
 from geminorum.sessions.places import ID_IN_NAME, projects_of
 from geminorum.sessions.reading import without_secrets
 from geminorum.wire.lines import Lines
@@ -120,11 +122,16 @@ class SessionTail:
 
     def read(self, session_id: str, *, thoroughly: bool = False) -> list[Written]:
         """What was written since the last look; new files are looked for now and then only."""
+        with RESERVE.spent():
+            return self._read(session_id, thoroughly=thoroughly)
+
+    def _read(self, session_id: str, *, thoroughly: bool) -> list[Written]:
         now = time.monotonic()
         if thoroughly or now - self._searched >= _SEARCH:
             self._searched = now
-            for path in self._paths(session_id):
-                self._files.setdefault(path, FileTail(path))
+            with suppress(OSError):  # A folder that cannot be listed now may be the next time.
+                for path in self._paths(session_id):
+                    self._files.setdefault(path, FileTail(path))
         return [
             Written(message, file.is_subagent)
             for file in self._files.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
-from geminorum.errors import SessionBusy
+from geminorum.errors import GeminorumError, SessionBusy
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
@@ -27,6 +27,10 @@ class Turn(Protocol):
         """End the agent's work. What is left to read, the `Done` included, can still be read."""
         ...
 
+    def hurry(self) -> None:
+        """End it with next to no grace: whoever stopped it was cancelled while it ended."""
+        ...
+
     @property
     def stderr(self) -> str:
         """What the agent's program complained about, redacted; empty where there is no program."""
@@ -43,6 +47,12 @@ class Transport(Protocol):
     """A door to Gemini."""
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]: ...
+
+
+def require_open(*, is_open: bool) -> None:
+    """Raises where a turn begins in a conversation that was left."""
+    if not is_open:
+        raise GeminorumError("the chat is over", hint="open another with connect()")
 
 
 def require_no_turn(running: Turn | None) -> None:

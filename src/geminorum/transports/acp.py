@@ -26,7 +26,7 @@ from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
-from geminorum.transports import require_no_turn
+from geminorum.transports import require_no_turn, require_open
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
@@ -185,6 +185,7 @@ class AcpConversation:
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[AcpSession] | None = None
         self._turn: AcpTurn | None = None
+        self._is_open = False
         self.notices: list[Error] = []
         """What is to be said at the head of the next turn."""
         self.dangling = False
@@ -205,9 +206,11 @@ class AcpConversation:
             self._opening = asyncio.create_task(self._open())
             stack.push_async_callback(self._close)
             self._stack = stack.pop_all()
+        self._is_open = True
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._is_open = False
         try:
             if self._turn is not None:
                 await self._turn.stop("cancel")
@@ -228,6 +231,7 @@ class AcpConversation:
             raise ProcessEnded("session") from None
 
     def begun(self, turn: AcpTurn) -> None:
+        require_open(is_open=self._is_open)
         require_no_turn(self._turn)
         self._turn = turn
 

@@ -18,6 +18,7 @@ from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
+from geminorum.reserve import RESERVE
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp_tools import own_tools_of
@@ -136,6 +137,7 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
+            stack.enter_context(RESERVE.kept())
             with blaming(Path(tempfile.gettempdir())):
                 child = self._spawned(stack)
             self._child = await stack.enter_async_context(child)
@@ -289,6 +291,10 @@ class AcpProcess:
     async def stop(self) -> None:
         """Ends the process and all that it started."""
         await self._child.stop()
+
+    def drain(self) -> None:
+        """Hears what it has said by now."""
+        self._child.drain()
 
     def kill(self) -> None:
         """Ends them now, without waiting for manners."""

@@ -52,6 +52,8 @@ _ROUND = 0.05
 _PATIENCE, _MOMENT = 25, 0.004
 """How often, and how long each time, to wait for the session file to catch up with the wire."""
 _EXIT_WAIT = 100
+_HURRY_SECONDS = 0.3
+"""How long a process may take to answer a cancel when nobody has patience any more."""
 _BAD_REQUEST = 400
 _DANGLING = (
     "an earlier turn was cancelled while a tool ran, and the CLI has kept that call without its "
@@ -494,6 +496,19 @@ class AcpTurn:
             task.cancel()
         loop = asyncio.get_running_loop()
         self._patience = loop.call_later(self._door.grace, self._lose_patience)
+
+    def hurry(self) -> None:
+        self._begin_stop("cancel", None)
+        loop = asyncio.get_running_loop()
+        if self._patience is not None and not self._over.is_set():
+            self._patience.cancel()
+            wait = min(self._door.grace, _HURRY_SECONDS)
+            self._patience = loop.call_later(wait, self._give_up)
+
+    def _give_up(self) -> None:
+        """Leaves the process to itself: others may be working in it."""
+        self._process.drain()
+        self._end()
 
     def _lose_patience(self) -> None:
         self._killing = asyncio.create_task(self._kill())

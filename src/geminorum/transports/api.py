@@ -10,7 +10,7 @@ from typing import Any
 
 from geminorum.cost import PriceBook, request_usd
 from geminorum.decisions import Decide, Decisions
-from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
+from geminorum.errors import InvalidOptions, Unsupported
 from geminorum.events import ModelRequest
 from geminorum.options import Options
 from geminorum.prompt import Prompt
@@ -19,7 +19,7 @@ from geminorum.schema import Shape, shape_of
 from geminorum.spelling import snake_case
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
-from geminorum.transports import require_no_turn
+from geminorum.transports import require_no_turn, require_open
 from geminorum.transports.api_turn import ApiTurn
 from geminorum.transports.genai_client import GenaiClient
 from geminorum.transports.secrets import password_in
@@ -142,16 +142,17 @@ class ApiConversation:
 
     async def __aexit__(self, *_: object) -> None:
         self._is_open = False
-        if self._turn is not None:
-            await self._turn.stop("cancel")
-        await self._stack.aclose()
+        try:
+            if self._turn is not None:
+                await self._turn.stop("cancel")
+        finally:
+            await self._stack.aclose()
 
     def turn(self, prompt: Prompt) -> ApiTurn:
         return ApiTurn(self, prompt)
 
     def begun(self, turn: ApiTurn) -> None:
-        if not self._is_open:
-            raise GeminorumError("the chat is over", hint="open another with connect()")
+        require_open(is_open=self._is_open)
         require_no_turn(self._turn)
         self._turn = turn
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
 
 _MOST_ANSWERS = 100
 """In one turn, where the caller set no limit: a model can call functions for ever."""
+_HURRY_SECONDS = 0.3
+"""How long a function may take to end when nobody has patience any more."""
 
 
 class ApiTurn:
@@ -60,6 +63,8 @@ class ApiTurn:
         self._tools = ToolRunner(conversation, self._out, self._interrupt.take)
         self._stop: Stop | None = None
         self._limit: float | None = None
+        self._parted = asyncio.Event()
+        """The worker has ended, or nobody waits for it any more."""
         self._began = time.monotonic()
 
     @property
@@ -72,6 +77,7 @@ class ApiTurn:
         # A task of its own: a limit holds while the consumer is busy, and to cancel it closes
         # the connection at once.
         self._worker = asyncio.create_task(self._work())
+        self._worker.add_done_callback(lambda _: self._parted.set())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -90,10 +96,16 @@ class ApiTurn:
         if self._worker.done():
             return
         self._begin_stop(reason, limit)
-        await asyncio.wait([self._worker], timeout=self._talk.door.grace)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._talk.door.grace):
+                await self._parted.wait()
         # A task that had not begun does not say goodbye; a tool may refuse to be cancelled.
         if not self._out.is_closed:
-            self._out.close(self._last_word(self._put_down(reason), None))
+            self._out.close(self._last_word(self._put_down(self._stop or reason), None))
+
+    def hurry(self) -> None:
+        self._begin_stop()
+        asyncio.get_running_loop().call_later(_HURRY_SECONDS, self._parted.set)
 
     def _begin_stop(self, reason: Stop = "cancel", limit: float | None = None) -> None:
         if self._stop is None:

@@ -19,7 +19,7 @@ from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
-from geminorum.transports import require_no_turn
+from geminorum.transports import require_no_turn, require_open
 from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.transports.keeper import KEEPERS
@@ -140,11 +140,12 @@ class CliConversation:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        self._program = None
         if self._turn is not None:
             await self._turn.stop("cancel")
-        self._program = None
 
     def turn(self, prompt: Prompt) -> CliTurn:
+        require_open(is_open=self._program is not None)
         assert self._program is not None
         return CliTurn(self, self._door, self._options, self._program, prompt)
 

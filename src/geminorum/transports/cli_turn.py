@@ -22,6 +22,7 @@ from geminorum.interrupts import Interrupt
 from geminorum.options import Options
 from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
+from geminorum.reserve import RESERVE
 from geminorum.sessions.lock import SessionLock
 from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
@@ -96,6 +97,8 @@ class CliTurn:
         """What earlier processes of this turn used together; empty in the first."""
         self._decoder = self._new_decoder()
         self._stack = AsyncExitStack()
+        self._is_started = False
+        """Is there a process that can be stopped?"""
         self._began = time.monotonic()
         self._wish: Reason | None = None
         """That it shall stop, whether or not there was anything left to stop."""
@@ -169,6 +172,7 @@ class CliTurn:
 
     async def _start(self) -> None:
         async with AsyncExitStack() as stack:
+            stack.enter_context(RESERVE.kept())
             kept = []
             if self._known_session:
                 lock = stack.enter_context(SessionLock(self._home, self._known_session))
@@ -185,6 +189,9 @@ class CliTurn:
             for patrol in self._patrols():
                 stack.callback(patrol.cancel)
             self._stack = stack.pop_all()
+        self._is_started = True
+        if self._wish is not None:
+            self._begin_stop(*self._wish)
 
     def _new_ledger(self) -> Ledger:
         imported = imported_file(self._door.extra_args)
@@ -357,13 +364,12 @@ class CliTurn:
     async def _restart(self) -> None:
         """Another process for the same turn."""
         self._stderr = self.stderr
+        self._is_started = False
         await self._stack.aclose()
         self._decoder, self._results_seen, self._taken = self._new_decoder(), 0, 0
         await self._start()
         self.status = self._stderr = None
         self._policy_checked = False
-        if self._wish is not None:
-            self._begin_stop(*self._wish)
 
     def _check_policy(self) -> None:
         if (trouble := self._policy_trouble()) is not None:
@@ -385,10 +391,18 @@ class CliTurn:
     async def stop(self, reason: Stop, limit: float | None = None) -> None:
         self._begin_stop(reason, limit)
         if self._stopping is not None:
-            await asyncio.shield(self._stopping)
+            # Not `shield`: where another task leaves the turn, it cancels this one, not its caller.
+            await asyncio.wait([self._stopping])
+
+    def hurry(self) -> None:
+        self._begin_stop("cancel", None)
+        if self._stopping is not None:
+            self._child.kill()
 
     def _begin_stop(self, reason: Stop, limit: float | None) -> None:
         self._wish = self._wish or (reason, limit)
+        if not self._is_started:
+            return  # It is stopped as soon as there is something to stop.
         # What ended by itself was not ended by us.
         if self._stop is None and self._child.exit_code is None:
             self._withdraw()

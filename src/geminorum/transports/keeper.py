@@ -18,6 +18,7 @@ from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 
+from geminorum.reserve import RESERVE
 from geminorum.transports import keeper_program as program
 from geminorum.transports.marked_tree import kill_everything
 
@@ -57,7 +58,8 @@ class KeptProcess:
         self._say(program.KILL)
         self._listen(_KILL_WAIT_SECONDS)
         if self._is_lost or not self._is_gone:
-            kill_everything(None, self._run_id)
+            with RESERVE.spent():
+                kill_everything(None, self._run_id)
 
     def hold(self, fd: int) -> None:
         with suppress(OSError):
@@ -67,7 +69,8 @@ class KeptProcess:
         self._say(program.RELEASE + str(fd).encode())
 
     def close(self) -> None:
-        self._is_gone = True
+        if not self._is_gone:
+            self._hear(b"")  # Nothing more will be said.
         self._line.close()
         self._end.close()
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import ntpath
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from geminorum.reserve import RESERVE
 from geminorum.transports.news import pidfd
 from geminorum.transports.watcher import WATCHER
 from geminorum.transports.windows_job import Job
@@ -29,6 +31,7 @@ MARKER = "GEMINI_CLI_GEMINORUM_RUN"
 environments lets names with this beginning through."""
 _KILL_ROUNDS, _KILL_PAUSE = 50, 0.005
 _KILL_WAIT = 0.5
+_KILL_SIGNAL = getattr(signal, "SIGKILL", signal.SIGTERM)
 _EXEC_ROUNDS, _EXEC_PAUSE = 100, 0.002
 _NO_PROGRAM = 0x00200000 | 0x00000004
 """Linux's flags of a thread of the kernel, and of a process that is ending."""
@@ -49,16 +52,31 @@ class MarkedProcess:
 
     @property
     def is_gone(self) -> bool:
-        return not any(map(_alive, self._tree))
+        with RESERVE.spent(), suppress(OSError):
+            return not any(map(_alive, self._tree))
+        return False
 
     def stop(self, grace: float) -> None:
-        # The snapshot comes first: once the parent is dead, nobody knows its children by it.
-        self._tree = descendants(self._popen, self._run_id)
-        _signal(self._tree, "terminate")
+        with RESERVE.spent(), self._group_signalled_at_least(signal.SIGTERM):
+            # The snapshot comes first: once the parent is dead, nobody knows its children by it.
+            self._tree = descendants(self._popen, self._run_id)
+            _signal(self._tree, "terminate")
 
     def kill(self) -> None:
-        _signal(self._tree, "kill")
-        kill_everything(self._popen, self._run_id)
+        with RESERVE.spent(), self._group_signalled_at_least(_KILL_SIGNAL):
+            _signal(self._tree, "kill")
+            kill_everything(self._popen, self._run_id)
+
+    @contextmanager
+    def _group_signalled_at_least(self, number: signal.Signals) -> Iterator[None]:
+        """Where the tree cannot be looked at, for want of descriptors: a signal needs none."""
+        try:
+            yield
+        except OSError:
+            if sys.platform == "win32":
+                self._popen.kill()
+            elif self._popen.poll() is None:
+                os.killpg(self.pid, number)
 
     def hold(self, fd: int) -> None:
         pass  # There is nobody else to hold it.

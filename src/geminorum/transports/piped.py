@@ -119,7 +119,7 @@ class PipedChild(ProcessTree):
         try:
             await super().stop()
         finally:
-            self._drain()
+            self.drain()
 
     def heard(self, data: bytes) -> None:
         self._hear(data)
@@ -130,7 +130,7 @@ class PipedChild(ProcessTree):
             self._over = True
             self._ended()
 
-    def _drain(self) -> None:
+    def drain(self) -> None:
         """Takes what is left in the pipe. No await: whoever is cancelled here loses nothing."""
         pipe = self._from
         if pipe.closed or sys.platform == "win32":

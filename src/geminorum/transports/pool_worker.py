@@ -206,7 +206,7 @@ class Worker:
             return "memory" if most is not None and tree_megabytes(seen) > most else None
         except psutil.NoSuchProcess:
             return CRASHED
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return None  # What we may not look at, we leave alone.
 
     @property
@@ -226,7 +226,7 @@ class Worker:
     def memory_mb(self) -> float | None:
         try:
             return tree_megabytes(psutil.Process(self.pid)) if self.pid is not None else None
-        except psutil.Error:
+        except (psutil.Error, OSError):
             return None
 
     # ---- its sessions

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from geminorum.errors import InvalidOptions, SessionLost
 from geminorum.events import Error
+from geminorum.reserve import RESERVE
 from geminorum.sessions import places
 
 _STAMP = re.compile(r"session-(\d{4}-\d\d-\d\dT\d\d-\d\d)-")
@@ -61,12 +62,13 @@ async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[
 
 def remove_strays(home: Path, cwd: Path, session_id: str) -> None:
     """Takes away what the CLI began beside a session's file and never wrote to."""
-    files = files_of(home, cwd, session_id)
-    unused = [path for path in files if not places.was_used(path)]
-    if len(unused) < len(files):  # Never the only file that a session has.
-        for stray in unused:
-            with suppress(OSError):
-                stray.unlink()
+    with RESERVE.spent(), suppress(OSError):
+        files = files_of(home, cwd, session_id)
+        unused = [path for path in files if not places.was_used(path)]
+        if len(unused) < len(files):  # Never the only file that a session has.
+            for stray in unused:
+                with suppress(OSError):
+                    stray.unlink()
 
 
 def files_of(home: Path, cwd: Path, session_id: str) -> list[Path]:

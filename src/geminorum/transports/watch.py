@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from typing import Literal, TypeAlias
 
@@ -37,10 +38,15 @@ class Patrol:
         self._timer.cancel()
 
     def _round(self) -> None:
-        if (reason := self._look()) is not None:
+        if (reason := self._seen()) is not None:
             self._stop(*reason)
         elif not self._until():
             self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
+
+    def _seen(self) -> Reason | None:
+        with suppress(OSError):  # What cannot be looked at now may be the next time.
+            return self._look()
+        return None
 
 
 class Silence:
