@@ -18,7 +18,9 @@ MAY_IMPORT = {
     "errors": {"views"},  # a type in an annotation only
     "redaction": {"events"},
     "leases": set(),
-    "owned_folder": set(),
+    "reserve": set(),
+    "cancellation": set(),
+    "owned_folder": {"reserve"},
     "regular_file": set(),
     "search_path": set(),
     "permissions": {"errors", "spelling"},
@@ -40,7 +42,8 @@ MAY_IMPORT = {
     "models": {"cost", "wire"},
     "policies": {"errors", "options", "permissions", "regular_file", "wire"},
     "sessions": {
-        *("cost", "errors", "events", "redaction", "regular_file", "sessions", "views", "wire"),
+        *("cost", "errors", "events", "redaction", "regular_file", "reserve", "sessions"),
+        *("views", "wire"),
     },
     "store": {"errors"},
     "usage": {"cost", "errors", "events", "regular_file", "sessions", "usage", "wire"},
@@ -49,9 +52,10 @@ MAY_IMPORT = {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
         *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports", "policies", "regular_file", "interrupts"),
-        *("leases", "owned_folder"),
+        *("leases", "owned_folder", "reserve"),
     },
     "client": {
+        "cancellation",
         *("events", "errors", "options", "prompt", "redaction", "schema", "transports", "views"),
     },
     "sync": {"events", "errors", "options", "prompt", "transports", "views", "client"},

@@ -262,7 +262,10 @@ CHANGED_SINCE = """
 
     async def told(*command):
         async with Child(command, cwd=Path("/"), env=dict(os.environ)) as child:
-            return (await child.read()).decode().split()
+            said = b""
+            while piece := await child.read():  # A shell writes each line by itself.
+                said += piece
+            return said.decode().split()
 
     assert KEEPERS.is_available()
     os.umask(0o077)
