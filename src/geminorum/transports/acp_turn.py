@@ -195,6 +195,9 @@ class AcpTurn:
     def _network_patrol(self) -> Patrol:
         return Patrol(self._network.PAUSE, self._network.look, stop=self._begin_stop)
 
+    def _awaits_answer(self) -> bool:
+        return self._answer is not None and not self._answer.arrived
+
     def _all_patrols(self) -> list[Patrol]:
         options, door = self._options, self._door
         watch = partial(Patrol, stop=self._begin_stop)
@@ -208,7 +211,9 @@ class AcpTurn:
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
         if options.max_budget_usd is not None:
-            spending = Spending(self._requests, options.max_budget_usd, door.prices)
+            spending = Spending(
+                self._requests, options.max_budget_usd, door.prices, self._awaits_answer
+            )
             patrols.append(watch(spending.PAUSE, spending.look))
         if options.max_turns is not None:
             patrols.append(watch(_ROUND, self._count_rounds))

@@ -225,6 +225,9 @@ class CliTurn:
             command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace, kept=kept
         )
 
+    def _awaits_answer(self) -> bool:
+        return self._answer is not None and not self._answer.arrived
+
     def _patrols(self) -> list[Patrol]:
         door, budget = self._door, self._options.max_budget_usd
         silence = Silence(
@@ -240,7 +243,7 @@ class CliTurn:
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
         if budget is not None:
-            spending = Spending(self._requests, budget, door.prices)
+            spending = Spending(self._requests, budget, door.prices, self._awaits_answer)
             patrols.append(watch(spending.PAUSE, spending.look))
         return patrols
 

@@ -84,6 +84,9 @@ class Silence:
         return ("stall" if self._heard else "start_timeout"), limit
 
 
+_LOOKS_FOR_AN_ANSWER = 20
+
+
 class Spending:
     """The price of the requests so far, beside what may be spent."""
 
@@ -94,10 +97,13 @@ class Spending:
         requests: Callable[[], list[ModelRequest]],
         budget: float,
         prices: PriceBook | None,
+        awaits_answer: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._requests, self._prices = requests, prices
+        """`awaits_answer`: the request that was one too many may have brought it, and it is on
+        its way to us."""
+        self._requests, self._prices, self._awaits_answer = requests, prices, awaits_answer
         self._budget = Decimal(str(budget))
-        self._counted, self._spent = 0, Decimal(0)
+        self._counted, self._spent, self._patience = 0, Decimal(0), _LOOKS_FOR_AN_ANSWER
 
     def look(self) -> Reason | None:
         fresh = self._requests()[self._counted :]
@@ -107,7 +113,12 @@ class Spending:
                 return "no_price", None
             self._spent += usd
         self._counted += len(fresh)
-        return ("budget", float(self._budget)) if self._spent > self._budget else None
+        if self._spent <= self._budget:
+            return None
+        self._patience -= 1
+        if self._patience > 0 and self._awaits_answer():
+            return None
+        return "budget", float(self._budget)
 
     def _price(self, request: ModelRequest) -> Decimal | None:
         try:
