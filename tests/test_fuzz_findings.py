@@ -86,6 +86,11 @@ class TestStream:
         with less_room():
             assert repr(event) == "ToolUse(name='t', input=…)"
 
+    def test_an_event_nested_deeper_than_can_be_written_is_refused_as_a_value(self):
+        event = decode('{"type":"tool_use","name":"t","input":' + nested("1", "a", 800) + "}")
+        with less_room(), pytest.raises(ValueError, match="nested too deeply"):
+            encode(event)
+
 
 class TestSessions:
     @pytest.fixture
@@ -178,6 +183,14 @@ class TestApi:
     def test_arguments_of_a_wrong_kind_make_no_event_that_nobody_can_read(self, odd):
         for event in self.events(f'{{"toolCall":{{"args":{odd}}}}}'):
             assert decode(encode(event)) == event
+
+    def test_text_may_follow_a_text_that_is_none(self):
+        answer = Answer()
+        answer.add(
+            b'{"candidates":[{"content":{"parts":[{"text":null},{"text":"a"},{"text":"b"}]}}]}'
+        )
+        assert answer.text == "ab"
+        assert answer.parts == [{"text": None}, {"text": "ab"}]
 
     def test_a_chunk_of_several_lines_makes_events_of_one(self):
         event = Answer().add(b'{"candidates": [\n{"content": {"parts": [{"text": "a b"}]}}]}')[0]

@@ -284,8 +284,11 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    """One line of JSON, without its newline."""
-    return _encoder.encode(event)
+    """One line of JSON, without its newline; ValueError where it is nested too deeply for that."""
+    try:
+        return _encoder.encode(event)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def decode(line: bytes | str) -> Event:
