@@ -39,7 +39,8 @@ def more_seeds(suffix: str) -> Iterator[bytes]:
     """Files of this kind in the folders that the variable FUZZ_SEEDS names, read in place."""
     for folder in filter(None, os.environ.get("FUZZ_SEEDS", "").split(os.pathsep)):
         for file in sorted(Path(folder).rglob(f"*.{suffix}")):
-            yield file.read_bytes()
+            if content := file.read_bytes():
+                yield content
 
 
 def _rows(file: Path) -> list[dict[str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -23,26 +24,42 @@ def require_sound(events: Iterable[Event]) -> None:
     """Every event can be printed, saved and read again, and a result made of them."""
     fold = ResultFold()
     for event in events:
-        line = encode(event)
-        if b"\n" in line:
-            raise Unsound(f"event of more than one line: {line[:200]!r}")
-        _require_same_again(event, line)
+        # What is nested as deep as can be read may be too deep to be written again.
+        with suppress(_TooDeep):
+            _require_same_again(event, _encoded(event))
         repr(event)
         fold.add([event])
     fold.result().exception()
 
 
+class _TooDeep(Exception):
+    pass
+
+
+def _encoded(event: Event) -> bytes:
+    try:
+        line = encode(event)
+    except ValueError as error:
+        raise _deep_or_unsound(error, "event that cannot be written", b"") from error
+    if b"\n" in line:
+        raise Unsound(f"event of more than one line: {line[:200]!r}")
+    return line
+
+
 def _require_same_again(event: Event, line: bytes) -> None:
     try:
         again = decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        # A frame that is nested as deep as can be read is one level too deep in its event.
-        if "nested too deeply" not in str(error):
-            raise Unsound(f"unreadable event: {error}: {line[:200]!r}") from error
-    else:
-        # Blanks around a frame are not kept.
-        if encode(_without_frame(again)) != encode(_without_frame(event)):
-            raise Unsound(f"other event when it is read again: {line[:200]!r}")
+    except ValueError as error:
+        raise _deep_or_unsound(error, "unreadable event", line) from error
+    # Blanks around a frame are not kept.
+    if encode(_without_frame(again)) != encode(_without_frame(event)):
+        raise Unsound(f"other event when it is read again: {line[:200]!r}")
+
+
+def _deep_or_unsound(error: ValueError, what: str, line: bytes) -> Exception:
+    if "nested too deeply" in str(error):
+        return _TooDeep()
+    return Unsound(f"{what}: {error}: {line[:200]!r}")
 
 
 def _without_frame(event: Event) -> Event:

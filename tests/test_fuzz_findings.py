@@ -4,12 +4,17 @@ Where work is done by a library in C, the sizes are such that more than linear t
 before the suite's own limit.
 """
 
+import inspect
 import json
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from geminorum import Cli, Done, Options, Policy, Rule, TextDelta, sessions
@@ -20,8 +25,10 @@ from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions
 from geminorum.events import decode, encode
 from geminorum.policies import Rules, toml_of
+from geminorum.tools import Tool
 from geminorum.transports.home import Overlay
 from geminorum.transports.launch import _combined, _dotenv_disarmed
+from geminorum.transports.tool_server import ToolServer, served
 from geminorum.transports.user_policies import read_user_policy
 from geminorum.wire import acp
 from geminorum.wire.acp_events import told_input
@@ -35,6 +42,17 @@ def nested(value: str, key: str = "", depth: int = 440) -> str:
     """As deep as the JSON decoder reads, and deeper than Python may call itself."""
     opening = f'{{"{key}":' if key else "["
     return opening * depth + value + ("}" if key else "]") * depth
+
+
+@contextmanager
+def less_room() -> Iterator[None]:
+    """Room for fewer calls than the JSON was read with, as further down in a program."""
+    before, frames = sys.getrecursionlimit(), len(inspect.stack())
+    sys.setrecursionlimit(frames + 720)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
 
 
 class TestStream:
@@ -58,10 +76,20 @@ class TestStream:
         line = '{"type":"message","role":"assistant","content":' + nested('"x","y"') + "}"
         assert replay(line.encode())[0].text == "x\n\ny"
 
-    @pytest.mark.parametrize("word", ["NaN", "sNaN", "Infinity"])
+    @pytest.mark.parametrize("word", ["NaN", "sNaN", "Infinity", "1e9999999", "-1"])
     def test_a_price_that_is_no_number_is_no_price(self, word):
         line = f'{{"type":"result","status":"success","total_cost_usd":"{word}"}}'
         assert replay(line.encode())[-1].cost is None
+
+    def test_an_event_nested_deeper_than_can_be_shown_can_be_printed(self):
+        event = decode('{"type":"tool_use","name":"t","input":' + nested("1", "a", 800) + "}")
+        with less_room():
+            assert repr(event) == "ToolUse(name='t', input=…)"
+
+    def test_an_event_nested_deeper_than_can_be_written_is_refused_as_a_value(self):
+        event = decode('{"type":"tool_use","name":"t","input":' + nested("1", "a", 800) + "}")
+        with less_room(), pytest.raises(ValueError, match="nested too deeply"):
+            encode(event)
 
 
 class TestSessions:
@@ -117,6 +145,21 @@ class TestWarmCli:
         assert acp.version_of(acp.Initialized(agent_info=info)) is None
 
 
+async def add(a: int, b: list[int]) -> int:
+    """Adds numbers."""
+    return a + sum(b)
+
+
+async def test_a_call_of_a_tool_is_answered_however_deep_its_arguments_are_nested():
+    server = ToolServer([served(Tool.of(add))])
+    head = '{"id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":'
+    with less_room():
+        for depth in range(650, 720):
+            answer = await server.answer(f"{head}{nested('1', depth=depth)}}}}}}}".encode())
+            assert answer is not None
+            assert "error" in answer.decode().lower()
+
+
 class TestApi:
     def events(self, part: str) -> list[Any]:
         return Answer().add(f'{{"candidates":[{{"content":{{"parts":[{part}]}}}}]}}'.encode())
@@ -141,11 +184,26 @@ class TestApi:
         for event in self.events(f'{{"toolCall":{{"args":{odd}}}}}'):
             assert decode(encode(event)) == event
 
+    def test_text_may_follow_a_text_that_is_none(self):
+        answer = Answer()
+        answer.add(
+            b'{"candidates":[{"content":{"parts":[{"text":null},{"text":"a"},{"text":"b"}]}}]}'
+        )
+        assert answer.text == "ab"
+        assert answer.parts == [{"text": None}, {"text": "ab"}]
+
     def test_a_chunk_of_several_lines_makes_events_of_one(self):
         event = Answer().add(b'{"candidates": [\n{"content": {"parts": [{"text": "a b"}]}}]}')[0]
         assert isinstance(event, TextDelta)
         assert b"\n" not in encode(event)
         assert event.raw["candidates"][0]["content"]["parts"][0]["text"] == "a b"
+
+    @pytest.mark.parametrize("name", ["status", "message", "details"])
+    def test_an_error_nested_deeper_than_can_be_shown_is_still_one(self, name):
+        deep = msgspec.json.decode(nested("1", "a", 800))
+        with less_room():
+            error = refused({"code": 503, name: deep})
+        assert (error.code, error.status) == ("SERVER", 503)
 
     def test_true_is_neither_a_count_nor_a_status(self):
         answer = Answer()
@@ -174,6 +232,14 @@ class TestOptions:
             {"approval": "\ud83d"},
             {"effort": "\ud83d"},
             {"policy": {"file_write": "\ud83d"}},
+            {"allowed_tools": ["run_shell_command(\ud83d)"]},
+            {
+                "policy": {
+                    "rules": [
+                        {"tool": "run_shell_command", "decision": "deny", "command": "\ud83d"}
+                    ]
+                }
+            },
             {"policy": {"\ud83d": "deny"}},
             {"policy": {"rules": [{"tool": "glob", "decision": "\ud83d"}]}},
         ],
@@ -298,7 +364,7 @@ class TestBatch:
         whole = b'{"id":"1","attempt":1,"ended":true,"usd":"0.5"}\n'
         assert self.opened(tmp_path, tries=whole + b'{"id":"\xfe"') == [Decimal("0.5")]
 
-    @pytest.mark.parametrize("word", ["NaN", "sNaN", "-Infinity"])
+    @pytest.mark.parametrize("word", ["NaN", "sNaN", "-Infinity", "1e9999999", "-1"])
     def test_a_cost_that_is_no_number_is_refused(self, tmp_path, word):
         try_line = f'{{"id":"1","attempt":1,"ended":true,"usd":"{word}"}}\n'.encode()
         outcome = {"id": "1", "digest": self.TASK.digest, "prompt": "one", "status": "success"}

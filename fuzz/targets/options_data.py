@@ -28,7 +28,6 @@ def run(data: bytes) -> None:
         return
     if isinstance(given, dict):
         options = Options.from_dict(given)
-        repr(options)
         toml_of(options)
         Rules.of(options).verdict("run_shell_command", {"command": "git status && ls"})
 

@@ -47,4 +47,6 @@ def run(data: bytes) -> None:
     repr((session.title, session.usage, session.subagents))
 
 
-TARGET = Target("session-log", run, session_recordings(), words=_WORDS, repeated=_RECORDS)
+TARGET = Target(
+    "session-log", run, session_recordings(), (SessionUnreadable,), words=_WORDS, repeated=_RECORDS
+)

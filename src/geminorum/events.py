@@ -135,11 +135,18 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     def __repr__(self) -> str:
         shown = (
-            f"{name}={value!r}"
+            f"{name}={_shown(value)}"
             for name in self.__struct_fields__
             if name not in self._hidden and (value := getattr(self, name)) is not None
         )
         return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return repr(value)
+    except RecursionError:  # JSON may be nested deeper than Python can show.
+        return "…"
 
 
 class Init(_Event, frozen=True, gc=False, tag="init"):
@@ -277,8 +284,11 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    """One line of JSON, without its newline."""
-    return _encoder.encode(event)
+    """One line of JSON, without its newline; ValueError where it is nested too deeply for that."""
+    try:
+        return _encoder.encode(event)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
 
 
 def decode(line: bytes | str) -> Event:

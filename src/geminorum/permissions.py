@@ -57,6 +57,16 @@ class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise InvalidOptions(f"command goes with run_shell_command, not with {self.tool!r}")
         if self.command is not None and not self.command.strip():
             raise InvalidOptions("command is empty", hint="leave it out to mean every command")
+        if self.command is not None and not _is_writable(self.command):
+            raise InvalidOptions(f"{self.command!r} cannot be written to a policy file in UTF-8")
+
+
+def _is_writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # Half an emoji.
+        return False
+    return True
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

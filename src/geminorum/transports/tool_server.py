@@ -69,6 +69,8 @@ class ToolServer:
             return mcp.answered(request_id, await self._result(message))
         except Refusal as refusal:
             return mcp.refused(request_id, refusal)
+        except RecursionError:  # It can be read, but not be worked with.
+            return mcp.refused(request_id, Refusal(mcp.INVALID_PARAMS, "nested too deeply"))
 
     def allow_once(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Somebody was asked about this call, and said yes."""

@@ -182,6 +182,8 @@ def _told_apart(told: Tokens, known: Tokens | None) -> Tokens:
     return msgspec.structs.replace(told, thoughts=told.thoughts - known.tool, tool=known.tool)
 
 
+_MAX_USD = 10**12
+"""No run costs more; with larger numbers, sums would overflow."""
 _LOWEST_STEP = 128_000
 """Tokens read, beyond which some model asks more for each."""
 
@@ -199,7 +201,9 @@ def told_cost(result: ResultFrame | None) -> Cost | None:
     if result is None:
         return None
     told = result.total_cost_usd or (result.stats.total_cost_usd if result.stats else None)
-    return None if told is None or not told.is_finite() else Cost(told)
+    if told is None or not (told.is_finite() and 0 <= told < _MAX_USD):
+        return None
+    return Cost(told)
 
 
 def _tokens(stats: Stats) -> Tokens:

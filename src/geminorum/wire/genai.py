@@ -198,7 +198,7 @@ class Answer:
 
     def _grows_by(self, part: Part) -> bool:
         last = self._parts[-1] if self._parts else {}
-        if "text" not in last or not (last.keys() | part.keys()) <= _PLAIN:
+        if not isinstance(last.get("text"), str) or not (last.keys() | part.keys()) <= _PLAIN:
             return False
         return bool(last.get("thought")) == bool(part.get("thought"))
 

@@ -89,15 +89,15 @@ def refused(said: Mapping[str, Any], retry_after: float | None = None) -> Error:
     """The Error for one in the API's own shape: code, status, message, details."""
     told = said.get("code")
     code = told if isinstance(told, int) and not isinstance(told, bool) else None
-    message = str(said.get("message", ""))
-    details = msgspec.json.encode(said.get("details") or []).decode()
+    message = _shown(said.get("message", ""))
+    details = _encoded(said.get("details") or [])
     wait = _wait(details, message, retry_after)
     retryable = code in _PASSING and not (code == 429 and _SPENT.search(details + message))
     kind = _kind(code, message + details)
     hint = kind.default_hint
     if code == 429 and not retryable:
         hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
-    text = f"{code} {said.get('status', 'UNKNOWN')}: {message}"
+    text = f"{code} {_shown(said.get('status', 'UNKNOWN'))}: {message}"
     return Error(text, kind.code, hint=hint, status=code, retryable=retryable, retry_after=wait)
 
 
@@ -120,7 +120,21 @@ def _told(body: bytes) -> dict[str, Any] | None:
     if not isinstance(first, dict):
         return None
     error = first.get("error", first)
-    return error if isinstance(error, dict) else {"message": str(error)}
+    return error if isinstance(error, dict) else {"message": _shown(error)}
+
+
+def _shown(value: Any) -> str:
+    try:
+        return str(value)
+    except RecursionError:  # It may have been read with more room for calls.
+        return "…"
+
+
+def _encoded(value: Any) -> str:
+    try:
+        return msgspec.json.encode(value).decode()
+    except RecursionError:
+        return ""
 
 
 def _wait(details: str, message: str, header: float | None) -> float | None:

@@ -25,6 +25,7 @@ from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.leases import held_by_agents
 
 T = TypeVar("T")
+_MAX_USD = 10**12
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ELSEWHERE = "choose another file with --output"
 _LAST_AGENTS_SECONDS, _LOCK_PAUSE_SECONDS = 5.0, 0.05
@@ -80,8 +81,8 @@ class Try(msgspec.Struct, frozen=True):
 
 
 def _require_amount(usd: Decimal | None) -> None:
-    """Nothing can be added to NaN, and no budget held against it."""
-    if usd is not None and not usd.is_finite():
+    """Nothing can be added to NaN, and no budget held against it; huge numbers overflow in sums."""
+    if usd is not None and not (usd.is_finite() and 0 <= usd < _MAX_USD):
         raise ValueError(f"{usd} is no amount")
 
 
