@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import subprocess
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -10,8 +11,10 @@ from pathlib import Path
 import pytest
 
 from geminorum import Acp, Cli, Options, Pool, ToolResult, ask, connect, run
+from geminorum.detect import find_cli
 from geminorum.errors import ConfigError, Unsupported
 from geminorum.testing import FakeGemini
+from geminorum.transports.read_guard import ReadGuard
 
 MODEL = "gemini-2.5-flash"
 SKILL = "---\nname: {name}\ndescription: {words}\n---\nBODY-OF-{words}\n"
@@ -290,3 +293,15 @@ async def test_a_pipe_in_the_folder_of_git_is_refused(tmp_path, stand_in, name):
     os.mkfifo(tmp_path / "work/.git" / name)
     with pytest.raises(ConfigError, match=f"{name}.*not a regular file"):
         await ask("Go", Options(cwd=tmp_path / "work"), via=stand_in())
+
+
+def test_the_guard_lets_the_cli_read_a_pipe_that_has_no_name(real_cli_door, tmp_path):
+    """`/dev/stdin` is a link to what lies in no folder at all."""
+    guard = ReadGuard(tmp_path, Cli())
+    guard.admit([tmp_path])
+    node = find_cli(real_cli_door.executable).node
+    assert node is not None
+    script = "process.stdout.write(require('fs').readFileSync('/dev/stdin'))"
+    command = [str(node.path), guard.node_flag, "--eval", script]
+    answer = subprocess.run(command, input=b"said", capture_output=True, timeout=60, check=False)
+    assert (answer.stdout, answer.stderr) == (b"said", b"")

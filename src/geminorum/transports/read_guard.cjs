@@ -44,11 +44,21 @@ function containing(file, projects) {
   return projects.filter((roots) => roots.some((root) => contains(root, file)));
 }
 
+// What stands behind /dev/stdin may be a pipe, which is open but lies in no folder.
+function isNameless(file) {
+  try {
+    realpathSync(file);
+    return false;
+  } catch {
+    return true;
+  }
+}
+
 // A project has more names than its own: /proc/self/cwd, and whatever links lead to it. So each
 // folder on the way counts by what it is, where a link is among them at all.
 function projectsOn(file, projects) {
   const around = containing(file, projects);
-  if (around.length > 0 || realpathSync(file) === file) return around;
+  if (around.length > 0 || isNameless(file) || realpathSync(file) === file) return around;
   const names = file.split(path.sep);
   for (let length = 2; length <= names.length; length += 1) {
     const met = containing(realpathSync(names.slice(0, length).join(path.sep)), projects);
