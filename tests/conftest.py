@@ -178,6 +178,11 @@ class StandIn:
         program.chmod(0o755)
         return program
 
+    def change(self, **wishes: Any) -> None:
+        """What the last one does from its next start on."""
+        plan = self._folder / f"plan-{self._made}.json"
+        plan.write_text(json.dumps(json.loads(plan.read_text()) | wishes))
+
     @property
     def has_spoken(self) -> bool:
         """Has the last one said all that it had to say?"""

@@ -127,7 +127,11 @@ async def test_a_fresh_start_that_is_cut_short_still_has_a_verdict(stand_in, opt
     """Wherever the cancellation falls: the loss is told once, and the stream has an end."""
     via = stand_in(fresh_if_lost=True, **LOST)
     async with start("Go", options.changed(resume="mine"), via=via) as live:
+        while not stand_in.has_spoken:
+            await asyncio.sleep(0.01)
         await asyncio.sleep(0.5)
+        # Only the first one has lost a session: a second that ended soon enough would say so again.
+        stand_in.change(stderr="", hang=True)
         reading = asyncio.create_task(live.read())
         for _ in range(steps):
             await asyncio.sleep(0)
