@@ -254,7 +254,7 @@ def test_a_fork_has_keepers_of_its_own(owner):
 
 
 CHANGED_SINCE = """
-    import asyncio, os, resource
+    import asyncio, os, resource, shutil
     from pathlib import Path
     import psutil  # Another user may not be able to read it.
     from geminorum.transports.keeper import KEEPERS
@@ -272,9 +272,10 @@ CHANGED_SINCE = """
     resource.setrlimit(resource.RLIMIT_NOFILE, (234, 1000))
     said = asyncio.run(told("sh", "-c", "umask; ulimit -n; ulimit -Hn"))
     assert said == ["0077", "234", "1000"], said
+    program = os.path.realpath(shutil.which("id"))  # Nor the folders of our PATH.
     if os.geteuid() == 0:
         os.seteuid(65534)
-    assert asyncio.run(told("id", "-u")) == [str(os.geteuid())]
+    assert asyncio.run(told(program, "-u")) == [str(os.geteuid())]
 """
 
 

@@ -1,0 +1,1 @@
+"""Seeded faults: each trial hurts one run in one way, and looks at what is left afterwards."""

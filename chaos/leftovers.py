@@ -1,0 +1,53 @@
+"""What is left in a process that has run agents."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+
+from geminorum.transports.keeper import KEEPERS
+
+_EXECUTOR = "asyncio_"
+
+
+def descriptors() -> list[str]:
+    """What each open descriptor leads to."""
+    found = []
+    for entry in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            target = os.readlink(f"/proc/self/fd/{entry}")
+            if not target.endswith("/fd"):
+                found.append(target.partition(":")[0])
+    return sorted(found)
+
+
+def threads() -> list[str]:
+    """Those of the event loop's own pool stay for the next call."""
+    names = [thread.name for thread in threading.enumerate()]
+    return sorted(name for name in names if not name.startswith(_EXECUTOR))
+
+
+def tasks() -> list[str]:
+    current = asyncio.current_task()
+    return [repr(task) for task in asyncio.all_tasks() if task is not current]
+
+
+def processes(*, agents_only: bool = False) -> list[str]:
+    """Below us; the server of the keepers stays for the next run."""
+    found = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            is_kept = process.pid == KEEPERS.pid or process.status() == psutil.STATUS_ZOMBIE
+            if not is_kept and not (agents_only and "keeper_program" in line):
+                found.append(f"{process.pid} {line}")
+    return found
+
+
+def folders(temporary: Path) -> list[str]:
+    return sorted(path.name for path in temporary.glob("*geminorum*"))
