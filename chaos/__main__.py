@@ -1,4 +1,4 @@
-"""`python -m chaos [--seeds N] [--from SEED] [--fault NAME]`: exit code 1 when anything was violated."""
+"""`python -m chaos [--seeds N] [--fault NAME]`: exit code 1 when anything was violated."""
 
 from __future__ import annotations
 
@@ -72,7 +72,10 @@ def _print(verdict: Verdict, count: int, total: int, *, is_quiet: bool) -> None:
         for line in verdict.violations:
             print("   ", line.replace("\n", "\n    "), flush=True)
     elif not is_quiet:
-        print(f"{count:>4}/{total} {plan.seed:>5} {plan.title:<40}{verdict.seconds:6.1f} s", flush=True)
+        print(
+            f"{count:>4}/{total} {plan.seed:>5} {plan.title:<40}{verdict.seconds:6.1f} s",
+            flush=True,
+        )
 
 
 def _print_table(tried: Counter[str]) -> None:

@@ -12,7 +12,7 @@ import sys
 from chaos.plan import word
 from geminorum.testing import FakeGemini
 
-JOBS = "setsid sleep 120 & env -i setsid sleep 120 & true"
+JOBS = "(setsid sleep 120 & env -i setsid sleep 120 &) > /dev/null 2>&1; sleep 2"
 
 
 def main() -> None:

@@ -84,7 +84,7 @@ def interrupt_command(plan: Plan, stage: Stage, watched: Watched) -> list[str]:
 
 def _delay(plan: Plan) -> float:
     """Seconds from the start of Python on."""
-    return 3 * random.Random(plan.seed).random() ** 1.5
+    return float(3 * random.Random(plan.seed).random() ** 1.5)
 
 
 def _command(plan: Plan, stage: Stage, *words: str) -> list[str]:

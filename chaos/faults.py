@@ -34,12 +34,14 @@ class Scene:
 
 def agents() -> list[psutil.Process]:
     """Our agents: the programs that the keepers keep."""
-    return [one for one in _below_us() if _is_agent(one)]
+    return [one for one in _below(psutil.Process()) if _is_agent(one)]
 
 
 def jobs() -> list[psutil.Process]:
-    """What the agents have started."""
-    return [one for agent in agents() for one in agent.children(recursive=True)]
+    """What the agents have started; what they left behind is below their keepers."""
+    known = {one.pid for one in (*agents(), *keepers())}
+    below = [one for keeper in keepers() for one in _below(keeper)]
+    return [one for one in below if one.pid not in known]
 
 
 def keepers() -> list[psutil.Process]:
@@ -50,8 +52,10 @@ def keepers() -> list[psutil.Process]:
     return []
 
 
-def _below_us() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
+def _below(process: psutil.Process) -> list[psutil.Process]:
+    with suppress(psutil.Error):
+        return process.children(recursive=True)
+    return []
 
 
 def _is_agent(process: psutil.Process) -> bool:
@@ -59,7 +63,7 @@ def _is_agent(process: psutil.Process) -> bool:
         line = " ".join(process.cmdline())
     except psutil.Error:
         return False
-    return "storyteller.py" in line or "gemini" in line.split(" --")[0] and "node" in line
+    return "storyteller.py" in line or ("gemini" in line.split(" --")[0] and "node" in line)
 
 
 def send(number: signal.Signals, processes: list[psutil.Process]) -> None:
@@ -121,8 +125,7 @@ async def fork(scene: Scene) -> None:
     """A child that ends as a program does, with everything that runs at its end."""
     if (pid := os.fork()) == 0:
         _end_as_a_program_does(scene.chance.choice(["exit", "collect", "at once"]))
-    while os.waitpid(pid, os.WNOHANG) == (0, 0):
-        await asyncio.sleep(0.001)
+    await asyncio.to_thread(os.waitpid, pid, 0)
 
 
 def _end_as_a_program_does(how: str) -> None:

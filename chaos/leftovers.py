@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -18,11 +17,9 @@ _EXECUTOR = "asyncio_"
 def descriptors() -> list[str]:
     """What each open descriptor leads to."""
     found = []
-    for entry in os.listdir("/proc/self/fd"):
-        with suppress(OSError):
-            target = os.readlink(f"/proc/self/fd/{entry}")
-            if not target.endswith("/fd"):
-                found.append(target.partition(":")[0])
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with suppress(OSError):  # One of them was opened for this list.
+            found.append(str(entry.readlink()).partition(":")[0])
     return sorted(found)
 
 
@@ -44,7 +41,9 @@ def processes(*, agents_only: bool = False) -> list[str]:
         with suppress(psutil.Error):
             line = " ".join(process.cmdline())
             is_kept = process.pid == KEEPERS.pid or process.status() == psutil.STATUS_ZOMBIE
-            if not is_kept and not (agents_only and "keeper_program" in line):
+            # A process without a command line is about to become a zombie.
+            is_agent = bool(line) and "keeper_program" not in line
+            if not is_kept and (is_agent or not agents_only):
                 found.append(f"{process.pid} {line}")
     return found
 

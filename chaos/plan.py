@@ -129,7 +129,13 @@ def drawn(seed: int, fault: str | None = None) -> Plan:
     agent = _agent(fault, transport, chance)
     story = _story(fault, agent, chance)
     return Plan(
-        seed, fault, transport, agent, story, _moment(story, chance), _choice("asyncio anyio", chance)
+        seed,
+        fault,
+        transport,
+        agent,
+        story,
+        _moment(story, chance),
+        _choice("asyncio anyio", chance),
     )
 
 

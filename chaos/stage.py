@@ -91,7 +91,7 @@ class Stage:
         return given
 
     @asynccontextmanager
-    async def opened(self, plan: Plan) -> AsyncIterator[Transport]:
+    async def opened(self, plan: Plan, api: int = 0) -> AsyncIterator[Transport]:
         program = self.cli if plan.agent == "real" else self.stand_in()
         warm = Acp(executable=program, grace=GRACE_SECONDS)
         match plan.transport:
@@ -102,7 +102,7 @@ class Stage:
             case "api":
                 yield Api(grace=GRACE_SECONDS)
             case "warm":
-                async with warm.warm(self.options(plan)) as shared:
+                async with warm.warm(self.options(plan, api)) as shared:
                     yield shared
             case "pool":
                 async with Pool(warm, size=2, at_once=2) as pool:

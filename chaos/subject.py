@@ -12,7 +12,6 @@ import os
 import random
 import resource
 import sys
-import threading
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -71,10 +70,10 @@ class Trial:
         loop = asyncio.get_running_loop()
         loop.set_exception_handler(lambda _, told: self.report.unhandled.append(repr(told)))
 
-    async def _calm_cycle(self, plan: Plan, number: int) -> Telling:
+    async def _calm_cycle(self, plan: Plan, number: int, api: int = 0) -> Telling:
         self.stage.write_story(CALM)
-        async with self.stage.opened(plan) as via:
-            return await self._calm_run(self.stage.options(plan), via, number)
+        async with self.stage.opened(plan, api) as via:
+            return await self._calm_run(self.stage.options(plan, api), via, number)
 
     async def _calm_run(self, options: Options, via: Transport, number: int) -> Telling:
         reader = Reader(number, options, via)
@@ -89,11 +88,23 @@ class Trial:
                 await self._hurt(via, fault)
             self._look_for_agents()
             stage.write_story(CALM)
-            api = 1 if plan.fault == "kill api" else 0
-            if plan.transport in SHARED_KINDS and api:
-                return  # Its processes know one API only; another cycle has the other.
-            self.report.next = await self._calm_run(stage.options(plan, api), via, NEXT)
+            if plan.fault != "kill api":
+                self.report.next = await self._calm_run(stage.options(plan), via, NEXT)
+        if plan.fault == "kill api" or self._has_lost_its_process():
+            self.report.next = await self._calm_cycle(plan, NEXT, self._spare_api())
         self._look_for_locks()
+
+    def _spare_api(self) -> int:
+        return len(self.stage.apis) - 1 if self.stage.apis else 0
+
+    def _has_lost_its_process(self) -> bool:
+        """Of all transports, only `warm` has one process and no other; its error says so."""
+        told = self.report.next
+        if self.plan.transport != "warm" or told is None:
+            return False
+        # One that never said hello tells by its last words what was wrong with it.
+        words = [told.raised, *told.errors]
+        return any("MissingResult" in word or "MISSING_RESULT" in word for word in words)
 
     async def _hurt(self, via: Transport, fault: Any) -> None:
         match self.plan.fault:
@@ -132,7 +143,11 @@ class Trial:
             await asyncio.sleep(0 if moment.unit == "ticks" else 0.0005)
             ticks += 1
             now = asyncio.get_running_loop().time()
-            counts = {"ticks": ticks, "events": reader.events, "seconds": now - deadline + moment.count}
+            counts = {
+                "ticks": ticks,
+                "events": reader.events,
+                "seconds": now - deadline + moment.count,
+            }
             if counts[moment.unit] >= moment.count:
                 return
 
@@ -166,11 +181,7 @@ class Trial:
 
             asyncio.run(read())
 
-        others = [threading.Thread(target=run_there, args=(number,)) for number in (20, 21)]
-        for other in others:
-            other.start()
-        while any(other.is_alive() for other in others):
-            await asyncio.sleep(0.01)
+        await asyncio.gather(*(asyncio.to_thread(run_there, number) for number in (20, 21)))
 
     # ---- what is left
 

@@ -654,6 +654,15 @@ async def test_a_last_line_that_nobody_ended_is_heard(options, stand_in_acp):
     assert last(events).status == "error"
 
 
+async def test_a_warm_process_that_has_ended_is_named(stand_in_acp, options):
+    async with stand_in_acp("interrupted").warm(options) as via:
+        first = await told(run("Hi", options, via=via))
+        assert last(first).status == "error"
+        with pytest.raises(errors.MissingResult, match="the warm process has ended") as caught:
+            await ask("Hi", options, via=via)
+    assert "a Pool replaces" in caught.value.hint
+
+
 async def test_what_nobody_has_heard_of_is_kept_and_what_was_not_offered_is_refused(
     options, stand_in_acp
 ):

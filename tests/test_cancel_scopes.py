@@ -14,6 +14,7 @@ import pytest
 
 from conftest import TEST_MARK, StandIn, marked_processes
 from geminorum import Acp, Api, Done, Event, Options, Pool, connect, run
+from geminorum.cancellation import finish
 from geminorum.client import Run
 from geminorum.errors import GeminorumError, SessionBusy
 from geminorum.sessions.lock import SessionLock
@@ -229,3 +230,26 @@ async def test_a_turn_that_begins_after_its_chat_was_left_is_refused(storyteller
         late = chat.turn("Tell me a story")
     with pytest.raises(GeminorumError, match="the chat is over"):
         await late.__aenter__()
+
+
+async def test_what_has_to_be_finished_is_begun_though_all_tasks_of_the_loop_are_cancelled():
+    """As asyncio.run() does on its way out, and a second Ctrl-C of the command."""
+    done = []
+
+    async def tidy_up() -> None:
+        await asyncio.sleep(0)
+        done.append("tidied up")
+
+    async def leave() -> None:
+        asyncio.get_running_loop().call_soon(cancel_all)
+        await finish(tidy_up(), lambda: done.append("hurried"))
+
+    def cancel_all() -> None:
+        for task in asyncio.all_tasks() - {test}:
+            task.cancel()
+
+    test = asyncio.current_task()
+    leaving = asyncio.create_task(leave())
+    await asyncio.wait([leaving])
+    assert leaving.cancelled()
+    assert done == ["hurried", "tidied up"]

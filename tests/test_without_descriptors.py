@@ -59,6 +59,15 @@ def test_a_run_ends_where_others_take_every_descriptor_that_it_gives_back(play, 
     assert_ended_by_its_time_limit({**play(kind, "greedy"), "homes": []})
 
 
+@pytest.mark.parametrize("kind", ["cli", "acp", "pool"])
+def test_a_run_that_cannot_be_opened_without_descriptors_says_so(play, kind):
+    """However many are left, and whatever is opened with them."""
+    *outcomes, last = play(kind, "opening")
+    assert last == "open"
+    # ConfigError is one, too: what settings say cannot be read.
+    assert set(outcomes) <= {"SetupError", "ConfigError"}
+
+
 def assert_ended_by_its_time_limit(end: dict[str, Any]) -> None:
     assert end["error"] == "RunTimeout"
     assert end["text"].startswith("Once")

@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 
 from geminorum import Acp, Api, Cli, Done, Options, Pool, run
+from geminorum.errors import GeminorumError
 from geminorum.testing import FakeGemini
 from geminorum.transports import Transport
 from geminorum.transports.keeper import KEEPERS
@@ -104,6 +105,34 @@ async def scene(kind: str, program: str, exhaust: Callable[[], list[int]]) -> di
     }
 
 
+async def openings(kind: str, program: str) -> list[str]:
+    """What comes of opening a run with no descriptor left, with one, with two … until it opens."""
+    outcomes = []
+    async with opened(kind, program) as (door, options):
+        for spare in range(MOST):
+            taken = exhaust_once()
+            for fd in taken[:spare]:
+                os.close(fd)
+            outcomes.append(await opening(door, options))
+            for fd in taken[spare:]:
+                os.close(fd)
+            if outcomes[-1] == "open":
+                break
+    return [*outcomes, *left()]
+
+
+async def opening(door: Transport, options: Options) -> str:
+    try:
+        async with run("Hi", options, via=door) as live:
+            pass
+    except GeminorumError as error:
+        return type(error).__name__
+    except Exception as error:
+        return f"not ours: {error!r}"
+    status, text = live.result.status, live.result.errors
+    return "open" if status == "interrupted" else f"{status} {text}"
+
+
 def left() -> list[str]:
     """What is left of the agents; the keepers and their server are not among them."""
     found = []
@@ -121,5 +150,8 @@ if __name__ == "__main__":
     kind, program, *how = sys.argv[1:]
     if "without keepers" in how:
         without_keepers()
+    if "opening" in how:
+        sys.stdout.write(json.dumps(asyncio.run(openings(kind, program))))
+        sys.exit()
     exhaust = keep_exhausting if "greedy" in how else exhaust_once
     sys.stdout.write(json.dumps(asyncio.run(scene(kind, program, exhaust))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from inspect import CORO_CREATED, getcoroutinestate
 from typing import Any
 
 
@@ -22,6 +23,9 @@ async def finish(work: Coroutine[Any, Any, None], hurry: Callable[[], None]) -> 
             if cancelled is None:
                 hurry()
             cancelled = error
+        if task.done() and getcoroutinestate(work) == CORO_CREATED:
+            # Whoever cancels all tasks of a loop has met it before its first step.
+            task = asyncio.create_task(_outcome_of(work))
     if (failure := task.result()) is not None:
         raise failure
     if cancelled is not None:

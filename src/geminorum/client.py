@@ -14,6 +14,7 @@ from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.redaction import Redactor
+from geminorum.reserve import explained_shortage
 from geminorum.transports import Conversation, Transport, Turn
 from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
@@ -207,8 +208,9 @@ class _Deadline:
     async def enter(self, block: AbstractAsyncContextManager[T], stack: AsyncExitStack) -> T:
         """Enters a block of the door's, and leaves its end on the stack."""
         try:
-            async with asyncio.timeout_at(self.at) as timer:
-                return await stack.enter_async_context(block)
+            with explained_shortage():
+                async with asyncio.timeout_at(self.at) as timer:
+                    return await stack.enter_async_context(block)
         except TimeoutError as error:
             if not timer.expired():
                 raise

@@ -10,10 +10,11 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from geminorum.errors import SetupError
 from geminorum.reserve import RESERVE
 
 _A_DAY_IN_SECONDS = 24 * 3600
@@ -32,11 +33,12 @@ class OwnedFolder:
     ) -> None:
         """`place` is the folder to make it in; None: the temporary folder. `swept` are the places
         where others may lie."""
-        sweep(prefix, swept if swept is not None else [place or Path(tempfile.gettempdir())])
+        sweep(prefix, swept if swept is not None else [place or temporary_folder()])
         self._lock = -1
         while self._lock < 0:
             self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
-            self._lock = _locked(self.path)
+            with _removed_on_failure(self.path):
+                self._lock = _locked(self.path)
         # Runs at interpreter exit too.
         self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
@@ -49,6 +51,27 @@ class OwnedFolder:
     def fileno(self) -> int:
         """What holds the lock."""
         return self._lock
+
+
+def temporary_folder() -> Path:
+    """The system's, or the one that TMPDIR names."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError as error:  # What Python says whatever kept it from writing there.
+        raise SetupError(
+            "no file can be written in any temporary folder",
+            hint="make room in one, close files, or name another folder: export TMPDIR=…",
+        ) from error
+
+
+@contextmanager
+def _removed_on_failure(folder: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError:
+        with suppress(OSError):
+            folder.rmdir()
+        raise
 
 
 def sweep(prefix: str, places: Iterable[Path]) -> None:

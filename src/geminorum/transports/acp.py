@@ -16,6 +16,7 @@ from geminorum.decisions import Decide, Decisions
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import (
     GeminorumError,
+    MissingResult,
     SessionLost,
     StartTimeout,
     Unsupported,
@@ -162,6 +163,12 @@ class WarmAcp:
         return self._door.secrets()
 
     def open(self, options: Options) -> AcpConversation:
+        # One that ended before its hello says by its last words what is wrong with it.
+        if self.process.gone and self.process.shaken_hands:
+            raise MissingResult(
+                "the warm process has ended",
+                hint="open another with Acp().warm(); a Pool replaces its processes by itself",
+            )
         return AcpConversation(self._door, options, self.process)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from functools import partial
@@ -17,6 +16,7 @@ from geminorum._version import __version__
 from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.options import Options
+from geminorum.owned_folder import temporary_folder
 from geminorum.redaction import redacted, secrets_in
 from geminorum.reserve import RESERVE
 from geminorum.sessions.lock import SessionLock
@@ -138,7 +138,7 @@ class AcpProcess:
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
             stack.enter_context(RESERVE.kept())
-            with blaming(Path(tempfile.gettempdir())):
+            with blaming(temporary_folder()):
                 child = self._spawned(stack)
             self._child = await stack.enter_async_context(child)
             self._handshake = asyncio.create_task(self._shake_hands())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 import uuid
 from contextlib import AsyncExitStack
@@ -20,6 +19,7 @@ from geminorum.errors import SessionLost
 from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
 from geminorum.interrupts import Interrupt
 from geminorum.options import Options
+from geminorum.owned_folder import temporary_folder
 from geminorum.prompt import Prompt, delivered
 from geminorum.redaction import redacted, secrets_in
 from geminorum.reserve import RESERVE
@@ -182,7 +182,7 @@ class CliTurn:
                 self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
             )
             self._back = await stack.enter_async_context(back)
-            with blaming(Path(tempfile.gettempdir())):
+            with blaming(temporary_folder()):
                 child = self._spawned(stack, kept)
             self._child = await stack.enter_async_context(child)
             stack.callback(self._withdraw)
@@ -429,9 +429,9 @@ class CliTurn:
     def _last_events(self) -> list[Event]:
         self._network.look()
         stderr = self.stderr
-        if is_full(Path(tempfile.gettempdir())):
+        if is_full(temporary_folder()):
             # Nor can it complain: what it says on stderr lies there as well.
-            stderr += f"\nno room is left in {tempfile.gettempdir()!r}, where its output goes"
+            stderr += f"\nno room is left in {str(temporary_folder())!r}, where its output goes"
         # Without the policy it has run perhaps, but never to a success.
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
         events = last_events(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import stat
-import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from geminorum.owned_folder import temporary_folder
 
 
 def place_outside(folders: Sequence[Path]) -> Path | None:
@@ -19,7 +20,7 @@ def candidates() -> Iterator[Path]:
     """Where what steers a run may lie, the usual place first."""
     import platformdirs
 
-    yield Path(tempfile.gettempdir())
+    yield temporary_folder()
     # platformdirs knows this one too, but warns every user who has none.
     if runtime := os.environ.get("XDG_RUNTIME_DIR"):
         yield Path(runtime) / "geminorum"
@@ -44,7 +45,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _is_ready(place: Path) -> bool:
-    if str(place) == tempfile.gettempdir():
+    if place == temporary_folder():
         return True  # Where it cannot be used, that has to be said.
     try:
         place.mkdir(mode=0o700, parents=True, exist_ok=True)

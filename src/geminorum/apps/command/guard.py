@@ -192,7 +192,13 @@ def leave_properly_on_signals() -> None:
         number = getattr(signal, name, None)
         # Whoever typed `nohup` wants it to stay.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, lambda number, _: sys.exit(128 + number))
+            signal.signal(number, _leave)
+
+
+def _leave(number: int, _: object) -> None:
+    # Once: another one would cut short what the first has begun to tidy up.
+    signal.signal(number, lambda *_: None)
+    sys.exit(128 + number)
 
 
 def replace_closed_streams() -> None:
