@@ -17,7 +17,7 @@ GEMINI := $(CLI)/node_modules/.installed
 # Older ones, each in a folder of its own, for what is promised on them as well.
 OLDER := $(foreach version,0.29.0 0.40.1 0.51.0,$(CLI)-$(version)/node_modules/.installed)
 
-.PHONY: help demo test test-versions test-compat lint types docs bench fuzz clean
+.PHONY: help demo test test-versions test-compat lint types docs bench chaos fuzz clean
 
 help:  ## this list
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,9 @@ docs: $(PACKAGE)  ## the pages, into site/; any warning fails
 
 bench: $(PACKAGE) $(GEMINI)  ## the measurements
 	$(BIN)/python -m benchmarks
+
+chaos: $(PACKAGE) $(GEMINI)  ## seeded faults on every transport, SEEDS=60; fails when anything is lost or left
+	$(BIN)/python -m chaos --seeds $(or $(SEEDS),60)
 
 fuzz: $(PACKAGE)  ## every decoder on changed recordings, MINUTES=1 each; fails while a finding is open
 	$(BIN)/python -m fuzz --minutes $(or $(MINUTES),1)

@@ -24,7 +24,6 @@ import psutil
 from chaos import commands, invariants
 from chaos.plan import COMMANDS, Plan, drawn
 from chaos.stage import SimulatedApi, Stage
-from chaos.subject import CALM
 
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_SECONDS, GONE_SECONDS, FROZEN_SECONDS = 90.0, 3.0, 0.4
@@ -59,14 +58,14 @@ def _played(plan: Plan, stage: Stage) -> list[str]:
     if report is None:
         return [*found, f"ended with {ended} and no report"]
     told = {number: stage.told(number) for number in range(30)}
-    return found + invariants.violations(plan, report, CALM, told)
+    return found + invariants.violations(plan, report, told)
 
 
 def _of_calm_report(report: dict[str, Any] | None) -> list[str]:
     if report is None:
         return ["the next run wrote no report"]
     left = [f"left after the next run: {one}" for one in report["left"]]
-    return left + invariants.of_next(report["next"], CALM)
+    return left + invariants.of_next(report["next"])
 
 
 def _subject(stage: Stage, *how: str) -> list[str]:
@@ -124,10 +123,11 @@ def _left_behind(stage: Stage) -> list[str]:
     deadline = time.monotonic() + GONE_SECONDS
     while (left := _below_us(stage)) and time.monotonic() < deadline:
         time.sleep(0.02)
+    found = [f"outlived its owner: {_line(process)}" for process in left]
     for process in left:
         with suppress(psutil.Error):
             process.kill()
-    return [f"outlived its owner: {_line(process)}" for process in left]
+    return found
 
 
 def _below_us(stage: Stage) -> list[psutil.Process]:
@@ -145,7 +145,7 @@ def _below_us(stage: Stage) -> list[psutil.Process]:
 
 def _line(process: psutil.Process) -> str:
     try:
-        return " ".join(process.cmdline())
+        return f"{process.pid} of {process.ppid()}: {' '.join(process.cmdline())}"
     except psutil.Error:
         return str(process)
 

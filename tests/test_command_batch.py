@@ -245,6 +245,39 @@ def test_a_killed_batch_started_again_lets_every_agent_finish_once_and_alone(tmp
 HOW_OFTEN = (("begun", 2), ("finished", 1))
 
 
+AGENT_WITH_A_JOB = """#!{python}
+import json, subprocess, sys
+
+sys.stdin.read()
+null = subprocess.DEVNULL
+job = "trap '' TERM; while :; do sleep 0.1; done"
+pid = subprocess.Popen(["sh", "-c", job], start_new_session=True, stdout=null, stderr=null).pid
+open("pid", "w").write(str(pid))
+for line in (
+    {{"type": "init", "session_id": "s-1", "model": "flash"}},
+    {{"type": "message", "role": "assistant", "content": "Done", "delta": True}},
+    {{"type": "result", "status": "success"}},
+):
+    print(json.dumps(line), flush=True)
+"""
+
+
+def test_what_an_agent_has_finished_is_written_down_before_its_jobs_are_ended(tmp_path):
+    """That takes up to five seconds, in which a kill would let the agent do it all again."""
+    agent = tmp_path / "agent"
+    agent.write_text(AGENT_WITH_A_JOB.format(python=sys.executable))
+    agent.chmod(0o755)
+    file = prompts(tmp_path, 1)
+    arguments = ("--cli", str(agent), "--cwd", str(tmp_path))
+    outcomes = tmp_path / "prompts.results.jsonl"
+    child = begin(file, *arguments, env={})
+    kill_when(lambda: outcomes.exists() and outcomes.read_text().endswith("\n"), child)
+    assert psutil.pid_exists(int((tmp_path / "pid").read_text()))
+    (tmp_path / "pid").unlink()
+    assert command("batch", file, *arguments).returncode == 0
+    assert not (tmp_path / "pid").exists()
+
+
 BATCH_WITH_A_STUBBORN_AGENT = """
 import asyncio, os
 from pathlib import Path

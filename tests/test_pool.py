@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import contextvars
+import errno
+import gc
 import os
 import random
 import signal
@@ -32,6 +34,7 @@ from geminorum import (
     sync,
 )
 from geminorum.testing import FakeGemini
+from geminorum.transports import pool_worker
 from geminorum.transports.pool_worker import key_of
 
 MODEL = "gemini-2.5-flash"
@@ -208,6 +211,27 @@ async def test_a_pool_without_spares_makes_none(options, calm, monkeypatch):
         for _ in range(2):
             await ask("Hi", options, via=pool)
         assert asked.count("session/new") == 2
+
+
+async def test_a_spare_that_finds_no_room_on_the_disk_is_not_missed(options, calm, monkeypatch):
+    """Nobody waits for it, so nobody would take the error."""
+    tried, unhandled, opened = [], [], pool_worker.opened
+
+    async def no_room_for_two(*given: Any) -> Any:
+        tried.append(True)
+        if len(tried) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return await opened(*given)
+
+    monkeypatch.setattr(pool_worker, "opened", no_room_for_two)
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: unhandled.append(told))
+    async with Pool(calm) as pool:
+        async with connect(options, via=pool) as chat:
+            assert (await chat.ask("Hi")).text == "Hello"
+        await until(lambda: len(tried) > 1)
+    del pool, chat  # With it goes the task, and only then would its error be told.
+    gc.collect()
+    assert unhandled == []
 
 
 def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:

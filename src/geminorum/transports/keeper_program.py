@@ -269,11 +269,16 @@ class Keeper:
 
     def _wait_for_end(self, grace: float) -> None:
         deadline = time.monotonic() + grace
+        watched = {self._wakeups.reader, self._line.fileno(), self._owner.fd}
         while self._reap() and (left := deadline - time.monotonic()) > 0:
-            ready = _poll([self._wakeups.reader, self._line.fileno()], left)
-            self._wakeups.drain()
+            ready = _poll([*watched], left)
+            is_orphaned = signal.SIGTERM in self._wakeups.drain() or self._owner.is_dead()
             if self._line.fileno() in ready and self._hear() == 0:
                 return
+            if is_orphaned and self._owner.fd in watched:
+                # Nobody is left to whom so much patience was promised.
+                watched = {self._wakeups.reader}
+                deadline = min(deadline, time.monotonic() + ORPHAN_GRACE_SECONDS)
 
     def _say(self, word: bytes, number: int) -> None:
         try:

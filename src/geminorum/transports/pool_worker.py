@@ -284,8 +284,8 @@ class Worker:
             return False  # The folder went away while it was worked in.
 
     async def _make_spare(self, options: Options) -> None:
-        # Whatever goes wrong here would go wrong for a guest too, who is told.
-        with suppress(GeminorumError, ProcessEnded, Refused, TimeoutError):
+        # Whatever goes wrong here, a full disk too, would go wrong for a guest, who is told.
+        with suppress(GeminorumError, ProcessEnded, Refused, OSError):
             process = await self.started()
             process.check(options)
             # Model and mode are for its guest to choose.

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
@@ -141,36 +142,55 @@ class Batch:
 
     async def _do(self, task: Task) -> None:
         for number in range(self._limits.retries + 1):
-            share = self.purse.share(self._in_flight - 1)
-            attempt = self._journal.begin(task)
-            result, error = await self._attempt(task, share)
-            usd = result.cost.usd if result and result.cost else None
-            self.purse.pay(usd)
-            self._watch_price(result)
-            if self._is_out_of_money(error, share):
-                self._journal.end(task, attempt, usd)
+            error = await self._attempt(task, is_last=number == self._limits.retries)
+            if error is None:
                 return
-            if error is None or not error.retryable or number == self._limits.retries:
-                outcome = _outcome(task, result, error, attempt)
-                self._journal.finish(outcome)
-                self._journal.end(task, attempt, usd)
-                self._tell(outcome)
-                return
-            self._journal.end(task, attempt, usd)
             await asyncio.sleep(self._pause(number, error))
 
-    async def _attempt(
-        self, task: Task, share: float | None
-    ) -> tuple[Result | None, GeminorumError | None]:
+    async def _attempt(self, task: Task, *, is_last: bool) -> GeminorumError | None:
+        """Sends the prompt; the error after which it is to be sent again."""
         from geminorum import run
 
+        share = self.purse.share(self._in_flight - 1)
+        settle = partial(self._settle, task, self._journal.begin(task), share, is_last)
+        is_told = False
         try:
             async with run(task.prompt, self._capped(share), via=self._door) as live:
                 async for _ in live:
                     pass
+                # Before the block ends, which may take the agent's jobs a while: until it is
+                # written down, a kill would let the agent do it all again.
+                is_told = True
+                return settle(live.result, live.result.exception())
         except GeminorumError as error:
-            return _unless_hopeless(error.result, error)
-        return _unless_hopeless(live.result, live.result.exception())
+            if is_told:
+                raise
+            return settle(error.result, error)
+
+    def _settle(
+        self,
+        task: Task,
+        attempt: int,
+        share: float | None,
+        is_last: bool,
+        result: Result | None,
+        error: GeminorumError | None,
+    ) -> GeminorumError | None:
+        """Writes down what came of an attempt."""
+        _refuse_hopeless(error)
+        usd = result.cost.usd if result and result.cost else None
+        self.purse.pay(usd)
+        self._watch_price(result)
+        is_unpaid = self._is_out_of_money(error, share)
+        may_pass = error is not None and error.retryable and not is_last
+        if is_unpaid or may_pass:
+            self._journal.end(task, attempt, usd)
+            return None if is_unpaid else error
+        outcome = _outcome(task, result, error, attempt)
+        self._journal.finish(outcome)
+        self._journal.end(task, attempt, usd)
+        self._tell(outcome)
+        return None
 
     def _capped(self, share: float | None) -> Options:
         own = self._options.max_budget_usd
@@ -200,14 +220,11 @@ class Batch:
         return min(max(error.retry_after or 0.0, wait), _LONGEST_WAIT)
 
 
-def _unless_hopeless(
-    result: Result | None, error: GeminorumError | None
-) -> tuple[Result | None, GeminorumError | None]:
+def _refuse_hopeless(error: GeminorumError | None) -> None:
     """Raises what every other prompt would fail with too; one that cannot be sent fails alone."""
     wrong = isinstance(error, InvalidOptions) and not isinstance(error, InvalidPrompt)
     if error is not None and (wrong or isinstance(error, SetupError | Unsupported)):
         raise error
-    return result, error
 
 
 def _outcome(
