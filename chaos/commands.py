@@ -59,7 +59,11 @@ def _of_results(plan: Plan, results: list[dict[str, Any]]) -> list[str]:
 def _of_agent(stage: Stage, number: int, killed_at: float) -> list[str]:
     ends = [float(line) for line in (stage.folder / f"finished-{number}").read_text().split()]
     certain = [end for end in ends if end > killed_at or end < killed_at - TOO_CLOSE_SECONDS]
-    return [f"agent {number} finished {len(ends)} times: {ends}, killed at {killed_at}"] if len(certain) > 1 else []
+    return (
+        [f"agent {number} finished {len(ends)} times: {ends}, killed at {killed_at}"]
+        if len(certain) > 1
+        else []
+    )
 
 
 def interrupt_command(plan: Plan, stage: Stage, watched: Watched) -> list[str]:
@@ -93,7 +97,8 @@ def _command(plan: Plan, stage: Stage, *words: str) -> list[str]:
     if plan.transport != "api":
         program = stage.cli if plan.agent == "real" else str(stage.stand_in())
         transport += ["--cli", program]
-    return [sys.executable, "-m", "geminorum", *words, *model, *transport]
+    where = ["--cwd", str(stage.work)] if plan.transport != "api" else []
+    return [sys.executable, "-m", "geminorum", *words, *model, *transport, *where]
 
 
 def _env(plan: Plan, stage: Stage) -> dict[str, str]:

@@ -88,6 +88,53 @@ def test_nothing_of_a_run_outlives_us(stand_in, owner, tmp_path):
     assert not home.exists()
 
 
+def test_nor_does_a_job_whose_agent_ended_while_we_did_not_listen(owner, tmp_path):
+    """What the keeper has said and we have not read makes the end of the line an error."""
+    program = owner(f"""
+        import asyncio, os, time
+        from pathlib import Path
+        from geminorum.transports.process import Child
+
+        AGENT = "setsid sleep 60 > /dev/null 2>&1 & echo $! > new; mv new pid"
+
+        async def main():
+            async with Child(["sh", "-c", AGENT], cwd=Path({str(tmp_path)!r}), env=dict(os.environ)):
+                time.sleep(60)
+
+        asyncio.run(main())
+    """)
+    wait_until((tmp_path / "pid").exists)
+    job = int((tmp_path / "pid").read_text())
+    wait_until(lambda: "keeper_program" in " ".join(psutil.Process(job).parent().cmdline()))
+    time.sleep(0.2)  # For the keeper's word about its agent.
+    program.kill()
+    wait_until(lambda: not is_alive(job), 10)
+
+
+def test_nor_does_an_agent_that_was_given_time_to_end(owner, tmp_path):
+    """Nobody is left to whom the agent's minute of grace was promised."""
+    program = owner(f"""
+        import asyncio, os
+        from pathlib import Path
+        from geminorum.transports.process import Child
+
+        AGENT = "trap 'touch told' TERM; echo $$ > new; mv new pid; while :; do sleep 0.1; done"
+
+        async def main():
+            how = {{"cwd": Path({str(tmp_path)!r}), "env": dict(os.environ), "grace": 60}}
+            async with Child(["sh", "-c", AGENT], **how) as child:
+                while not Path({str(tmp_path)!r}, "pid").exists():
+                    await asyncio.sleep(0.01)
+                await child.stop()
+
+        asyncio.run(main())
+    """)
+    wait_until((tmp_path / "told").exists)
+    program.kill()
+    agent = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not is_alive(agent), 10)
+
+
 def test_without_keepers_what_carries_our_mark_does_not_outlive_us(stand_in, owner):
     """As on macOS; a process without parent and environment is beyond it."""
     door = stand_in(INIT, HELLO, hang=True, ignore_term=True, grandchildren=("tool", "stubborn"))

@@ -100,6 +100,7 @@ class Server:
         while self._keepers:
             _poll([self._wakeups.reader])
             self._reap()
+        self._kill_orphans()
 
     def _accept(self) -> bool:
         """One request; False when nobody is there any more to make one."""
@@ -142,8 +143,9 @@ def _become_keeper(owner: Owner, link: socket.socket, fds: list[int]) -> NoRetur
         link.close()
         if os.getppid() == server:
             Keeper(owner, fds).keep()
-    finally:
         os._exit(0)
+    finally:
+        os._exit(1)  # The server ends what is left.
 
 
 class Keeper:
@@ -290,7 +292,10 @@ class Keeper:
 def _received(link: socket.socket) -> tuple[bytes, list[int]]:
     """A message, and the descriptors that came with it."""
     size = socket.CMSG_SPACE(MAX_FDS * 4)
-    data, ancillary, _, _ = link.recvmsg(64, size, socket.MSG_CMSG_CLOEXEC)
+    try:
+        data, ancillary, _, _ = link.recvmsg(64, size, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionError:  # It ended before it had read what we said.
+        return b"", []
     raws = [raw[: len(raw) // 4 * 4] for _, _, raw in ancillary]
     return data, [fd for raw in raws for fd in memoryview(raw).cast("i")]
 
