@@ -98,13 +98,11 @@ class Trial:
         return len(self.stage.apis) - 1 if self.stage.apis else 0
 
     def _has_lost_its_process(self) -> bool:
-        """Of all transports, only `warm` has one process and no other; its error says so."""
+        """Of all transports, only `warm` has one process and no other: where that is killed or
+        frozen, it says so, and somebody has to open another."""
         told = self.report.next
-        if self.plan.transport != "warm" or told is None:
-            return False
-        # One that never said hello tells by its last words what was wrong with it.
-        words = [told.raised, *told.errors]
-        return any("MissingResult" in word or "MISSING_RESULT" in word for word in words)
+        has_failed = told is not None and told.status != "success" and not told.error
+        return self.plan.transport == "warm" and has_failed
 
     async def _hurt(self, via: Transport, fault: Any) -> None:
         match self.plan.fault:

@@ -98,7 +98,8 @@ def test_nor_does_a_job_whose_agent_ended_while_we_did_not_listen(owner, tmp_pat
         AGENT = "setsid sleep 60 > /dev/null 2>&1 & echo $! > new; mv new pid"
 
         async def main():
-            async with Child(["sh", "-c", AGENT], cwd=Path({str(tmp_path)!r}), env=dict(os.environ)):
+            how = {{"cwd": Path({str(tmp_path)!r}), "env": dict(os.environ)}}
+            async with Child(["sh", "-c", AGENT], **how):
                 time.sleep(60)
 
         asyncio.run(main())
