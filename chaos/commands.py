@@ -35,6 +35,7 @@ def kill_batch(plan: Plan, stage: Stage, watched: Watched) -> list[str]:
         killed_at.append(time.time())
 
     _, found = watched(command, stage, _env(plan, stage), kill)
+    again_at = time.time()
     code, more = watched(command, stage, _env(plan, stage))
     found += more
     results = stage.folder / "prompts.results.jsonl"
@@ -42,7 +43,7 @@ def kill_batch(plan: Plan, stage: Stage, watched: Watched) -> list[str]:
     found += _of_results(plan, [json.loads(line) for line in results.read_text().splitlines()])
     if plan.agent == "stand-in":
         for number in range(FIRST, FIRST + PROMPTS):
-            found += _of_agent(stage, number, killed_at[0])
+            found += _of_agent(stage, number, killed_at[0], again_at)
     return found
 
 
@@ -56,14 +57,14 @@ def _of_results(plan: Plan, results: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def _of_agent(stage: Stage, number: int, killed_at: float) -> list[str]:
+def _of_agent(stage: Stage, number: int, killed_at: float, again_at: float) -> list[str]:
+    """One that came to its end while the batch was dying could not be written down."""
     ends = [float(line) for line in (stage.folder / f"finished-{number}").read_text().split()]
-    certain = [end for end in ends if end > killed_at or end < killed_at - TOO_CLOSE_SECONDS]
-    return (
-        [f"agent {number} finished {len(ends)} times: {ends}, killed at {killed_at}"]
-        if len(certain) > 1
-        else []
-    )
+    dying = (killed_at - TOO_CLOSE_SECONDS, again_at)
+    certain = [end for end in ends if not dying[0] < end < dying[1]]
+    if len(certain) <= 1 and len(ends) <= 2:
+        return []
+    return [f"agent {number} finished {len(ends)} times: {ends}, killed at {killed_at}"]
 
 
 def interrupt_command(plan: Plan, stage: Stage, watched: Watched) -> list[str]:

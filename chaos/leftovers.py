@@ -35,14 +35,15 @@ def tasks() -> list[str]:
 
 
 def processes(*, agents_only: bool = False) -> list[str]:
-    """Below us; the server of the keepers stays for the next run."""
+    """Below us; the server of the keepers stays for the next run, and Node may be asked for its
+    version by a thread that cannot be cancelled."""
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             line = " ".join(process.cmdline())
             is_kept = process.pid == KEEPERS.pid or process.status() == psutil.STATUS_ZOMBIE
             # A process without a command line is about to become a zombie.
-            is_agent = bool(line) and "keeper_program" not in line
+            is_agent = bool(line) and "keeper_program" not in line and "--version" not in line
             if not is_kept and (is_agent or not agents_only):
                 found.append(f"{process.pid} {line}")
     return found

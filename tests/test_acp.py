@@ -654,6 +654,20 @@ async def test_a_last_line_that_nobody_ended_is_heard(options, stand_in_acp):
     assert last(events).status == "error"
 
 
+async def test_an_opening_that_is_cancelled_with_all_other_tasks_is_cancelled(
+    stand_in_acp, options
+):
+    """As asyncio.run() does on its way out: an error of it would be printed as unhandled."""
+    async with connect(options, via=stand_in_acp("silent")):
+        await asyncio.sleep(0)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others)
+    assert len(others) > 1
+    assert all(task.cancelled() for task in others)
+
+
 async def test_a_warm_process_that_has_ended_is_named(stand_in_acp, options):
     async with stand_in_acp("interrupted").warm(options) as via:
         first = await told(run("Hi", options, via=via))

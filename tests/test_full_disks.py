@@ -97,3 +97,19 @@ async def test_what_is_saved_is_not_warned_of(any_door, fake_gemini, full_disk, 
     async with run("Hi", Options(cwd=tmp_path, env=fake_gemini.env), via=any_door) as live:
         events = [event async for event in live]
     assert not [event for event in events if isinstance(event, Error)]
+
+
+async def test_a_shared_process_without_room_for_another_guest_says_so(
+    stand_in_acp, tmp_path, monkeypatch
+):
+    """The rules for what it may read are written anew for each folder."""
+
+    def no_room(path: Path, _: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    async with stand_in_acp("well_behaved").warm(Options(cwd=tmp_path)) as via:
+        (tmp_path / "other").mkdir()
+        monkeypatch.setattr(Path, "write_bytes", no_room)
+        with pytest.raises(SetupError, match="no room is left on the disk for") as caught:
+            await ask("Hi", Options(cwd=tmp_path / "other"), via=via)
+    assert "TMPDIR" in caught.value.hint

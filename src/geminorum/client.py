@@ -14,7 +14,7 @@ from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.redaction import Redactor
-from geminorum.reserve import explained_shortage
+from geminorum.shortage import explained_shortage
 from geminorum.transports import Conversation, Transport, Turn
 from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-
-from geminorum.errors import SetupError
-
-SHORTAGES = (errno.EMFILE, errno.ENFILE)
-ADVICE = "run fewer agents at once, or raise the limit: ulimit -n 4096"
 
 _SIZE = 8
 """To remove a folder takes two for each level of it."""
@@ -64,14 +58,3 @@ class Reserve:
 
 
 RESERVE = Reserve()
-
-
-@contextmanager
-def explained_shortage() -> Iterator[None]:
-    """Where descriptors run out in the block, says what to do."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in SHORTAGES:
-            raise
-        raise SetupError(f"no descriptor is left: {error.strerror}", hint=ADVICE) from error

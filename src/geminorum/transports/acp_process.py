@@ -155,8 +155,9 @@ class AcpProcess:
         try:
             await asyncio.shield(self._handshake)
         except asyncio.CancelledError:
-            if not self._handshake.cancelled():
-                raise  # It is the caller who was cancelled.
+            task = asyncio.current_task()
+            if not self._handshake.cancelled() or (task is not None and task.cancelling()):
+                raise  # It is the caller who was cancelled, perhaps with all other tasks.
             raise ProcessEnded("initialize") from None
 
     def check(self, options: Options) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import shutil
@@ -12,9 +11,9 @@ from pathlib import Path
 
 from geminorum.errors import SetupError
 from geminorum.events import Error
+from geminorum.shortage import NO_ROOM
 
 NOT_SAVED = "NOT_SAVED"
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _FULL_BELOW_BYTES = 64 * 1024
 # What the headless CLI says before it goes on without a session file.
 _RECORDING_DISABLED = re.compile(r"^Chat recording disabled: No space left", re.M)
@@ -26,7 +25,7 @@ def blaming(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _NO_ROOM:
+        if error.errno not in NO_ROOM:
             raise
         raise SetupError(
             f"no room for the files of a run in {str(folder)!r}: {os.strerror(error.errno)}",

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
 from geminorum.leases import held
-from geminorum.reserve import ADVICE, SHORTAGES
+from geminorum.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.marked_tree import marked, start_marked
 from geminorum.transports.news import News
@@ -319,6 +319,6 @@ def _cannot_start(what: str, error: OSError) -> SetupError:
     text = f"cannot start {what}: {error.strerror or error}"
     if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR):
         return CliNotFound(text)
-    if error.errno in SHORTAGES:
-        return SetupError(text, hint=ADVICE)
+    if error.errno in NO_DESCRIPTOR:
+        return SetupError(text, hint=FEWER_DESCRIPTORS)
     return SetupError(text, hint="free memory, disk space or processes, and try again")

@@ -1,0 +1,31 @@
+"""A system that has run out of descriptors, or of room on a disk: what to do about it."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from geminorum.errors import SetupError
+
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+FEWER_DESCRIPTORS = "run fewer agents at once, or raise the limit: ulimit -n 4096"
+
+
+@contextmanager
+def explained_shortage() -> Iterator[None]:
+    """Where something runs out in the block, says so and what to do."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in NO_DESCRIPTOR:
+            text = f"no descriptor is left: {error.strerror}"
+            raise SetupError(text, hint=FEWER_DESCRIPTORS) from error
+        if error.errno in NO_ROOM:
+            where = f" for {error.filename!r}" if error.filename else ""
+            raise SetupError(
+                f"no room is left on the disk{where}: {error.strerror}",
+                hint="make room there; temporary files can go elsewhere: export TMPDIR=…",
+            ) from error
+        raise
