@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from chaos.plan import Plan
-from chaos.stage import Stage
+from chaos.stage import STEPS, Stage
 from chaos.telling import Reader
 from geminorum.transports.keeper import KEEPERS
 
@@ -115,7 +115,7 @@ async def leave(scene: Scene) -> None:
 
 
 async def step_clock(scene: Scene) -> None:
-    step = scene.chance.choice([-1, 1]) * scene.chance.choice([1, 3600, 86_400 * 400])
+    step = scene.chance.choice([-1, 1]) * scene.chance.choice(STEPS)
     right, right_ns = time.time, time.time_ns
     time.time = lambda: right() + step
     time.time_ns = lambda: right_ns() + step * 10**9

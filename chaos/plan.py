@@ -102,6 +102,7 @@ FAULTS = {
     "full disk": Fault(),
     "no descriptors": Fault(),
     "clock": Fault(),
+    "clock of the agent": Fault(CLI_KINDS, ("real",)),
     "cancel": Fault(),
     "leave": Fault(),
     "timeout": Fault(),

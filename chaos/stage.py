@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,9 @@ from geminorum.transports import Transport
 
 MODEL = "gemini-2.5-flash"
 GRACE_SECONDS, LIMIT_SECONDS, NETWORK_SECONDS = 0.5, 25.0, 3.0
+STEPS = (1, 3600, 86_400 * 400)
+"""Seconds by which a clock may step."""
+STEP_CLOCK = Path(__file__).with_name("step_clock.cjs")
 STORYTELLER = Path(__file__).with_name("storyteller.py")
 
 
@@ -86,9 +90,24 @@ class Stage:
             used = self.apis[api]
             home = None if plan.transport == "api" else used.home
             given = given.changed(
-                env=used.env, home=home, network_timeout=NETWORK_SECONDS, approval="yolo"
+                env={**used.env, **self._clock(plan)},
+                home=home,
+                network_timeout=NETWORK_SECONDS,
+                approval="yolo",
             )
         return given
+
+    def _clock(self, plan: Plan) -> dict[str, str]:
+        """Steps the clock of the real CLI, whichever part of its start or its turn that is in."""
+        if plan.fault != "clock of the agent":
+            return {}
+        chance = random.Random(plan.seed)
+        step = 1000 * chance.choice([-1, 1]) * chance.choice(STEPS)
+        return {
+            "NODE_OPTIONS": f"--require={STEP_CLOCK}",
+            "CHAOS_STEP": str(step),
+            "CHAOS_STEP_AFTER": str(chance.randint(0, 3000)),
+        }
 
     @asynccontextmanager
     async def opened(self, plan: Plan, api: int = 0) -> AsyncIterator[Transport]:
