@@ -49,8 +49,11 @@ if TYPE_CHECKING:
     from geminorum.transports.acp import AcpConversation
 
 _ROUND = 0.05
-_PATIENCE, _MOMENT = 25, 0.004
-"""How often, and how long each time, to wait for the session file to catch up with the wire."""
+_MOMENT = 0.004
+"""Seconds between two looks at the session file, which is a moment behind the wire."""
+_LOOKS_FOR_RESULTS, _LOOKS_FOR_SUMS = 250, 100
+"""A loaded machine takes its time. Results always come; sums may never fit, where the CLI has asked
+for itself."""
 _EXIT_WAIT = 100
 _HURRY_SECONDS = 0.3
 """How long a process may take to answer a cancel when nobody has patience any more."""
@@ -387,7 +390,7 @@ class AcpTurn:
         """A tool's result is told a moment before it is written to the session file."""
         if self._session is None:
             return
-        for _ in range(_PATIENCE):
+        for _ in range(_LOOKS_FOR_RESULTS):
             if not self._ledger.lacks(events):
                 return
             self._ledger.read()
@@ -439,7 +442,7 @@ class AcpTurn:
         if self._session is None:
             return
         self._ledger.read(thoroughly=True)
-        for _ in range(_PATIENCE):
+        for _ in range(_LOOKS_FOR_SUMS):
             if quota is None or not quota.model_usage or not self._ledger.found:
                 return
             if fits(quota, self._ledger.rounds):

@@ -67,8 +67,9 @@ _BREATH = 512 * 1024
 _GLANCE = 0.1
 """Seconds between two looks for a policy that the CLI could not read."""
 _MEANT_FAILURES = 2
-_PATIENCE, _MOMENT = 25, 0.004
-"""How often, and how long each time, to wait for the session file to catch up with the stream."""
+_LOOKS, _MOMENT = 250, 0.004
+"""How often, and how long each time, to wait for the session file to catch up with the stream: a
+loaded machine takes its time."""
 
 
 class CliTurn:
@@ -339,7 +340,7 @@ class CliTurn:
         """A tool's result is printed a moment before it is written to the session file."""
         if self._decoder.tool_results == self._results_seen:
             return
-        for _ in range(_PATIENCE):
+        for _ in range(_LOOKS):
             self._ledger.read(self._known_session)
             if not self._ledger.lacks(self._ready):
                 break
