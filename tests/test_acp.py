@@ -41,6 +41,7 @@ from geminorum import (
 )
 from geminorum.testing import FakeGemini, Tokens
 from geminorum.transports import watch
+from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.wire.acp_events import NOBODY_TO_ASK
 
 MODEL = "gemini-2.5-flash"
@@ -181,6 +182,41 @@ async def test_one_conversation_through_both_doors(
         assert [event.text for event in of(Thinking, events)] == ["Plan: Do"]
     cli, warm = streams
     assert warm == cli
+
+
+def test_what_only_the_file_tells_waits_for_what_the_wire_has_still_to_tell(tmp_path):
+    """The file may be ahead of the wire: the answer about an unknown tool is told after the call
+    that came before it, and not after calls of earlier turns, which the file repeats."""
+    log = (
+        tmp_path / ".gemini" / "tmp" / "same" / "chats" / "session-2025-01-01T00-00-abcdefgh.jsonl"
+    )
+    log.parent.mkdir(parents=True)
+    (project / ".project_root").write_text(str(tmp_path))
+    log.write_text(json.dumps({"sessionId": "abcdefgh-1", "projectHash": "x"}) + "\n")
+
+    def record(name: str, kind: str, content: Any = "", **more: Any) -> None:
+        with log.open("a") as file:
+            file.write(json.dumps({"id": name, "type": kind, "content": content, **more}) + "\n")
+
+    def answered(*names: str) -> list[Any]:
+        return [
+            {"functionResponse": {"id": name, "name": name, "response": {"error": "no"}}}
+            for name in names
+        ]
+
+    calls = [{"id": "past", "name": "glob"}]
+    record("1", "gemini", toolCalls=calls)
+    ledger = AcpLedger(tmp_path, tmp_path, "abcdefgh-1")
+    ledger.begin()
+    record("1", "gemini", toolCalls=[*calls, {"id": "read_file", "name": "read_file"}])
+    record("2", "user", answered("read_file"))
+    record("3", "user", answered("no_such_tool"))
+    ledger.read(thoroughly=True)
+    assert ledger.answers(lambda call: False) == []
+    assert [answer.id for answer in ledger.answers(lambda call: call == "read_file")] == [
+        "no_such_tool"
+    ]
+    assert ledger.answers() == []
 
 
 async def test_turns_of_a_conversation_share_a_process_and_a_memory(fake_gemini, options, door):

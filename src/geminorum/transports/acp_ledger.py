@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,10 @@ class AcpLedger:
         self._session_id = session_id
         self._seen: set[str] = set()
         self._calls: dict[str, SavedCall] = {}
-        self._answers: list[Answer] = []
+        self._past: set[str] = set()
+        """Calls of earlier turns."""
+        self._answers: list[tuple[Answer, int]] = []
+        """Each with the number of calls that were recorded before it."""
         self._rounds: list[list[ModelRequest]] = []
         self._answered = False
         """Has the last question to the model an answer?"""
@@ -54,6 +58,7 @@ class AcpLedger:
         """What is there by now belongs to earlier turns."""
         self.read(thoroughly=True)
         self._answers, self._rounds, self._requests = [], [], []
+        self._past |= self._calls.keys()
         self._calls.clear()
 
     @property
@@ -80,14 +85,25 @@ class AcpLedger:
             else:
                 self._take(message)
 
-    def answers(self) -> list[Answer]:
+    def answers(self, has_ended: Callable[[str], bool] = lambda _: True) -> list[Answer]:
         """What the model was told since the last look, of calls that were never made.
 
         Those that were have a record before their answer; the wire tells of them, though perhaps
-        in lines that are still to be read.
+        in lines that are still to be read. So an answer waits until the wire has told the end of
+        every call before it.
         """
-        fresh, self._answers = self._answers, []
-        return [answer for answer in fresh if answer.id not in self._calls]
+        ready: list[Answer] = []
+        while self._answers:
+            answer, before = self._answers[0]
+            is_made_up = answer.id not in self._calls
+            if is_made_up and not all(map(has_ended, self._of_this_turn(before))):
+                break
+            ready += [answer] if is_made_up else []
+            del self._answers[0]
+        return ready
+
+    def _of_this_turn(self, count: int) -> Iterator[str]:
+        return (call for call in islice(self._calls, count) if call not in self._past)
 
     def lacks(self, events: list[Event]) -> bool:
         """Is something still to be written that belongs to these events?"""
@@ -122,7 +138,8 @@ class AcpLedger:
             self._seen.add(message.id)
             self._rounds.append([])
             self._answered = False
-            self._answers += _answers_in(message.content)
+            before = len(self._calls)
+            self._answers += [(answer, before) for answer in _answers_in(message.content)]
         self._answered = self._answered or message.type == "gemini"
         requests = self._fresh_requests(message)
         self._requests += requests

@@ -260,11 +260,13 @@ class AcpTurn:
     def _glance(self) -> None:
         """What the file tells of calls that the wire is silent about comes before what the model
         says next. Once for all lines that came together."""
-        if self._glanced == self._process.heard:
-            return
-        self._glanced = self._process.heard
-        self._ledger.read()
-        for answer in self._ledger.answers():
+        if self._glanced != self._process.heard:
+            self._glanced = self._process.heard
+            self._ledger.read()
+        has_ended = self._decoder.has_ended
+        # At its end a turn has heard all that the wire will tell.
+        fresh = self._ledger.answers(has_ended) if self._reply is None else self._ledger.answers()
+        for answer in fresh:
             self._push(self._decoder.unseen(*answer, now()))
 
     def _push(self, events: list[Event]) -> None:

@@ -82,6 +82,10 @@ class AcpDecoder:
     def tool_runs(self) -> bool:
         return bool(self._open)
 
+    def has_ended(self, call_id: str) -> bool:
+        """Has the wire told of this call, to its end?"""
+        return call_id in self._told and call_id not in self._open
+
     def update(self, raw: Raw, at: int, halved: str | None = None) -> list[Event]:
         """The events of one update; `halved` is its text with half a surrogate pair in it."""
         update, common = update_of(raw), self._common(at, raw)
