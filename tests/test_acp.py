@@ -187,9 +187,8 @@ async def test_one_conversation_through_both_doors(
 def test_what_only_the_file_tells_waits_for_what_the_wire_has_still_to_tell(tmp_path):
     """The file may be ahead of the wire: the answer about an unknown tool is told after the call
     that came before it, and not after calls of earlier turns, which the file repeats."""
-    log = (
-        tmp_path / ".gemini" / "tmp" / "same" / "chats" / "session-2025-01-01T00-00-abcdefgh.jsonl"
-    )
+    project = tmp_path / ".gemini" / "tmp" / "same"
+    log = project / "chats" / "session-2025-01-01T00-00-abcdefgh.jsonl"
     log.parent.mkdir(parents=True)
     (project / ".project_root").write_text(str(tmp_path))
     log.write_text(json.dumps({"sessionId": "abcdefgh-1", "projectHash": "x"}) + "\n")
