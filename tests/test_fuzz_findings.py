@@ -72,6 +72,12 @@ class TestStream:
         assert [isinstance(event, Done) for event in events].count(True) == 1
         assert isinstance(events[-1], Done)
 
+    def test_so_is_one_at_the_very_edge_where_one_decoder_reads_it_and_the_other_does_not(self):
+        """How deep that is depends on how many calls we are down."""
+        for depth in range(840, 1000):
+            line = '{"type":"surprise","a":' + nested('"x"', "a", depth) + "}"
+            assert isinstance(replay(line.encode())[-1], Done)
+
     def test_the_words_in_a_deeply_nested_message_are_read(self):
         line = '{"type":"message","role":"assistant","content":' + nested('"x","y"') + "}"
         assert replay(line.encode())[0].text == "x\n\ny"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -175,9 +176,10 @@ class StreamDecoder:
 
     def _rejoined(self, data: dict[str, Any], line: bytes, events: list[Event]) -> dict[str, Any]:
         """The data; where it is a piece of a message, behind the half that waits for it."""
-        match loose(line):
-            case {"type": "message", "role": "assistant", "delta": True, "content": str(text)}:
-                return data | {"content": self._joiner.add(text)}
+        with suppress(ValueError, RecursionError):  # What is nested so deeply is no piece.
+            match loose(line):
+                case {"type": "message", "role": "assistant", "delta": True, "content": str(text)}:
+                    return data | {"content": self._joiner.add(text)}
         self._release_half(events)
         return data
 
