@@ -165,6 +165,11 @@ async def test_a_call_of_a_tool_is_answered_however_deep_its_arguments_are_neste
             assert answer is not None
             assert "error" in answer.decode().lower()
 
+    def test_a_message_at_the_very_edge_of_what_can_be_nested_is_read_or_none(self):
+        for depth in range(840, 1000):
+            line = '{"method":7,"params":' + nested('"x"', "a", depth) + "}"
+            assert acp.message_of(line.encode()) is None
+
 
 class TestApi:
     def events(self, part: str) -> list[Any]:

@@ -62,10 +62,10 @@ def _mended_message(line: bytes) -> Message | None:
     """One bad character must not cost the message it stands in."""
     try:
         message = _message_decoder.decode(mended(line)[1])
+        message.halved = _chunk_text(loose(line))
+        return message
     except (ValueError, RecursionError):
         return None
-    message.halved = _chunk_text(loose(line))
-    return message
 
 
 def _chunk_text(data: Any) -> str | None:
