@@ -18,6 +18,7 @@ from geminorum.errors import SetupError
 from geminorum.reserve import RESERVE
 
 _A_DAY_IN_SECONDS = 24 * 3600
+_ROUNDS = 100
 
 
 class OwnedFolder:
@@ -34,11 +35,15 @@ class OwnedFolder:
         """`place` is the folder to make it in; None: the temporary folder. `swept` are the places
         where others may lie."""
         sweep(prefix, swept if swept is not None else [place or temporary_folder()])
-        self._lock = -1
-        while self._lock < 0:
+        for _ in range(_ROUNDS):
             self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
             with _removed_on_failure(self.path):
                 self._lock = _locked(self.path)
+            if self._lock >= 0:
+                break
+        else:
+            text = f"every folder made in {str(self.path.parent)!r} is taken away at once"
+            raise SetupError(text, hint="name another temporary folder: export TMPDIR=…")
         # Runs at interpreter exit too.
         self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())
 
@@ -100,8 +105,11 @@ def _remove_if_unneeded(folder: Path, prefix: str) -> None:
 
 def _is_mine(folder: Path) -> bool:
     found = folder.lstat()
-    mine = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    return mine and stat.S_ISDIR(found.st_mode)
+    if not stat.S_ISDIR(found.st_mode):
+        return False
+    # As we make them: a folder that others may write in can have been moved here by them.
+    is_ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    return is_ours and (sys.platform == "win32" or stat.S_IMODE(found.st_mode) == 0o700)
 
 
 def _is_old_and_its_owner_gone(folder: Path, prefix: str) -> bool:
@@ -122,9 +130,15 @@ def _locked(folder: Path) -> int:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
         return -1
-    # A file system without locks keeps the folders of a kill -9: nobody else can lock them either.
-    with suppress(OSError):
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)  # A sweep looks at it, or somebody wants us to wait.
+        with suppress(OSError):
+            folder.rmdir()
+        return -1
+    except OSError:
+        pass  # A file system without locks: nobody else can lock it either.
     if folder.exists():
         return lock
     os.close(lock)

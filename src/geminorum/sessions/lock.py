@@ -10,6 +10,10 @@ from pathlib import Path
 
 from geminorum.errors import ConfigError, SessionBusy
 
+# A link would let a command of an agent choose the file that we make; a pipe would block.
+_FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+_ROUNDS = 100
+
 
 class SessionLock:
     """Holds a session while the block lasts; raises SessionBusy where another run holds it.
@@ -26,9 +30,11 @@ class SessionLock:
         self._file = -1
 
     def __enter__(self) -> SessionLock:
-        while self._file < 0:
-            self._file = self._locked()
-        return self
+        for _ in range(_ROUNDS):
+            if (file := self._locked()) >= 0:
+                self._file = file
+                return self
+        raise _not_lockable(f"somebody removes {str(self._path)!r} again and again")
 
     def fileno(self) -> int:
         """What holds the lock; whoever has a copy of it holds the session, too."""
@@ -36,7 +42,10 @@ class SessionLock:
 
     def __exit__(self, *_: object) -> None:
         # Removed while it is held; who waits for this file finds that it has no name any more.
-        self._path.unlink(missing_ok=True)
+        # Not another's: a command of the agent may have removed ours.
+        with suppress(OSError):
+            if os.path.samestat(os.fstat(self._file), self._path.lstat()):
+                self._path.unlink()
         os.close(self._file)
         self._file = -1
         with suppress(OSError):
@@ -46,12 +55,11 @@ class SessionLock:
         """The open file, locked; -1 where it was removed meanwhile."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            file = os.open(self._path, _FLAGS, 0o600)
         except FileNotFoundError:
             return -1  # The folder went in between.
         except OSError as error:
-            hint = "pass Options(home=…) with a folder that can be written to"
-            raise ConfigError(f"cannot lock the session: {error}", hint=hint) from error
+            raise _not_lockable(str(error)) from error
         try:
             _lock(file)
             if self._path.exists() and os.path.samestat(os.fstat(file), self._path.stat()):
@@ -63,6 +71,11 @@ class SessionLock:
             pass  # Removed between two looks.
         os.close(file)
         return -1
+
+
+def _not_lockable(why: str) -> ConfigError:
+    hint = "pass Options(home=…) with a folder that can be written to"
+    return ConfigError(f"cannot lock the session: {why}", hint=hint)
 
 
 def _lock(file: int) -> None:

@@ -29,8 +29,12 @@ _LOST = "the process that keeps the runs was killed"
 class KeptProcess:
     """A program below a keeper."""
 
-    def __init__(self, line: socket.socket, end: FileIO, pid: int, run_id: str) -> None:
+    def __init__(
+        self, line: socket.socket, end: FileIO, pid: int, family: tuple[int, int], run_id: str
+    ) -> None:
+        """`family` are the server and the keeper."""
         self.pid, self._line, self._end, self._run_id = pid, line, end, run_id
+        self._server, self._keeper = family
         self._exit_code: int | None = None
         self._is_signalled = self._is_gone = self._is_lost = False
 
@@ -51,19 +55,34 @@ class KeptProcess:
         return self._exit_code
 
     def stop(self, grace: float) -> None:
+        self._wake_keeper()
         self._say(program.STOP + str(grace).encode())
         self._listen(_SIGNAL_WAIT_SECONDS, lambda: self._is_signalled)
 
     def kill(self) -> None:
+        self._wake_keeper()
         self._say(program.KILL)
         self._listen(_KILL_WAIT_SECONDS)
+        if not self._is_gone:
+            # It does not hear us; without it, what it kept is the server's to end.
+            self._signal_keeper(signal.SIGKILL)
+            self._listen(_KILL_WAIT_SECONDS)
         if self._is_lost or not self._is_gone:
             with RESERVE.spent():
                 kill_everything(None, self._run_id)
 
+    def _wake_keeper(self) -> None:
+        """An agent of the same user may have stopped it."""
+        self._signal_keeper(signal.SIGCONT)
+
+    def _signal_keeper(self, number: signal.Signals) -> None:
+        program.signal_child(self._server, os.getpid(), signal.SIGCONT)
+        program.signal_child(self._keeper, self._server, number)
+
     def hold(self, fd: int) -> None:
+        word = program.HOLD + str(fd).encode()
         with suppress(OSError):
-            socket.send_fds(self._line, [program.HOLD + str(fd).encode()], [fd])
+            socket.send_fds(self._line, [word], [fd], socket.MSG_DONTWAIT)
 
     def release(self, fd: int) -> None:
         self._say(program.RELEASE + str(fd).encode())
@@ -76,7 +95,7 @@ class KeptProcess:
 
     def _say(self, word: bytes) -> None:
         with suppress(OSError):
-            self._line.send(word)
+            self._line.send(word, socket.MSG_DONTWAIT)
 
     def _listen(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> None:
         """Until nothing is left of the tree, or nothing more is said for so long."""
@@ -145,9 +164,9 @@ class KeeperServer:
                 request.write(_encoded(command, cwd, env))
                 request.seek(0)
                 self._send([request.fileno(), theirs.fileno(), ending.fileno(), *stdio, *kept])
-            pid = _pid_of_started(ours, command[0])
+            pid, keeper = _pids_of_started(ours, command[0])
             stack.pop_all()
-        return KeptProcess(ours, end, pid, run_id)
+        return KeptProcess(ours, end, pid, (self.pid or 0, keeper), run_id)
 
     def close(self) -> None:
         """Hangs up. The server ends once its runs have ended."""
@@ -162,15 +181,22 @@ class KeeperServer:
                 if link is None:
                     break
                 try:
+                    self._wake()
                     socket.send_fds(link, [b"run"], fds)
                     return
                 except ConnectionError:
                     self._forget()
         raise OSError(errno.ECONNRESET, _LOST)
 
+    def _wake(self) -> None:
+        """An agent of the same user may have stopped it."""
+        if self._program is not None:
+            self._program.send_signal(signal.SIGCONT)
+
     def _linked(self) -> socket.socket | None:
         """The way to the server; None where none can be had."""
         self._launch_if_needed()
+        self._wake()
         if self._link is not None and not self._is_ready:
             self._is_ready = _next_message(self._link, _START_WAIT_SECONDS) == program.READY
             if not self._is_ready:
@@ -276,13 +302,14 @@ def _limits() -> list[tuple[int, tuple[int, int]]]:
     return [(kind, resource.getrlimit(kind)) for kind in sorted({*kinds})]
 
 
-def _pid_of_started(line: socket.socket, name: str) -> int:
+def _pids_of_started(line: socket.socket, name: str) -> tuple[int, int]:
+    """Of the program and of its keeper."""
     message = _next_message(line, _START_WAIT_SECONDS)
-    word, number = message[:1], message[1:]
+    word, numbers = message[:1], [int(number) for number in message[1:].split()]
     if word == program.STARTED:
-        return int(number)
+        return numbers[0], numbers[1]
     if word == program.FAILED:
-        raise OSError(int(number), os.strerror(int(number)), name)
+        raise OSError(numbers[0], os.strerror(numbers[0]), name)
     raise OSError(errno.ECONNRESET, _LOST, name)
 
 

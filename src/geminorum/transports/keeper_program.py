@@ -32,6 +32,9 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 MAX_FDS = 32
 ORPHAN_GRACE_SECONDS = 1.0
 """How long a tree may take to end by itself when its owner is gone."""
+KEEPERS_END_SECONDS = 2.5
+"""How long keepers may take altogether when the owner is gone, before they are killed."""
+SERVER_PAUSE_SECONDS = 0.05
 KILL_PAUSE_SECONDS, KILL_ROUNDS = 0.005, 6000
 STOP, KILL, HOLD, RELEASE = b"s", b"k", b"h", b"r"
 """What an owner says: STOP with the seconds of grace, HOLD and RELEASE with a name for the
@@ -74,6 +77,8 @@ def main(owner_pid: int, link_fd: int) -> None:
     link.set_inheritable(False)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
     _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    # An agent of the same user may stop us, but not keep us from the end of our owner.
+    _libc.prctl(PR_SET_PDEATHSIG, signal.SIGCONT, 0, 0, 0)
     # A collection would touch, and so copy, the pages that all forks share.
     gc.disable()
     owner = Owner(owner_pid)
@@ -96,18 +101,28 @@ class Server:
             if self._link.fileno() in ready and not self._accept():
                 break
             self._reap()
-        # Each keeper sees by itself that the owner is gone.
-        while self._keepers:
-            _poll([self._wakeups.reader])
+        # Each keeper sees by itself that the owner is gone, unless somebody has stopped it.
+        for keeper in self._keepers:
+            signal_child(keeper, os.getpid(), signal.SIGCONT)
+        deadline = time.monotonic() + KEEPERS_END_SECONDS
+        # Until nothing is left: what a killed keeper kept comes to us generation by generation.
+        while _children():
+            _poll([self._wakeups.reader], SERVER_PAUSE_SECONDS)
             self._reap()
-        self._kill_orphans()
+            if self._owner.is_dead() and time.monotonic() > deadline:
+                self._keepers.clear()
+            self._kill_orphans()
 
     def _accept(self) -> bool:
         """One request; False when nobody is there any more to make one."""
         data, fds = _received(self._link)
         if not data:
             return False
-        pid = os.fork()
+        try:
+            pid = os.fork()
+        except OSError as error:  # Too many processes: that is this run's trouble, and no other's.
+            _refuse(fds, error.errno or errno.EAGAIN)
+            return True
         if pid == 0:
             _become_keeper(self._owner, self._link, fds)
         self._keepers.add(pid)
@@ -131,7 +146,15 @@ class Server:
     def _kill_orphans(self) -> None:
         """A keeper that was killed, or one of its orphans: what it kept has come to us."""
         for orphan in _children() - self._keepers:
-            _signal(orphan, os.getpid(), signal.SIGKILL)
+            signal_child(orphan, os.getpid(), signal.SIGKILL)
+
+
+def _refuse(fds: list[int], number: int) -> None:
+    request, line, *others = fds
+    with socket.socket(fileno=line) as told:
+        told.send(FAILED + str(number).encode())
+    for fd in (request, *others):
+        os.close(fd)
 
 
 def _become_keeper(owner: Owner, link: socket.socket, fds: list[int]) -> NoReturn:
@@ -169,12 +192,14 @@ class Keeper:
         self._held: dict[bytes, int] = {}
 
     def keep(self) -> None:
+        if _poll([self._line.fileno()], 0):
+            return  # Whoever asked for it has given up.
         try:
             self._pid = self._start()
         except OSError as error:
             self._say(FAILED, error.errno or 0)
             return
-        self._say(STARTED, self._pid)
+        self._say(STARTED, self._pid, os.getpid())
         grace = self._wait()
         self._end_tree(grace)
         self._say(GONE, 0)
@@ -235,9 +260,11 @@ class Keeper:
         message, fds = _received(self._line)
         word, rest = message[:1], message[1:]
         if word == HOLD:
-            self._held[rest] = fds[0]
+            if fds:  # None where we could take no more.
+                self._held[rest] = fds[0]
         elif word == RELEASE:
-            os.close(self._held.pop(rest))
+            if rest in self._held:
+                os.close(self._held.pop(rest))
         elif word == STOP:
             return float(rest)
         else:
@@ -282,9 +309,9 @@ class Keeper:
                 watched = {self._wakeups.reader}
                 deadline = min(deadline, time.monotonic() + ORPHAN_GRACE_SECONDS)
 
-    def _say(self, word: bytes, number: int) -> None:
+    def _say(self, word: bytes, *numbers: int) -> None:
         try:
-            self._line.send(word + str(number).encode())
+            self._line.send(word + " ".join(map(str, numbers)).encode())
         except OSError:
             pass  # Nobody listens any more.
 
@@ -319,7 +346,7 @@ def _signal_all(number: int) -> None:
     for pid in sorted(parents, key=lambda pid: _depth(pid, parents)):
         if parents[pid] in tree:
             tree.add(pid)
-            _signal(pid, parents[pid], number)
+            signal_child(pid, parents[pid], number)
 
 
 def _depth(pid: int, parents: dict[int, int]) -> int:
@@ -329,7 +356,7 @@ def _depth(pid: int, parents: dict[int, int]) -> int:
     return depth
 
 
-def _signal(pid: int, parent: int, number: int) -> None:
+def signal_child(pid: int, parent: int, number: int) -> None:
     """Only while it is a child of this parent, or of ours: its number may be another's by now."""
     try:
         fd = os.pidfd_open(pid)

@@ -12,10 +12,12 @@ import msgspec
 
 from geminorum.errors import NetworkError
 from geminorum.events import Error
+from geminorum.regular_file import open_regular
 from geminorum.transports.watch import Reason
 
 _SCRIPT, _LOG = "network_watch.cjs", "network.jsonl"
-_MAX_LINES_AT_ONCE = 64 * 1024
+_MAX_BYTES_AT_ONCE = 64 * 1024
+_MAX_INCIDENTS_AT_ONCE = 20
 
 
 class Incident(msgspec.Struct, frozen=True):
@@ -52,9 +54,16 @@ class NetworkLog:
         """The incidents behind `start`, and where the next ones begin."""
         if self.size() <= start:
             return [], start
-        with self._file.open("rb") as file:
-            file.seek(start)
-            whole, end, _ = file.read(_MAX_LINES_AT_ONCE).rpartition(b"\n")
+        try:
+            # A command that was allowed may put anything in its place, a pipe for one.
+            with open_regular(self._file) as file:
+                file.seek(start)
+                data = file.read(_MAX_BYTES_AT_ONCE)
+        except OSError:
+            return [], start
+        whole, end, rest = data.rpartition(b"\n")
+        if len(rest) == _MAX_BYTES_AT_ONCE:
+            return [], start + len(rest)  # No line of ours.
         found = [_incident_in(line) for line in whole.split(b"\n")]
         return [one for one in found if one is not None], start + len(whole + end)
 
@@ -93,7 +102,7 @@ class NetworkWatch:
     def look(self) -> Reason | None:
         """Takes in what is new; a reason to stop where it has taken too long."""
         incidents, self._position = self._log.read(self._position)
-        for incident in incidents:
+        for incident in incidents[-_MAX_INCIDENTS_AT_ONCE:]:
             self._take(incident)
         if self._since is not None and (self._is_connected or self._is_busy(self)):
             self._since = time.monotonic()

@@ -182,6 +182,8 @@ class Child(ProcessTree):
         while True:
             # Asked before the read: what a child wrote, it wrote before it ended.
             ended = self._program.poll() is not None
+            if ended:
+                self._stdout.skip_hole()
             if data := self._stdout.read(CHUNK):
                 self._news.something_came()
                 return data
@@ -230,6 +232,17 @@ class Capture:
 
     def read(self, size: int) -> bytes:
         return os.read(self.reader, size)
+
+    def skip_hole(self) -> None:
+        """Passes over what nobody wrote: a command can make the file as long as it likes."""
+        if not hasattr(os, "SEEK_DATA"):
+            return
+        here = os.lseek(self.reader, 0, os.SEEK_CUR)
+        try:
+            os.lseek(self.reader, here, os.SEEK_DATA)
+        except OSError as error:  # Nothing is left but holes; or the file system knows none.
+            is_over = error.errno == errno.ENXIO
+            os.lseek(self.reader, *((0, os.SEEK_END) if is_over else (here, os.SEEK_SET)))
 
     def size(self) -> int:
         return os.fstat(self.reader).st_size if self.reader >= 0 else 0

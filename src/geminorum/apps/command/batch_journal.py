@@ -26,6 +26,7 @@ from geminorum.leases import held_by_agents
 
 T = TypeVar("T")
 _MAX_USD = 10**12
+_MAX_ATTEMPTS = 10**6
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _ELSEWHERE = "choose another file with --output"
 _LAST_AGENTS_SECONDS, _LOCK_PAUSE_SECONDS = 5.0, 0.05
@@ -62,6 +63,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         _require_amount(self.cost_usd)
+        _require_attempt(self.attempts)
 
 
 class Try(msgspec.Struct, frozen=True):
@@ -78,12 +80,19 @@ class Try(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         _require_amount(self.usd)
+        _require_attempt(self.attempt)
 
 
 def _require_amount(usd: Decimal | None) -> None:
     """Nothing can be added to NaN, and no budget held against it; huge numbers overflow in sums."""
     if usd is not None and not (usd.is_finite() and 0 <= usd < _MAX_USD):
         raise ValueError(f"{usd} is no amount")
+
+
+def _require_attempt(number: int) -> None:
+    """They are counted, and what is not told of one is taken from the budget."""
+    if not 1 <= number <= _MAX_ATTEMPTS:
+        raise ValueError(f"{number} is no number of attempts")
 
 
 class Journal:
@@ -168,7 +177,7 @@ class Journal:
     def torn(self) -> int:
         """Attempts that somebody killed: what they cost was never told."""
         begun = sum(self._begun.values())
-        return begun - len(self._ended)
+        return max(begun - len(self._ended), 0)
 
     @property
     def _name(self) -> str:
