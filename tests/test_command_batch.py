@@ -812,3 +812,17 @@ def test_the_journal_is_in_place_before_anything_is_spent(tmp_path):
         assert again.begin(Task("a", "x")) == 2
         again.end(Task("a", "x"), 2, Decimal("0.5"))
         assert (again.torn, again.costs) == (1, [Decimal("0.5")])
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"id": "p0", "attempt": -1, "ended": True},
+        {"id": "p0", "attempt": 10**9},
+    ],
+)
+def test_a_journal_that_was_forged_lifts_no_budget(tmp_path, line):
+    journal = Journal(tmp_path / "out.jsonl")
+    journal.tries.write_text(json.dumps(line) + "\n")
+    with pytest.raises(InvalidOptions, match="no number of attempts"), journal.opened():
+        pass

@@ -2,9 +2,12 @@
 
 import asyncio
 import ctypes
+import errno
 import json
 import os
+import resource
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -19,6 +22,7 @@ from geminorum import Options, ask
 from geminorum import run as start
 from geminorum.errors import GeminorumError, MissingResult, SessionBusy
 from geminorum.sessions.lock import SessionLock
+from geminorum.transports import keeper_program
 from geminorum.transports.home import Overlay
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.piped import PipedChild
@@ -330,3 +334,143 @@ CHANGED_SINCE = """
 def test_a_program_has_the_rights_and_limits_that_we_have_when_it_starts(owner):
     """Not those that we had when the server was started."""
     assert owner(CHANGED_SINCE).wait(30) == 0
+
+
+# ---- an agent that turns against its keeper
+
+GENERATIONS = """
+import os, signal, sys, time
+from pathlib import Path
+
+# A family of five, each in a session of its own, and nothing in their environment.
+is_last = False
+for generation in range(4):
+    if os.fork():
+        break
+    os.setsid()
+    is_last = generation == 3
+Path(f"pid-{os.getpid()}").touch()
+if is_last:
+    while len(list(Path().glob("pid-*"))) < 5:
+        time.sleep(0.01)
+    signals = {"STOP": signal.SIGSTOP, "KILL": signal.SIGKILL}
+    for word in sys.argv[1:]:
+        pid, name = word.split(":")
+        os.kill(int(pid), signals[name])
+    Path("acted").touch()
+time.sleep(60)
+"""
+HOSTILE = """
+    import asyncio, os, sys
+    from pathlib import Path
+    import psutil
+    from geminorum.transports.keeper import KEEPERS
+    from geminorum.transports.process import Child
+
+    here, deeds = Path({folder!r}), {deeds!r}
+    AGENT = (
+        "while ! [ -e deeds ]; do sleep 0.01; done; "
+        f"env -i {{sys.executable}} -SE generations.py $(cat deeds) & wait; sleep 60"
+    )
+
+    async def main():
+        how = {{"cwd": here, "env": dict(os.environ), "grace": 0.5}}
+        async with Child(["sh", "-c", AGENT], **how) as child:
+            keeper = psutil.Process(child.pid).ppid()
+            family = {{"keeper": keeper, "server": KEEPERS.pid, "owner": os.getpid()}}
+            words = [f"{{family[who]}}:{{what}}" for who, what in deeds]
+            (here / "new").write_text(" ".join(words))
+            (here / "new").rename(here / "deeds")
+            while not (here / "acted").exists():
+                await asyncio.sleep(0.01)
+            {then}
+
+    asyncio.run(main())
+"""
+
+
+def pids_in(folder: Path) -> list[int]:
+    return [int(file.name.partition("-")[2]) for file in folder.glob("pid-*")]
+
+
+@pytest.mark.parametrize(
+    "deeds",
+    [
+        [("keeper", "KILL"), ("owner", "KILL")],
+        [("owner", "KILL"), ("keeper", "KILL")],
+        [("keeper", "STOP"), ("owner", "KILL")],
+        [("server", "STOP"), ("keeper", "STOP"), ("owner", "KILL")],
+    ],
+    ids=["keeper and us", "us and keeper", "stopped keeper", "stopped server and keeper"],
+)
+def test_nothing_is_left_where_an_agent_turns_against_its_keeper_and_us(owner, tmp_path, deeds):
+    (tmp_path / "generations.py").write_text(GENERATIONS)
+    owner(HOSTILE.format(folder=str(tmp_path), deeds=deeds, then="await asyncio.sleep(60)"))
+    wait_until(lambda: len(pids_in(tmp_path)) == 5 and (tmp_path / "deeds").exists())
+    wait_until(lambda: not any(map(is_alive, pids_in(tmp_path))), 15)
+
+
+@pytest.mark.parametrize("who", [["keeper"], ["server"], ["server", "keeper"]])
+def test_nothing_is_left_after_the_block_where_an_agent_has_stopped_its_keeper(
+    owner, tmp_path, who
+):
+    (tmp_path / "generations.py").write_text(GENERATIONS)
+    deeds = [(one, "STOP") for one in who]
+    program = owner(HOSTILE.format(folder=str(tmp_path), deeds=deeds, then="pass"))
+    assert program.wait(30) == 0
+    assert len(pids_in(tmp_path)) == 5
+    wait_until(lambda: not any(map(is_alive, pids_in(tmp_path))), 15)
+
+
+def test_a_stopped_server_starts_the_next_run_all_the_same(owner, tmp_path):
+    program = owner("""
+        import asyncio, os, signal
+        from geminorum.transports.keeper import KEEPERS
+        from geminorum.transports.process import Child
+
+        async def main():
+            assert KEEPERS.is_available()
+            os.kill(KEEPERS.pid, signal.SIGSTOP)
+            async with Child(["echo", "here"], env=dict(os.environ)) as child:
+                assert await child.read() == b"here\\n"
+
+        asyncio.run(main())
+    """)
+    assert program.wait(15) == 0
+
+
+async def test_a_keeper_survives_what_it_cannot_hold_or_was_not_given(tmp_path):
+    async with Child(["sleep", "60"], env=dict(os.environ), grace=0.5) as child:
+        child.release(99)
+        keeper = keeper_of(child.pid)
+        resource.prlimit(keeper, resource.RLIMIT_NOFILE, (4, 4))
+        with (tmp_path / "lock").open("w") as lock:
+            child.hold(lock.fileno())
+        os.kill(keeper, signal.SIGSTOP)
+        with (tmp_path / "lock").open("w") as lock:
+            for _ in range(500):  # Nor do we wait for it to listen.
+                child.hold(lock.fileno())
+        os.kill(keeper, signal.SIGCONT)
+        await asyncio.sleep(0.3)
+        assert child.exit_code is None
+
+
+def test_a_fork_that_fails_is_the_trouble_of_one_run(monkeypatch):
+    """The system has no more processes for us; that must not end those that run."""
+
+    def no_fork() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    told, telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    fds = [os.dup(telling.fileno()) for _ in range(6)]
+    with ours, theirs, told, telling, monkeypatch.context() as patch:
+        patch.setattr(signal, "set_wakeup_fd", lambda *_, **__: -1)
+        patch.setattr(signal, "signal", lambda *_: None)
+        server = keeper_program.Server(keeper_program.Owner(os.getpid()), theirs)
+        patch.setattr(os, "fork", no_fork)
+        socket.send_fds(ours, [b"run"], fds)
+        assert server._accept()
+        assert told.recv(64) == keeper_program.FAILED + str(errno.EAGAIN).encode()
+        for fd in (*fds, server._owner.fd, server._wakeups.reader, server._wakeups._writer):
+            os.close(fd)

@@ -1,5 +1,6 @@
 """Without a network: what could not be reached, told at once, and an end in good time."""
 
+import os
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -224,3 +225,34 @@ def test_the_script_tells_of_requests_to_a_model_and_of_no_others(real_cli, tmp_
 def test_a_run_without_a_network_is_over_within_a_minute():
     """The CLI's own start, a few seconds, is not counted."""
     assert Options().network_timeout == 50
+
+
+@pytest.mark.parametrize("what", ["folder", "pipe", "nothing"])
+def test_a_log_that_a_command_has_replaced_tells_nothing_and_holds_nobody_up(tmp_path, what):
+    log = NetworkLog(tmp_path)
+    file = tmp_path / "network.jsonl"
+    file.write_text('{"state": "failed", "address": "x"}\n')
+    assert len(log.read(0)[0]) == 1
+    file.unlink()
+    if what == "folder":
+        file.mkdir()
+        (file / "so that it has a size").touch()
+    elif what == "pipe":
+        os.mkfifo(file)
+        log.size = lambda: 100  # As it was when we looked.
+    assert log.read(0) == ([], 0)
+
+
+def test_a_line_without_end_blinds_nobody_and_a_flood_of_lines_is_told_in_part(tmp_path):
+    log, announced = NetworkLog(tmp_path), []
+    watch = NetworkWatch(log, 2.0, announced.append, lambda _: False)
+    failed = '{"state": "failed", "address": "x"}\n'
+    with (tmp_path / "network.jsonl").open("a") as file:
+        file.write("x" * 200_000 + "\n" + failed)
+    for _ in range(10):
+        watch.look()
+    assert len(announced) == 1
+    with (tmp_path / "network.jsonl").open("a") as file:
+        file.write(failed * 1_000)
+    watch.look()
+    assert len(announced) < 30

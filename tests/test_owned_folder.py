@@ -1,9 +1,11 @@
 """Temporary folders: removed by their owner, by nobody else while it lives, and by the next one
 that is made after a kill -9."""
 
+import fcntl
 import os
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -96,3 +98,32 @@ def test_many_at_once_sweep_nothing_of_each_other(tmp_path):
 def _is_there_in_its_block(place: Path) -> bool:
     with OwnedFolder("x-", place) as folder:
         return folder.is_dir()
+
+
+def test_a_folder_that_others_may_write_in_is_not_swept(tmp_path):
+    """Whoever may write in it may have moved it here."""
+    moved = tmp_path / "room-1-moved"
+    moved.mkdir()
+    moved.chmod(0o777)
+    left = tmp_path / "room-1-left"
+    left.mkdir(mode=0o700)
+    with OwnedFolder("room-", tmp_path):
+        assert moved.exists()
+        assert not left.exists()
+
+
+def test_a_folder_that_another_locks_first_is_given_up(tmp_path, monkeypatch):
+    """Not waited for: it may be locked for ever."""
+    make, locks = tempfile.mkdtemp, []
+
+    def made_and_locked(**how: str) -> str:
+        folder = make(**how)
+        if not locks:
+            locks.append(os.open(folder, os.O_RDONLY))
+            fcntl.flock(locks[0], fcntl.LOCK_EX)
+        return folder
+
+    monkeypatch.setattr(tempfile, "mkdtemp", made_and_locked)
+    with OwnedFolder("room-", tmp_path) as folder:
+        assert [*tmp_path.iterdir()] == [folder]
+    os.close(locks[0])

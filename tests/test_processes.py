@@ -299,7 +299,8 @@ def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkey
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     stale, other = tmp_path / "geminorum-kept-home-1-a", tmp_path / "else-1-c"
     for folder in (stale, other):
-        (folder / ".gemini").mkdir(parents=True)
+        folder.mkdir(mode=0o700)
+        (folder / ".gemini").mkdir()
     (stale / ".gemini" / "link").symlink_to(home)
     with Overlay(home, {}) as living, Overlay(home, {}):
         assert not stale.exists()
@@ -373,3 +374,13 @@ def test_secrets_are_known_by_name_and_by_shape():
     text = "open-sesame by Ada Lovelace?key=abcdefgh12 ya29." + "z" * 30
     shown = redacted(text, secrets)
     assert shown == "[redacted] by Ada Lovelace?key=[redacted] [redacted]"
+
+
+async def test_an_output_that_is_made_endless_has_an_end(tmp_path):
+    """A command may make the file of the agent's output as long as it likes."""
+    code = "import os; os.write(1, b'said\\n'); os.truncate('/proc/self/fd/1', 1 << 40)"
+    async with Child([sys.executable, "-c", code], env=dict(os.environ)) as child:
+        said = b""
+        while piece := await child.read():
+            said += piece.strip(b"\0")
+    assert said == b"said\n"

@@ -296,3 +296,42 @@ class TestPlaces:
         (folder / "chats" / "session-x-broken00.jsonl").write_text("{nonsense\n")
         (folder / ".project_root").write_text(str(tmp_path))
         assert places.latest(home, tmp_path) == "later-one"
+
+
+# ---- the lock of a session, and an agent that lays hands on it
+
+
+def lock_file(home: Path) -> Path:
+    with SessionLock(home, "s") as lock:
+        return lock._path
+
+
+def test_a_lock_that_is_a_link_is_refused_and_makes_no_file(tmp_path):
+    path = lock_file(tmp_path)
+    for target in (tmp_path / "elsewhere", tmp_path / "no" / "such" / "folder"):
+        path.parent.mkdir(exist_ok=True)
+        path.symlink_to(target)
+        with pytest.raises(errors.ConfigError, match="cannot lock"), SessionLock(tmp_path, "s"):
+            pass
+        assert not target.exists()
+        path.unlink()
+
+
+def test_a_lock_that_became_a_folder_is_let_go_of_quietly(tmp_path):
+    with SessionLock(tmp_path, "s") as lock:
+        held, path = lock.fileno(), lock._path
+        path.unlink()
+        path.mkdir()
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(held)
+
+
+def test_who_leaves_removes_no_lock_of_another(tmp_path):
+    """The agent of the first run removed its lock, and a second run has one since."""
+    with SessionLock(tmp_path, "s") as first:
+        first._path.unlink()
+        second = SessionLock(tmp_path, "s")
+        second.__enter__()
+    with pytest.raises(errors.SessionBusy), SessionLock(tmp_path, "s"):
+        pass
+    second.__exit__()

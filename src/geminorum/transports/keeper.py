@@ -81,8 +81,9 @@ class KeptProcess:
 
     def hold(self, fd: int) -> None:
         word = program.HOLD + str(fd).encode()
-        with suppress(OSError):
-            socket.send_fds(self._line, [word], [fd], socket.MSG_DONTWAIT)
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, fd.to_bytes(4, sys.byteorder))
+        with suppress(OSError):  # Not `send_fds`, which passes over its flags.
+            self._line.sendmsg([word], [rights], socket.MSG_DONTWAIT)
 
     def release(self, fd: int) -> None:
         self._say(program.RELEASE + str(fd).encode())

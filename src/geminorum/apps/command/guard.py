@@ -25,6 +25,8 @@ from geminorum.apps.command.show_style import arrow, styled
 from geminorum.views.plain_text import printable
 
 if TYPE_CHECKING:
+    import asyncio
+
     from geminorum import GeminorumError
 
 # Where the library that Typer stands on keeps it depends on the version.
@@ -73,7 +75,7 @@ def _told(work: Callable[[], Any]) -> int:
         # loaded for this question: whoever was cancelled has loaded it.
         if type(error).__name__ != "CancelledError":
             raise
-        return _stopped()
+        return _told_to_leave[0] if _told_to_leave else _stopped()
 
 
 def _be_interrupted_by_ctrl_c() -> None:
@@ -195,10 +197,33 @@ def leave_properly_on_signals() -> None:
             signal.signal(number, _leave)
 
 
+_told_to_leave: list[int] = []
+"""The exit code for the signal that has ended us."""
+
+
 def _leave(number: int, _: object) -> None:
     # Once: another one would cut short what the first has begun to tidy up.
-    signal.signal(number, lambda *_: None)
-    sys.exit(128 + number)
+    for name in ("SIGTERM", "SIGHUP"):
+        if hasattr(signal, name):
+            signal.signal(getattr(signal, name), lambda *_: None)
+    _told_to_leave.append(128 + number)
+    if (loop := _running_loop()) is None:
+        sys.exit(128 + number)
+    # An exception here would come up anywhere, in the middle of the loop's own work too.
+    loop.call_soon_threadsafe(_cancel_all, loop)
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    # Not imported for this question: whoever runs a loop has loaded it.
+    running = sys.modules.get("asyncio.events")
+    return running._get_running_loop() if running is not None else None
+
+
+def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
+    from asyncio import all_tasks
+
+    for task in all_tasks(loop):
+        task.cancel()
 
 
 def replace_closed_streams() -> None:
