@@ -86,7 +86,14 @@ def _print_table(tried: Counter[str]) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m chaos", description=__doc__)
     parser.add_argument("--seeds", type=int, default=60, help="how many trials; default: 60")
-    parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED")
+    parser.add_argument(
+        "--from",
+        type=int,
+        default=0,
+        dest="first",
+        metavar="SEED",
+        help="the first seed; default: 0",
+    )
     parser.add_argument("--fault", choices=list(FAULTS), help="only this one")
     parser.add_argument("--jobs", type=int, default=2, help="trials at a time; default: 2")
     parser.add_argument("--quiet", action="store_true", help="only what is violated")

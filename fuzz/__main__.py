@@ -17,6 +17,7 @@ _PAUSE_SECONDS = 10.0
 def main() -> int:
     arguments = _arguments()
     names = arguments.names or list(TARGETS)
+    print(f"seed {arguments.seed}")
     open_findings = [line for name in names for line in _replay(name)]
     if not arguments.replay:
         open_findings += [line for name in names for line in _hunt(name, arguments)]

@@ -21,7 +21,7 @@ MAY_IMPORT = {
     "reserve": set(),
     "shortage": {"errors"},
     "cancellation": set(),
-    "owned_folder": {"errors", "reserve"},
+    "owned_folder": {"errors", "reserve", "shortage"},
     "regular_file": set(),
     "search_path": set(),
     "permissions": {"errors", "spelling"},
@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "policies": {"errors", "options", "permissions", "regular_file", "wire"},
     "sessions": {
         *("cost", "errors", "events", "redaction", "regular_file", "reserve", "sessions"),
+        "shortage",
         *("views", "wire"),
     },
     "store": {"errors"},

@@ -64,8 +64,7 @@ def test_a_run_that_cannot_be_opened_without_descriptors_says_so(play, kind):
     """However many are left, and whatever is opened with them."""
     *outcomes, last = play(kind, "opening")
     assert last == "open"
-    # ConfigError is one, too: what settings say cannot be read.
-    assert set(outcomes) <= {"SetupError", "ConfigError"}
+    assert set(outcomes) == {"SetupError"}
 
 
 def assert_ended_by_its_time_limit(end: dict[str, Any]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from geminorum.errors import SetupError
 from geminorum.reserve import RESERVE
+from geminorum.shortage import require_descriptor
 
 _A_DAY_IN_SECONDS = 24 * 3600
 _ROUNDS = 100
@@ -63,6 +64,7 @@ def temporary_folder() -> Path:
     try:
         return Path(tempfile.gettempdir())
     except FileNotFoundError as error:  # What Python says whatever kept it from writing there.
+        require_descriptor()
         raise SetupError(
             "no file can be written in any temporary folder",
             hint="make room in one, close files, or name another folder: export TMPDIR=…",

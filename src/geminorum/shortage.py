@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,6 +12,11 @@ from geminorum.errors import SetupError
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 FEWER_DESCRIPTORS = "run fewer agents at once, or raise the limit: ulimit -n 4096"
+
+
+def require_descriptor() -> None:
+    """Raises OSError where none is left: what fails for want of one may say something else."""
+    os.close(os.open(os.devnull, os.O_RDONLY))
 
 
 @contextmanager

@@ -10,6 +10,7 @@ const CONNECT_PATIENCE_MS = 3000;
 const MODEL_REQUEST = /:(?:streamG|g)enerateContent\b|\/v1internal:/;
 
 const timers = new WeakMap();
+const told = new WeakSet();
 let inTrouble = false;
 
 function report(state, address, why = "") {
@@ -56,10 +57,26 @@ function onAnswered(request) {
 
 function onFailed(request, { error }) {
   stopWaiting(request);
+  told.add(error);
   if (error.name === "AbortError") return; // The turn was cancelled.
   const [first] = error.errors ?? [];
   report("failed", addressOf(request), error.message || first?.message || error.code || error.name);
 }
+
+// What fails before there is a request is told by nobody: a port that fetch refuses, an odd scheme.
+const realFetch = globalThis.fetch;
+globalThis.fetch = async function fetch(resource, ...rest) {
+  try {
+    return await realFetch(resource, ...rest);
+  } catch (error) {
+    const url = String(resource?.url ?? resource);
+    const cause = error.cause ?? error;
+    if (MODEL_REQUEST.test(url) && error.name !== "AbortError" && !told.has(cause)) {
+      report("failed", url.split("/").slice(0, 3).join("/"), cause.message || error.message);
+    }
+    throw error;
+  }
+};
 
 onModelRequests("undici:request:create", onCreated);
 onModelRequests("undici:client:sendHeaders", onSent);
