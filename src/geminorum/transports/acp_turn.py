@@ -54,7 +54,7 @@ _MOMENT = 0.004
 _LOOKS_FOR_RESULTS, _LOOKS_FOR_SUMS = 250, 100
 """A loaded machine takes its time. Results always come; sums may never fit, where the CLI has asked
 for itself."""
-_EXIT_WAIT = 100
+_EXIT_WAIT = 500
 _HURRY_SECONDS = 0.3
 """How long a process may take to answer a cancel when nobody has patience any more."""
 _BAD_REQUEST = 400
