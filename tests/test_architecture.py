@@ -44,7 +44,6 @@ MAY_IMPORT = {
     "policies": {"errors", "options", "permissions", "regular_file", "wire"},
     "sessions": {
         *("cost", "errors", "events", "redaction", "regular_file", "reserve", "sessions"),
-        "shortage",
         *("views", "wire"),
     },
     "store": {"errors"},

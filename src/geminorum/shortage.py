@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from geminorum.errors import SetupError
+from geminorum.errors import ConfigError, SetupError
 
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -24,11 +24,14 @@ def explained_shortage() -> Iterator[None]:
     """Where something runs out in the block, says so and what to do."""
     try:
         yield
-    except OSError as error:
-        if error.errno in NO_DESCRIPTOR:
-            text = f"no descriptor is left: {error.strerror}"
+    except (OSError, ConfigError) as error:
+        # A file that cannot be read for want of a descriptor is not to be mended.
+        cause = error if isinstance(error, OSError) else error.__cause__
+        number = cause.errno if isinstance(cause, OSError) else None
+        if number in NO_DESCRIPTOR:
+            text = f"no descriptor is left: {os.strerror(number or 0)}"
             raise SetupError(text, hint=FEWER_DESCRIPTORS) from error
-        if error.errno in NO_ROOM:
+        if isinstance(error, OSError) and number in NO_ROOM:
             where = f" for {error.filename!r}" if error.filename else ""
             raise SetupError(
                 f"no room is left on the disk{where}: {error.strerror}",

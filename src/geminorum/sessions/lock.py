@@ -9,7 +9,6 @@ from contextlib import suppress
 from pathlib import Path
 
 from geminorum.errors import ConfigError, SessionBusy
-from geminorum.shortage import NO_DESCRIPTOR
 
 # A link would let a command of an agent choose the file that we make; a pipe would block.
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -60,8 +59,6 @@ class SessionLock:
         except FileNotFoundError:
             return -1  # The folder went in between.
         except OSError as error:
-            if error.errno in NO_DESCRIPTOR:
-                raise  # It is not the folder that is wrong.
             raise _not_lockable(str(error)) from error
         try:
             _lock(file)

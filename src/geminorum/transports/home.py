@@ -17,7 +17,6 @@ from typing import Any
 from geminorum.errors import ConfigError, SetupError
 from geminorum.owned_folder import OwnedFolder
 from geminorum.regular_file import read_text
-from geminorum.shortage import NO_DESCRIPTOR
 from geminorum.transports.control_place import candidates
 from geminorum.transports.full_disk import blaming
 from geminorum.wire.settings_file import parsed_settings
@@ -160,8 +159,6 @@ def _read(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        if isinstance(error, OSError) and error.errno in NO_DESCRIPTOR:
-            raise  # It is not the file that is wrong.
         raise ConfigError(
             f"the settings file {str(path)!r} cannot be used: {error}",
             hint="mend it, or pass Options(home=…) to run without it",
