@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kill_us [ROUNDS]`: kill -9 of our own process with the real CLI at work.
+"""`python -m benchmarks.kill_us [ROUNDS [NAME …]]`: kill -9 of our own process, the real CLI at work.
 
 For each door, a process of ours lets the agent run `sleep 300`, beside jobs that leave their
 session and their environment, and is killed. Counted are the processes that live 3 s later, and
@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,11 +51,11 @@ class Round:
     """Temporary folders of ours after the next run."""
 
 
-def main(rounds: int) -> int:
+def main(rounds: int, names: Sequence[str]) -> int:
     print(f"{'door':<6}{'kills':>6}{'processes':>11}{'left':>6}{'slowest':>9}{'folders':>9}")
     missed = 0
-    for name, door in DOORS.items():
-        seen = [killed(door) for _ in range(rounds)]
+    for name in names:
+        seen = [killed(DOORS[name]) for _ in range(rounds)]
         started, left, folders = (
             sum(getattr(one, what) for one in seen) for what in ("started", "left", "folders")
         )
@@ -107,7 +107,14 @@ def next_run(work: str) -> None:
 
 
 def _alive(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [one for one in processes if one.is_running() and one.status() != psutil.STATUS_ZOMBIE]
+    return [one for one in processes if _is_alive(one)]
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False  # It ended between two looks.
 
 
 def _wait(happened: Callable[[], object], seconds: float) -> bool:
@@ -120,4 +127,4 @@ def _wait(happened: Callable[[], object], seconds: float) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 3))
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, sys.argv[2:] or [*DOORS]))
