@@ -1,4 +1,4 @@
-"""`python -m benchmarks.kill_us [ROUNDS [NAME …]]`: kill -9 of our own process, the real CLI at work.
+"""`python -m benchmarks.kill_us [ROUNDS [NAME …]]`: kill -9 of us, with the real CLI at work.
 
 For each door, a process of ours lets the agent run `sleep 300`, beside jobs that leave their
 session and their environment, and is killed. Counted are the processes that live 3 s later, and
