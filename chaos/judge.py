@@ -135,11 +135,13 @@ def _below_us(stage: Stage) -> list[psutil.Process]:
     found = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if process.status() == psutil.STATUS_ZOMBIE:
-                with suppress(ChildProcessError):
-                    os.waitpid(process.pid, os.WNOHANG) if process.pid not in known else None
-            elif process.pid not in known:
+            if process.pid in known:
+                continue
+            if process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
+                continue
+            with suppress(ChildProcessError):  # Not ours yet, or no more.
+                os.waitpid(process.pid, os.WNOHANG)
     return found
 
 

@@ -12,6 +12,7 @@ import os
 import random
 import resource
 import sys
+from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -135,17 +136,12 @@ class Trial:
 
     async def _wait_for_moment(self, reader: Reader, reading: asyncio.Task[None]) -> None:
         moment = self.plan.moment
-        deadline = asyncio.get_running_loop().time() + moment.count
-        ticks = 0
+        clock = asyncio.get_running_loop().time
+        began, ticks = clock(), 0
         while not reading.done():
             await asyncio.sleep(0 if moment.unit == "ticks" else 0.0005)
             ticks += 1
-            now = asyncio.get_running_loop().time()
-            counts = {
-                "ticks": ticks,
-                "events": reader.events,
-                "seconds": now - deadline + moment.count,
-            }
+            counts = {"ticks": ticks, "events": reader.events, "seconds": clock() - began}
             if counts[moment.unit] >= moment.count:
                 return
 
@@ -221,8 +217,7 @@ class Trial:
 
 
 def _more(now: list[str], before: list[str]) -> list[str]:
-    rest = list(before)
-    return [one for one in now if one not in rest or rest.remove(one)]  # type: ignore[func-returns-value]
+    return [*(Counter(now) - Counter(before)).elements()]
 
 
 def main(folder: Path, *, is_calm: bool) -> None:

@@ -34,7 +34,8 @@ ORPHAN_GRACE_SECONDS = 1.0
 """How long a tree may take to end by itself when its owner is gone."""
 KEEPERS_END_SECONDS = 2.5
 """How long keepers may take altogether when the owner is gone, before they are killed."""
-SERVER_PAUSE_SECONDS = 0.05
+SERVER_END_SECONDS, SERVER_PAUSE_SECONDS = 30.0, 0.05
+"""How long the server tries to end what is left, and how often it looks."""
 KILL_PAUSE_SECONDS, KILL_ROUNDS = 0.005, 6000
 STOP, KILL, HOLD, RELEASE = b"s", b"k", b"h", b"r"
 """What an owner says: STOP with the seconds of grace, HOLD and RELEASE with a name for the
@@ -101,15 +102,23 @@ class Server:
             if self._link.fileno() in ready and not self._accept():
                 break
             self._reap()
+        # An owner that only hung up lets its runs go on.
+        while self._keepers and not self._owner.is_dead():
+            _poll([self._owner.fd, self._wakeups.reader])
+            self._reap()
+        self._end_what_is_left()
+
+    def _end_what_is_left(self) -> None:
+        """Until there is nothing: what a killed keeper kept comes to us generation by generation.
+        Not for ever: what is another user's by now does not obey."""
         # Each keeper sees by itself that the owner is gone, unless somebody has stopped it.
         for keeper in self._keepers:
             signal_child(keeper, os.getpid(), signal.SIGCONT)
-        deadline = time.monotonic() + KEEPERS_END_SECONDS
-        # Until nothing is left: what a killed keeper kept comes to us generation by generation.
-        while _children():
+        began = time.monotonic()
+        while _children() and time.monotonic() - began < SERVER_END_SECONDS:
             _poll([self._wakeups.reader], SERVER_PAUSE_SECONDS)
             self._reap()
-            if self._owner.is_dead() and time.monotonic() > deadline:
+            if time.monotonic() - began > KEEPERS_END_SECONDS:
                 self._keepers.clear()
             self._kill_orphans()
 
