@@ -7,6 +7,8 @@ import gc
 import gzip
 import importlib.util
 import json
+import os
+import resource
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -49,6 +51,23 @@ from geminorum.testing.answers import Say, Tokens
 
 ROOT = Path(__file__).parent.parent
 GEMINI_3 = "gemini-3.8-flash"
+
+
+@contextlib.contextmanager
+def no_descriptor_left():
+    """Every descriptor that this process may have is taken."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(512, limits[0]), limits[1]))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for number in taken:
+            os.close(number)
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.fixture
@@ -717,11 +736,37 @@ class TestRetries:
         assert caught.value.result.usage.input == 300
 
     async def test_an_api_that_is_not_there(self, options):
-        door = Api(base_url="http://127.0.0.1:9", retries=1, patience=0.01, api_key="k")
+        door = Api(base_url="http://127.0.0.1:9", retries=0, api_key="k")
         with pytest.raises(errors.NetworkError) as caught:
             await ask("Hi", Options(), via=door)
         assert caught.value.retryable
-        assert len(caught.value.result.errors) == 2
+        assert len(caught.value.result.errors) == 1
+
+    async def test_an_api_that_is_away_has_network_timeout_to_come_back(self, options):
+        """However few retries there are: they are for requests that got through."""
+        door = Api(base_url="http://127.0.0.1:9", retries=1, patience=0.01, api_key="k")
+        with pytest.raises(errors.NetworkError) as caught:
+            await ask("Hi", Options(network_timeout=1), via=door)
+        *announced, last = caught.value.result.errors
+        assert len(announced) > 2
+        assert all(one.recoverable and "trying again in 0.1 s" in one.message for one in announced)
+        assert not last.recoverable
+
+    async def test_a_request_that_got_through_is_repeated_no_more_than_retries_allow(
+        self, fake, options
+    ):
+        """It may have been billed."""
+        fake.truncate("", drop=True).always()
+        with pytest.raises(errors.NetworkError):
+            await ask("Hi", options, via=Api(retries=1, patience=0.01))
+        assert len(fake.requests) == 2
+
+    async def test_no_descriptor_is_not_blamed_on_the_network(self, fake, options):
+        async with connect(options, via=Api()) as chat:
+            with no_descriptor_left(), pytest.raises(errors.SetupError) as caught:
+                await chat.ask("Hi")
+        assert "no descriptor is left" in caught.value.message
+        assert "ulimit" in caught.value.hint
 
     async def test_a_status_is_believed_before_a_body(self, fake, options):
         fake.raw(b'{"error": {"code": "503", "message": "busy"}}', status=503)

@@ -77,6 +77,8 @@ def test_a_batch_that_was_killed_goes_on_and_every_prompt_has_one_result(fake_ge
     assert 60 <= len(before) < 200
     done = command("batch", file, *API, env=fake_gemini.env)
     assert done.returncode == 0, done.stderr
+    words = f"{len(before)} of 200 prompts are done already; {200 - len(before)} to go\n"
+    assert done.stderr.startswith(words)
     after = results(tmp_path)
     assert after[: len(before)] == before
     assert Counter(one["id"] for one in after) == {f"p{n}": 1 for n in range(200)}
@@ -105,6 +107,15 @@ def test_the_budget_holds_over_a_kill(fake_gemini, tmp_path):
     more = command("batch", file, *API, "--budget", "1", env=fake_gemini.env)
     assert more.returncode == 0
     assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(200)}
+
+
+def test_what_a_killed_attempt_cost_is_called_an_assumption(fake_gemini, tmp_path):
+    shouting(fake_gemini)
+    file = prompts(tmp_path, 3)
+    with Journal(tmp_path / "prompts.results.jsonl", file).opened() as journal:
+        journal.begin(tasks_in(file)[0])
+    done = command("batch", file, *API, env=fake_gemini.env)
+    assert f"(${PRICE} of it assumed for attempts that were killed)" in done.stderr
 
 
 def test_half_a_line_at_the_end_is_no_result(fake_gemini, tmp_path):

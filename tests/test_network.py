@@ -1,5 +1,6 @@
 """Without a network: what could not be reached, told at once, and an end in good time."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -85,6 +86,16 @@ async def test_an_absent_network_is_a_retry_in_the_stream_and_a_network_error(wa
     with pytest.raises(NetworkError, match=f"cannot reach {address}") as caught:
         result.raise_on_failure()
     assert caught.value.retryable
+
+
+async def test_a_warm_process_that_tries_to_reach_the_network_is_not_waited_for(
+    real_cli_door, tmp_path
+):
+    """It hears no cancel then, however much grace it has."""
+    options = offline(tmp_path, closed_port(), network_timeout=1)
+    async with asyncio.timeout(60):
+        with pytest.raises(NetworkError):
+            await ask("Hi", options, via=Acp(executable=real_cli_door.executable, grace=600))
 
 
 async def test_a_name_that_nobody_knows_is_named(real_cli_door, tmp_path):

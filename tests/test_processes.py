@@ -161,6 +161,15 @@ async def test_a_system_without_watches_to_give_is_no_trouble():
         capture.close()
 
 
+async def test_a_grace_can_be_shortened():
+    script = "trap '' TERM; echo ready; sleep 600 & wait"
+    async with asyncio.timeout(60), Child(["sh", "-c", script], env=ENV, grace=500) as child:
+        assert await child.read() == b"ready\n"
+        child.shorten_grace(0.1)
+        await child.stop()
+        assert child.exit_code == -9
+
+
 async def test_a_child_that_was_killed_says_so():
     async with Child(["sleep", "60"], env=ENV) as child:
         child.kill()

@@ -289,8 +289,9 @@ class AcpProcess:
         """What it complained about, redacted, and with the user's home in place of the overlay."""
         return self._child.stderr(self._clean, start)
 
-    async def stop(self) -> None:
-        """Ends the process and all that it started."""
+    async def stop(self, grace: float) -> None:
+        """Ends the process and all that it started, with so much grace at most."""
+        self._child.shorten_grace(grace)
         await self._child.stop()
 
     def drain(self) -> None:

@@ -57,6 +57,9 @@ for itself."""
 _EXIT_WAIT = 500
 _HURRY_SECONDS = 0.3
 """How long a process may take to answer a cancel when nobody has patience any more."""
+_LAST_GRACE = 1.0
+"""Seconds at most for a process that had its whole grace to hear a cancel, and did not; and for
+one to hear it while it tries to reach the network, where the CLI hears nothing."""
 _BAD_REQUEST = 400
 _DANGLING = (
     "an earlier turn was cancelled while a tool ran, and the CLI has kept that call without its "
@@ -505,7 +508,8 @@ class AcpTurn:
         for task in [*self._questions.values()]:
             task.cancel()
         loop = asyncio.get_running_loop()
-        self._patience = loop.call_later(self._door.grace, self._lose_patience)
+        grace = self._door.grace if reason != "network" else min(self._door.grace, _LAST_GRACE)
+        self._patience = loop.call_later(grace, self._lose_patience)
 
     def hurry(self) -> None:
         self._begin_stop("cancel", None)
@@ -526,7 +530,7 @@ class AcpTurn:
     async def _kill(self) -> None:
         """It does not listen. The other sessions of the process pay for it, too."""
         try:
-            await self._process.stop()
+            await self._process.stop(_LAST_GRACE)
         finally:
             self._end()
 

@@ -21,7 +21,9 @@ from geminorum.wire.verdict import Ending, stopped
 if TYPE_CHECKING:
     from geminorum.transports.api import ApiConversation
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 30.0
+_FIRST_PAUSE, _LONGEST_PAUSE, _DOUBLINGS = 1.0, 30.0, 5
+_SHORTEST_NETWORK_PAUSE, _LONGEST_NETWORK_PAUSE = 0.1, 5.0
+"""A network that has come back is not to be missed for long, and to ask for it costs nothing."""
 _CONNECT_PATIENCE = 3.0
 """Seconds without a connection until the reader learns of it."""
 
@@ -126,17 +128,22 @@ class Exchange:
 
     def _pause(self, error: Error, attempt: int) -> float | None:
         """Seconds to wait before the next try; None: there shall be none."""
-        door = self._talk.door
-        if not error.retryable or attempt >= door.retries:
+        door, deadline = self._talk.door, self._deadline()
+        is_network = error.code == errors.NetworkError.code and deadline is not None
+        # A network that is away has `network_timeout` to come back, as on the other transports;
+        # a request that got through may have been billed.
+        is_unreached = is_network and not self._talk.client.is_connected
+        is_last = attempt >= door.retries and not (is_unreached and door.retries)
+        if not error.retryable or is_last:
             return None
-        deadline = self._deadline()
         if error.retry_after is not None:
             return error.retry_after if error.retry_after <= door.patience else None
-        # Jitter over the whole of it, so that many clients do not come back in step.
-        longest = min(_LONGEST_PAUSE, door.patience, _FIRST_PAUSE * 2**attempt)
-        pause = random.uniform(0, longest)  # nosec B311  # a pause is no secret
-        if error.code != errors.NetworkError.code or deadline is None:
+        # Jitter over nearly all of it, so that many clients do not come back in step.
+        longest = min(_LONGEST_PAUSE, door.patience, _FIRST_PAUSE * 2 ** min(attempt, _DOUBLINGS))
+        pause = random.uniform(longest / 10, longest)  # nosec B311  # a pause is no secret
+        if not is_network or deadline is None:
             return pause
+        pause = min(max(pause, _SHORTEST_NETWORK_PAUSE), _LONGEST_NETWORK_PAUSE)
         left = deadline - asyncio.get_running_loop().time()
         return pause if pause < left else None
 

@@ -22,6 +22,7 @@ from geminorum.decisions import in_thread
 from geminorum.errors import AuthError, GeminorumError, InvalidOptions, SetupError
 from geminorum.events import Error
 from geminorum.redaction import redacted
+from geminorum.shortage import explained_shortage, require_descriptor
 from geminorum.wire.genai import ApiRefusal, BadChunk
 from geminorum.wire.genai_request import Content
 from geminorum.wire.genai_verdict import error_of, refusal, refused
@@ -58,7 +59,8 @@ class GenaiClient:
         self._stack = AsyncExitStack()
         self._deliver: Deliver | None = None
         self._on_connected: Callable[[], None] = lambda: None
-        self._is_connected = False
+        self.is_connected = False
+        """Did the last request get through to a server?"""
         self._refusal: Error | None = None
         self.address = self._base_url() or _GOOGLE
         """Where the last request went."""
@@ -171,7 +173,7 @@ class GenaiClient:
         the connection at once.
         """
         self._deliver, self._refusal = deliver, None
-        self._on_connected, self._is_connected = on_connected, False
+        self._on_connected, self.is_connected = on_connected, False
         body = {"contents": list(contents)}
         arguments = {
             "model": model,
@@ -203,7 +205,7 @@ class GenaiClient:
     async def _trace(self, step: str, about: Mapping[str, Any]) -> None:
         """Called by the HTTP client at each step; a proxy is asked first, and is not the goal."""
         if step.endswith("send_request_headers.started") and about["request"].method != b"CONNECT":
-            self._is_connected = True
+            self.is_connected = True
             self._on_connected()
 
     async def _take_over(self, response: Any) -> None:
@@ -222,7 +224,7 @@ class GenaiClient:
         text = redacted(f"{name}: {error}", [self._secret] if self._secret else [])
         library = type(error).__module__.partition(".")[0]
         if library in _HTTP_LIBRARIES or isinstance(error, OSError):
-            return error_of(errors.NetworkError, self._network_failure(text))
+            return _shortage() or error_of(errors.NetworkError, self._network_failure(text))
         if isinstance(error, ValueError):
             return error_of(errors.InvalidOptions, text)
         if type(error).__module__.startswith("google.auth"):
@@ -230,7 +232,7 @@ class GenaiClient:
         return error_of(errors.RunFailed, text)
 
     def _network_failure(self, text: str) -> str:
-        if self._is_connected:
+        if self.is_connected:
             return f"the connection to {self.address} broke: {text}"
         return f"cannot reach {self.address}: {text}"
 
@@ -319,6 +321,16 @@ def _misread(error: ApiRefusal | BadChunk) -> Error:
         return refused(error.error)
     hint = "is this the Gemini API? Check base_url; what arrived before is in .result"
     return Error(f"bad chunk: {error}", errors.ProtocolError.code, hint=hint, retryable=False)
+
+
+def _shortage() -> Error | None:
+    """Is it for want of a descriptor that no connection could be made? No library says so."""
+    try:
+        with explained_shortage():
+            require_descriptor()
+    except SetupError as error:
+        return Error(error.message, error.code, hint=error.hint)
+    return None
 
 
 def _setup_error(said: str) -> GeminorumError:

@@ -91,6 +91,10 @@ class ProcessTree:
         finally:
             self.kill()
 
+    def shorten_grace(self, seconds: float) -> None:
+        """Gives it no more than that between TERM and KILL."""
+        self._grace = min(self._grace, seconds)
+
     def begin_stop(self) -> None:
         """Sends the signals that `stop` waits for; whatever follows, the program does not see."""
         if not self._is_stopping:

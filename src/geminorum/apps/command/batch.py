@@ -104,7 +104,7 @@ def _run(
     json: bool,
 ) -> Exit:
     from geminorum.apps.command.batch_runner import Batch
-    from geminorum.apps.command.batch_show import Meter, summary, tell
+    from geminorum.apps.command.batch_show import Meter, greeting, summary, tell
 
     mine = {task.id for task in tasks}
     for name in journal.outcomes.keys() - mine:
@@ -117,6 +117,7 @@ def _run(
             _print(outcome)
 
     work = Batch(tasks, journal, options, door, limits, told)
+    tell(greeting(meter))
     try:
         with meter.shown():
             asyncio.run(work.run())

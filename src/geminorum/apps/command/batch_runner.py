@@ -48,7 +48,12 @@ class Purse:
     def spent(self) -> Decimal:
         """Nobody told what killed attempts cost: each counts as the dearest that is known by now,
         for too much is safer than nothing."""
-        return self._told + self._torn * self.dearest
+        return self._told + self.assumed
+
+    @property
+    def assumed(self) -> Decimal:
+        """The part of it that nobody told."""
+        return self._torn * self.dearest
 
     def pay(self, usd: Decimal | None) -> None:
         if usd is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from geminorum.apps.command.batch_journal import Journal, Outcome
-    from geminorum.apps.command.batch_runner import Batch
+    from geminorum.apps.command.batch_runner import Batch, Purse
 
 
 class Meter:
@@ -73,7 +73,7 @@ def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
     """What came of it, and what to type next."""
     left = meter.total - meter.done
     counts = f"{meter.done - meter.failed} done, {meter.failed} failed, {left} left"
-    lines = [f"{counts}; ${_plain(batch.purse.spent)} spent; results in {journal.results}"]
+    lines = [f"{counts}; {_spent(batch.purse)}; results in {journal.results}"]
     if batch.brake == "budget":
         dearest = f"the dearest prompt took ${_plain(batch.purse.dearest)}"
         lines.append(
@@ -88,6 +88,21 @@ def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
         lines.append(_first_failure(journal))
         lines.append("add --retry-failed to send the failed ones again")
     return lines
+
+
+def _spent(purse: Purse) -> str:
+    spent = f"${_plain(purse.spent)} spent"
+    if not purse.assumed:
+        return spent
+    return f"{spent} (${_plain(purse.assumed)} of it assumed for attempts that were killed)"
+
+
+def greeting(meter: Meter) -> list[str]:
+    """What a batch that goes on says first: in a pipe it would say nothing until its end."""
+    left = meter.total - meter.done
+    if not meter.done or not left:
+        return []
+    return [f"{meter.done} of {meter.total} prompts are done already; {left} to go"]
 
 
 def _first_failure(journal: Journal) -> str:
