@@ -1,11 +1,13 @@
 """The AgentAdapter contract (S0): a framework written against that shape can plug Gemini in."""
 
 import asyncio
+import io
 import json
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any, get_args
@@ -153,6 +155,23 @@ class TestLines:
         reader.feed_eof()
         first, last = await told(parse_ndjson(reader))
         assert (len(first.data["text"]), last.data) == (200_000, [1])
+
+    async def test_chunks_may_be_text(self, chunks):
+        """S0-6: a stream with an encoding set yields str; whole texts count as one chunk."""
+        expected = await told(parse_ndjson(chunks["malformed"]))
+        texts = [chunk.decode() for chunk in chunks["malformed"]]
+        assert await told(parse_ndjson(texts)) == expected
+        assert await told(parse_ndjson(io.StringIO("".join(texts)))) == expected
+        assert await told(parse_ndjson("".join(texts))) == expected
+        assert await told(parse_ndjson("".join(texts).encode())) == expected
+
+    async def test_half_a_character_in_a_text_costs_only_itself(self):
+        """S0-9: a lone surrogate cannot be encoded."""
+        pieces = ['{"a": "caf\u00e9', ' \ud83d"}\n', '{"b": 1}']
+        assert await told(parse_ndjson(pieces)) == [
+            Parsed(True, {"a": "caf\u00e9 \ufffd"}),
+            Parsed(True, {"b": 1}),
+        ]
 
     async def test_hostile_lines_cost_only_themselves(self):
         """S0-9: broken UTF-8 is mended, what is nested too deep or too long is told."""
@@ -502,6 +521,22 @@ class TestOwnStreams:
         assert {event.session_id for event in events} == {"s-0"}
         assert payload(events[-1])["resumeToken"] == "s-0"
 
+    async def test_a_lost_session_is_not_offered_for_resuming(self, stand_in):
+        """S0-30, B-22: a consumer that stores the token would fail again and again."""
+        door = stand_in(stderr='Error resuming session: Invalid session identifier "s-0"', exit=42)
+        events = await told(GeminiAdapter(door).run("hi", AgentOptions(resume="s-0")))
+        assert types(events) == ["init", "error", "done"]
+        assert events[1].metadata["code"] == "SESSION_LOST"
+        assert "resumeToken" not in payload(events[-1])
+
+    def test_the_session_that_replaces_a_lost_one_can_be_resumed(self, tmp_path):
+        """S0-30."""
+        narrator = Narrator(AgentOptions(resume="s-0"), tmp_path)
+        lost = Error("the session is lost", "SESSION_LOST", recoverable=True)
+        stream = [lost, Init(session_id="s-1"), Text("Hello"), Done("success", resume="s-1")]
+        events = [event for core in stream for event in narrator.tell(core)]
+        assert payload(events[-1])["resumeToken"] == "s-1"
+
     def test_errors_of_a_door_on_the_way_are_told_in_order(self, tmp_path):
         """A door that complains in mid-run is not withheld once the run goes on."""
         narrator = Narrator(AgentOptions(), tmp_path)
@@ -518,8 +553,10 @@ class TestSetupErrors:
         assert types(events) == ["init", "error", "done"]
         error = events[1].payload
         assert (error["code"], error["recoverable"]) == ("CLI_NOT_FOUND", False)
-        assert "npm install" in error["message"]
+        assert "npm install" not in error["message"]
+        assert "npm install" in events[1].metadata["hint"]
         assert events[2].payload["status"] == "error"
+        assert events[2].payload["result"] == error["message"]
 
     @pytest.mark.parametrize(
         ("options", "code", "names"),
@@ -538,6 +575,61 @@ class TestSetupErrors:
         assert types(events) == ["init", "error", "done"]
         assert events[1].payload["code"] == code
         assert names in events[1].payload["message"]
+        with pytest.raises(FileNotFoundError):
+            _ = stand_in.call
+
+    async def test_plain_dicts_are_options(self, stand_in, tmp_path):
+        """S0-33: the shape's own camelCase, as a consumer writes it."""
+        signal = AbortSignal()
+        plain = {
+            "cwd": str(tmp_path),
+            "model": "gemini-2.5-pro",
+            "allowedTools": ["glob"],
+            "abortSignal": signal,
+        }
+        adapter = GeminiAdapter(stand_in(INIT, HELLO, SUCCESS))
+        for run in (adapter.run, partial(run_agent, adapter)):
+            events = await told(run("hi", plain))
+            assert events[0].payload["tools"] == ["glob"]
+            assert events[-1].payload["status"] == "success"
+            assert stand_in.call["cwd"] == str(tmp_path)
+            assert "--model=gemini-2.5-pro" in stand_in.call["argv"]
+        signal.abort()
+        for run in (adapter.run, partial(run_agent, adapter)):
+            (done,) = await told(run("hi", plain))
+            assert done.payload["status"] == "interrupted"
+
+    async def test_parallel_tasks_take_plain_dicts(self, stand_in):
+        """S0-34."""
+        adapter = GeminiAdapter(stand_in(INIT, HELLO, SUCCESS))
+        tasks = [AgentTask(adapter, "hi", {"maxTurns": turns}) for turns in (3, 0)]
+        events = await told(run_parallel(tasks))
+        statuses = [event.payload["status"] for event in events if event.type == "done"]
+        assert sorted(statuses) == ["error", "success"]
+
+    @pytest.mark.parametrize(
+        ("options", "names"),
+        [
+            ({"maxTurns": "many"}, "max_turns"),
+            ({"permissions": {"fileWrite": "maybe"}}, "maybe"),
+            ({"permissions": "allow"}, "permissions"),
+            ({"abortSignal": "now"}, "abort_signal"),
+            ({3: 4}, "3"),
+            (["model"], "list"),
+            ("flash", "str"),
+        ],
+        ids=str,
+    )
+    async def test_options_that_cannot_be_meant_are_an_event(self, stand_in, options, names):
+        """S0-33, S0-34: `run` raises nothing."""
+        adapter = GeminiAdapter(stand_in(INIT, SUCCESS))
+        events = await told(adapter.run("hi", options))
+        assert types(events) == ["init", "error", "done"]
+        engine_events = await told(run_agent(adapter, "hi", options))
+        assert types(engine_events) == ["error", "done"]
+        for error in (events[1], engine_events[0]):
+            assert error.payload["code"] == "INVALID_OPTIONS"
+            assert names in error.payload["message"]
         with pytest.raises(FileNotFoundError):
             _ = stand_in.call
 

@@ -27,8 +27,10 @@ from geminorum.contracts.agent_adapter.ndjson import Parsed, parse_ndjson
 from geminorum.contracts.agent_adapter.options import (
     AbortSignal,
     AgentOptions,
+    AnyOptions,
     PermissionPolicy,
     Signal,
+    agent_options,
 )
 from geminorum.errors import GeminorumError
 from geminorum.events import Status
@@ -91,19 +93,28 @@ class GeminiAdapter:
         """Whether the CLI starts: it is run, with a time limit."""
         return await detect.is_available(getattr(self._via, "executable", None))
 
-    def run(
-        self, prompt: str, options: AgentOptions | None = None
-    ) -> AsyncGenerator[AgentEvent, None]:
+    def run(self, prompt: str, options: AnyOptions = None) -> AsyncGenerator[AgentEvent, None]:
         """The run's events: `init` first, one `done` last. Never raises; failures are events.
 
-        Leaving the stream early ends the agent: `async with aclosing(adapter.run(…)) as events`.
+        `options` may be plain data, as for `AgentOptions.from_dict`. Leaving the stream early ends
+        the agent: `async with aclosing(adapter.run(…)) as events`.
         """
-        options = options or AgentOptions()
-        events = self._events(prompt, options)
-        return guarded(events, agent=self.agent, abort_signal=options.abort_signal)
+        try:
+            checked = agent_options(options)
+        except GeminorumError as error:
+            return guarded(self._refusal(error), agent=self.agent)
+        events = self._events(prompt, checked)
+        return guarded(events, agent=self.agent, abort_signal=checked.abort_signal)
+
+    def _narrator(self, options: AgentOptions) -> Narrator:
+        return Narrator(options, Path(options.cwd or self._base.cwd or ".").absolute())
+
+    async def _refusal(self, error: GeminorumError) -> AsyncGenerator[AgentEvent, None]:
+        for told in self._narrator(AgentOptions()).tell_failure(error):
+            yield told
 
     async def _events(self, prompt: str, options: AgentOptions) -> AsyncGenerator[AgentEvent, None]:
-        narrator = Narrator(options, Path(options.cwd or self._base.cwd or ".").absolute())
+        narrator = self._narrator(options)
         try:
             ours = options.over(self._base)
             async with (

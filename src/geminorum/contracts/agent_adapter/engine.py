@@ -11,8 +11,11 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from geminorum.contracts.agent_adapter.events import AgentEvent
-from geminorum.errors import InvalidOptions
+from msgspec.structs import replace
+
+from geminorum.contracts.agent_adapter.events import AgentEvent, known
+from geminorum.contracts.agent_adapter.options import AnyOptions, agent_options
+from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.events import Status
 
 if TYPE_CHECKING:
@@ -26,15 +29,22 @@ class AgentTask:
 
     adapter: AgentAdapter
     prompt: str
-    options: AgentOptions | None = None
+    options: AnyOptions = None
 
 
 def run_agent(
-    adapter: AgentAdapter, prompt: str, options: AgentOptions | None = None
+    adapter: AgentAdapter, prompt: str, options: AnyOptions = None
 ) -> AsyncGenerator[AgentEvent, None]:
-    """The adapter's events under the promises of `guarded`."""
-    signal = options.abort_signal if options else None
-    return guarded(_called(adapter, prompt, options), agent=adapter.agent, abort_signal=signal)
+    """The adapter's events under the promises of `guarded`.
+
+    Plain data is read as AgentOptions before the adapter sees it.
+    """
+    try:
+        checked = None if options is None else agent_options(options)
+    except GeminorumError as error:
+        return _refused(error, adapter.agent)
+    signal = checked.abort_signal if checked else None
+    return guarded(_called(adapter, prompt, checked), agent=adapter.agent, abort_signal=signal)
 
 
 async def guarded(
@@ -123,21 +133,23 @@ class _Watch:
         self._session_id = uuid.uuid4().hex
         self._done: AgentEvent | None = None
         self._failure = ("MISSING_DONE", "the adapter ended without a done event")
+        self._hint: str | None = None
 
     def see(self, event: AgentEvent) -> None:
         self._session_id = event.session_id or self._session_id
         if event.type == "done":
             self._done = event
 
-    def failed(self, code: str, message: str) -> None:
-        self._failure = (code, message)
+    def failed(self, code: str, message: str, hint: str | None = None) -> None:
+        self._failure, self._hint = (code, message), hint
 
     def ending(self) -> Iterator[AgentEvent]:
         if self._done is not None:
             yield self._done
         else:
             code, message = self._failure
-            yield self._event("error", code=code, message=message, recoverable=False)
+            error = self._event("error", code=code, message=message, recoverable=False)
+            yield replace(error, metadata=known(hint=self._hint) or None)
             yield self.done("error")
 
     def done(self, status: Status) -> AgentEvent:
@@ -153,6 +165,13 @@ class _Watch:
             session_id=self._session_id,
             payload=payload,
         )
+
+
+async def _refused(error: GeminorumError, agent: str) -> AsyncGenerator[AgentEvent, None]:
+    watch = _Watch(agent)
+    watch.failed(error.code, error.message, error.hint)
+    for event in watch.ending():
+        yield event
 
 
 async def _called(

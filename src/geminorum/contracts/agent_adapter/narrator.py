@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from geminorum.contracts.agent_adapter.events import AgentEvent, envelope, known
 from geminorum.contracts.agent_adapter.options import AgentOptions
-from geminorum.errors import GeminorumError, RunFailed, RunTimeout, StartTimeout
+from geminorum.errors import GeminorumError, RunFailed, RunTimeout, SessionLost, StartTimeout
 from geminorum.events import Done, Error, Event, Init, Status, Text, ToolUse
 from geminorum.wire.stream_json import PARSE_ERROR
 
@@ -32,6 +32,7 @@ class Narrator:
         # Every event of the shape has a session; the resume token is the backend's alone.
         self._session_id = options.resume or uuid.uuid4().hex
         self._introduced = False
+        self._lost = False
         self._verdict: list[Error] = []
         self._failure: str | None = None
         self._said: list[str] = []
@@ -53,10 +54,12 @@ class Narrator:
     def tell_failure(self, error: GeminorumError) -> list[AgentEvent]:
         """The end of a run that could not begin, or broke."""
         done = Done("error", duration=time.monotonic() - self._began)
-        return [*self.tell(Error(str(error), error.code)), *self.tell(done)]
+        told = Error(error.message, error.code, hint=error.hint)
+        return [*self.tell(told), *self.tell(done)]
 
     def _note(self, event: Event) -> None:
         self._session_id = event.session_id or self._session_id
+        self._lost = self._lost or (isinstance(event, Error) and event.code == SessionLost.code)
         match event:
             case Text():
                 self._said.append(event.text)
@@ -97,7 +100,7 @@ class Narrator:
         return [*errors, self._done(done)]
 
     def _done(self, done: Done) -> AgentEvent:
-        told = self._told(envelope(replace(done, resume=done.resume or self._options.resume)))
+        told = self._told(envelope(replace(done, resume=self._resume_token(done))))
         usage = told.payload["usage"]
         completed = {
             **told.payload,
@@ -105,6 +108,13 @@ class Narrator:
             "usage": {**usage, "toolUses": usage["toolUses"] or self._tool_uses},
         }
         return replace(told, payload=known(**completed))
+
+    def _resume_token(self, done: Done) -> str | None:
+        asked = self._options.resume
+        if self._lost:
+            # Another session may have taken its place; the lost one cannot be resumed again.
+            return done.resume if done.resume != asked else None
+        return done.resume or asked
 
     def _result(self, status: Status, told: str | None) -> str | None:
         match status:

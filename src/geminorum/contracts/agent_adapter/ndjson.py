@@ -1,17 +1,20 @@
-"""Chunks of bytes to parse results: one for each line of JSON, good or bad."""
+"""Chunks of bytes or text to parse results: one for each line of JSON, good or bad."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from geminorum.wire.dialects import mended
 from geminorum.wire.lines import LONGEST_LINE, Lines
+from geminorum.wire.surrogates import whole
 
 _CHUNK = 64 * 1024
+
+Chunks: TypeAlias = AsyncIterable[bytes | str] | Iterable[bytes | str]
 
 
 class Parsed(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -24,7 +27,7 @@ class Parsed(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 async def parse_ndjson(
-    stream: AsyncIterable[bytes] | Iterable[bytes], *, longest_line: int = LONGEST_LINE
+    stream: Chunks, *, longest_line: int = LONGEST_LINE
 ) -> AsyncIterator[Parsed]:
     """A result as soon as its line is complete; a bad line is told and the stream goes on."""
     lines = Lines(longest_line)
@@ -52,14 +55,20 @@ def _parsed(line: bytes) -> Parsed:
     return Parsed(True, data)
 
 
-async def _chunks(stream: AsyncIterable[bytes] | Iterable[bytes]) -> AsyncIterator[bytes]:
+async def _chunks(stream: Chunks) -> AsyncIterator[bytes]:
     if isinstance(stream, asyncio.StreamReader):
         # Iterating it would read lines, and fail at the first one over its limit of 64 KiB.
-        while chunk := await stream.read(_CHUNK):
-            yield chunk
+        while read := await stream.read(_CHUNK):
+            yield read
     elif isinstance(stream, AsyncIterable):
         async for chunk in stream:
-            yield chunk
+            yield _encoded(chunk)
     else:
-        for chunk in stream:
-            yield chunk
+        # Iterating bytes would give numbers.
+        for chunk in [stream] if isinstance(stream, bytes | str) else stream:
+            yield _encoded(chunk)
+
+
+def _encoded(chunk: bytes | str) -> bytes:
+    # Half a surrogate pair has no encoding.
+    return whole(chunk).encode() if isinstance(chunk, str) else chunk

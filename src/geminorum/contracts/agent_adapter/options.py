@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from geminorum.errors import InvalidOptions
 from geminorum.options import Options, StrPath
 from geminorum.permissions import Policy
 from geminorum.spelling import snake_case
@@ -55,22 +56,20 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     disallowed_tools: Sequence[str] = ()
     """Not these, even if they are allowed; exact names."""
 
+    def __post_init__(self) -> None:
+        permissions: Any = self.permissions
+        if not isinstance(permissions, PermissionPolicy | None):
+            hint = 'PermissionPolicy(file_write="allow"), or a dict in AgentOptions.from_dict'
+            raise InvalidOptions(f"permissions is a {type(permissions).__name__}", hint=hint)
+        signal: Any = self.abort_signal
+        if signal is not None and not (hasattr(signal, "is_set") and hasattr(signal, "wait")):
+            hint = "pass an AbortSignal or an asyncio.Event"
+            raise InvalidOptions(f"abort_signal is a {type(signal).__name__}", hint=hint)
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentOptions:
         """From plain data, camelCase or snake_case; what is None counts as left out."""
-        given = {name: value for name, value in _snake_cased(data).items() if value is not None}
-        for name in given.keys() - {*cls.__struct_fields__}:
-            warnings.warn(_unknown(name, cls.__struct_fields__), stacklevel=2)
-        shared = {name: given[name] for name in _SHARED if name in given}
-        checked = Options.from_dict(shared)
-        permissions = given.get("permissions")
-        if isinstance(permissions, Mapping):
-            permissions = PermissionPolicy.from_dict(permissions)
-        return cls(
-            permissions=permissions,
-            abort_signal=given.get("abort_signal"),
-            **{name: getattr(checked, name) for name in shared},
-        )
+        return _read(data, stacklevel=3)
 
     @property
     def aborted(self) -> bool:
@@ -104,10 +103,49 @@ _SHARED = tuple(
 )
 
 
+AnyOptions: TypeAlias = AgentOptions | Mapping[str, Any] | None
+"""Options as callers pass them: typed, as plain data, or none."""
+
+
+def agent_options(given: AnyOptions) -> AgentOptions:
+    """Reads the options of a run; call it from the function that the caller calls.
+
+    Raises InvalidOptions.
+    """
+    if given is None:
+        return AgentOptions()
+    if isinstance(given, AgentOptions):
+        return given
+    if not isinstance(given, Mapping):
+        hint = 'pass AgentOptions(model="flash") or {"model": "flash"}'
+        raise InvalidOptions(f"options is a {type(given).__name__}", hint=hint)
+    return _read(given, stacklevel=4)
+
+
+def _read(data: Mapping[str, Any], stacklevel: int) -> AgentOptions:
+    names = AgentOptions.__struct_fields__
+    given = {name: value for name, value in _snake_cased(data).items() if value is not None}
+    for name in given.keys() - {*names}:
+        warnings.warn(_unknown(name, names), stacklevel=stacklevel)
+    shared = {name: given[name] for name in _SHARED if name in given}
+    checked = Options.from_dict(shared)
+    permissions = given.get("permissions")
+    if isinstance(permissions, Mapping):
+        permissions = PermissionPolicy.from_dict(_snake_cased(permissions))
+    return AgentOptions(
+        permissions=permissions,
+        abort_signal=given.get("abort_signal"),
+        **{name: getattr(checked, name) for name in shared},
+    )
+
+
 def _unknown(name: str, names: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, names, n=1)
     return f"unknown option {name!r} is ignored" + (f"; did you mean {near[0]!r}?" if near else "")
 
 
 def _snake_cased(data: Mapping[str, Any]) -> dict[str, Any]:
+    for key in data:
+        if not isinstance(key, str):
+            raise InvalidOptions(f"{key!r} is not the name of an option")
     return {snake_case(key): value for key, value in data.items()}
