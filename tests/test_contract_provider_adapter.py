@@ -235,7 +235,6 @@ BAD_PROMPTS = {
     "a result without name": [{"role": "tool_result", "tool_call_id": "1", "content": "3"}],
     "an unknown call": [{"role": "tool", "tool_call_id": "1", "content": "3"}],
     "arguments": [{"role": "assistant", "tool_calls": [called("1", "add", "{a: 1}")]}],
-    "empty arguments": [{"role": "assistant", "tool_calls": [called("1", "add", "")]}],
     "a list": [{"role": "assistant", "tool_calls": [called("1", "add", "[1]")]}],
     "no function": [{"role": "assistant", "tool_calls": [{"id": "1"}]}],
     "no name": [{"role": "assistant", "tool_calls": [called("1", "")]}],
@@ -333,6 +332,23 @@ class TestTranslation:
         part = translate_to_gemini([*HI, asked, result])[2]["parts"][0]
         assert part == {"functionResponse": {"name": "add", "response": {"content": "3"}}}
 
+    @pytest.mark.parametrize("arguments", ["", " \n"])
+    def test_a_call_without_arguments_may_leave_their_text_empty(self, arguments):
+        """S2-14: as ART reads it."""
+        made = {"role": "assistant", "content": None, "tool_calls": [called("c", "now", arguments)]}
+        assert translate_to_gemini([made])[1]["parts"] == [
+            {"functionCall": {"name": "now", "args": {}}}
+        ]
+
+    def test_an_adapter_translates_as_it_would_send(self, adapter):
+        """S2-7: a method, as in the shape; it follows the adapter's options."""
+        prompt = [{"role": "system", "content": "Be brief."}, *HI]
+        assert adapter().translate_to_gemini(prompt) == translate_to_gemini(prompt)
+        beside = adapter(systemInstruction=True).translate_to_gemini(prompt)
+        assert beside == [{"role": "user", "parts": [{"text": "Hi"}]}]
+        with pytest.raises(PromptTranslationFailed):
+            adapter().translate_to_gemini([])
+
     def test_the_prompt_is_left_as_it_was(self, art):
         """S2-7: a pure function."""
         before = json.dumps(art["translate"])
@@ -418,6 +434,12 @@ class TestTheAdapter:
             GeminiAdapter({"apiKey": "k", "apiKye": "k"})
         assert caught[0].filename == __file__
 
+    def test_the_name_of_the_provider_is_no_stranger(self, recwarn):
+        """S2-2: ART's ProviderManager adds it to the options of every adapter."""
+        made = GeminiAdapter({"apiKey": "k", "model": "m", "providerName": "gemini"})
+        assert made.options == AdapterOptions(api_key="k", model="m")
+        assert [*recwarn] == []
+
     async def test_the_key_of_the_environment(self, adapter, fake_gemini, monkeypatch):
         """S2-6: the example of the source; and the key does not show."""
         monkeypatch.setenv("GEMINI_API_KEY", "secret-1")
@@ -464,6 +486,45 @@ class TestTheAdapter:
         await told(made, provider_config={"model_id": "gemini-b"}, model="gemini-c")
         models = [request.model for request in fake_gemini.requests]
         assert models == ["gemini-a", "gemini-b", "gemini-c"]
+
+    async def test_a_calls_own_adapter_options_go_before_the_adapters(self, adapter, fake_gemini):
+        """S2-4, S2-31: RuntimeProviderConfig carries the options of an adapter."""
+        fake_gemini.say("ok").always()
+        used = adapter(model="of-adapter")
+        theirs = {"apiKey": "key-2", "model": "of-config", "systemInstruction": True}
+        config = {"providerName": "gemini", "adapterOptions": {**theirs, "providerName": "gemini"}}
+        prompt = [{"role": "system", "content": "Be brief."}, *HI]
+        await told(used, prompt, providerConfig=config)
+        await told(used, prompt, provider_config={"adapter_options": {"api_key": "key-3"}})
+        await told(used, prompt, providerConfig={**config, "modelId": "of-id"})
+        await told(used, prompt)
+        seen = fake_gemini.requests
+        keys = [request.headers["x-goog-api-key"] for request in seen]
+        assert keys == ["key-2", "key-3", "key-2", "key-1"]
+        models = [request.model for request in seen]
+        assert models == ["of-config", "of-adapter", "of-id", "of-adapter"]
+        prompts = [request.prompt for request in seen]
+        assert prompts == ["Hi", "Be brief.\n\nHi", "Hi", "Be brief.\n\nHi"]
+
+    async def test_a_calls_adapter_options_are_checked(self, adapter, fake_gemini):
+        """S2-2: nothing is sent with another key or model than asked for."""
+        for wrong in ({"model": 3}, {"retries": "many"}, ["key"]):
+            with pytest.raises(InvalidOptions):
+                await told(adapter(), providerConfig={"adapterOptions": wrong})
+        with pytest.raises(MissingApiKey):
+            await told(adapter(), providerConfig={"adapterOptions": {"apiKey": " "}})
+        assert fake_gemini.log == []
+        fake_gemini.say("ok")
+        with pytest.warns(UserWarning, match="'modle' is ignored; did you mean 'model'") as seen:
+            await told(adapter(), providerConfig={"adapterOptions": {"modle": "x"}})
+        assert seen[0].filename == __file__
+
+    def test_the_key_of_a_call_is_not_shown(self):
+        options = CallOptions.from_dict(
+            {"threadId": "t-1", "providerConfig": {"adapterOptions": {"apiKey": "secret-key"}}}
+        )
+        assert "secret-key" not in repr(options)
+        assert "thread_id='t-1'" in repr(options)
 
     async def test_the_system_instruction_where_it_is_wanted(self, adapter, fake_gemini):
         """B-18, S2-8: in the API's own field instead of the user's message."""
@@ -570,6 +631,22 @@ class TestCallOptions:
         await whole(await adapter().call(HI, options))
         assert "myKey" not in str(fake_gemini.requests[0].body)
         assert fake_gemini.requests[0].config == {}
+
+    async def test_schemas_of_tools_are_sent_as_json_schema(self, adapter, fake_gemini):
+        """S2-13: `parameters` knows only a subset, without references and unions."""
+        schema = {
+            "type": "object",
+            "properties": {"to": {"$ref": "#/$defs/place"}},
+            "$defs": {"place": {"type": ["string", "null"]}},
+        }
+        fake_gemini.say("Yes.")
+        await told(adapter(), tools=[{"name": "go", "inputSchema": schema}])
+        (tools,) = fake_gemini.requests[0].body["tools"]
+        (sent,) = tools["functionDeclarations"]
+        # Google's SDK writes either spelling, by its version; the API takes both.
+        (key,) = sent.keys() & {"parametersJsonSchema", "parameters_json_schema"}
+        assert sent[key] == schema
+        assert "parameters" not in sent
 
     async def test_tools_are_really_sent(self, adapter, fake_gemini):
         """S2-13: name, description and the JSON Schema as it was given."""
@@ -757,12 +834,20 @@ class TestFailures:
         assert not error(events).retryable
 
     @pytest.mark.parametrize("stream", STREAMED)
-    async def test_an_answer_that_a_filter_stopped(self, stream, adapter, fake_gemini):
-        """S2-24: what was said stands, and the reason."""
-        fake_gemini.say("First you", finish="SAFETY")
+    @pytest.mark.parametrize("reason", ["SAFETY", "RECITATION"])
+    @pytest.mark.parametrize("said", [["First you"], []], ids=["begun", "empty"])
+    async def test_an_answer_that_a_filter_stopped(
+        self, said, reason, stream, adapter, fake_gemini
+    ):
+        """S2-20, S2-24: text, usage and reason stand; the prompt was not what was blocked."""
+        fake_gemini.say(*said, finish=reason, tokens=Tokens(prompt=7, output=2))
         events = await told(adapter(), stream=stream)
-        assert types(events) == ["TOKEN", "ERROR", "END"]
-        assert error(events).message == "Gemini API call blocked: SAFETY"
+        assert types(events) == [*["TOKEN"] * len(said), "METADATA", "ERROR", "END"]
+        usage = metadata(events)
+        assert (usage.input_tokens, usage.output_tokens, usage.stop_reason) == (7, 2, reason)
+        assert usage.provider_raw_usage["promptTokenCount"] == 7
+        assert error(events).message == f"Gemini stopped the answer: {reason}"
+        assert error(events).__cause__.code == "BLOCKED"
 
     @pytest.mark.parametrize("stream", STREAMED)
     @pytest.mark.parametrize(
@@ -852,6 +937,22 @@ class TestLeaving:
         async with aclosing(call) as stream:
             assert (await anext(stream)).type == "TOKEN"
         await until(lambda: fake_gemini.abandoned)
+
+    async def test_leaving_a_loop_inside_of_aclosing_is_quiet(self, adapter, fake_gemini):
+        """S2-22: the loop's own end and `aclosing` close the same request."""
+        complaints = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+        for number in range(1, 9):
+            fake_gemini.say(*SLOW_BOOK, drip=0.05)
+            call = await adapter().call(HI, {"threadId": "t", "stream": True})
+            async with aclosing(call) as stream:
+                async for event in stream:
+                    assert event.type == "TOKEN"
+                    break
+            await until(lambda number=number: len(fake_gemini.abandoned) == number)
+        await until(lambda: len(asyncio.all_tasks()) == 1)
+        gc.collect()  # What nobody retrieved is reported when its task goes.
+        assert complaints == []
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_a_cancelled_task_stops_the_request(self, stream, adapter, fake_gemini):

@@ -18,6 +18,9 @@ from geminorum.wire.dialects import mended
 from geminorum.wire.genai import Answer
 from geminorum.wire.verdict import cause_of
 
+PROMPT_BLOCKED, ANSWER_STOPPED = "prompt blocked: ", "answer stopped: "
+"""How the message of a Blocked begins."""
+
 _FILTERS = frozenset(
     {
         *("SAFETY", "RECITATION", "LANGUAGE", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII"),
@@ -50,12 +53,12 @@ def failure(answer: Answer) -> Error | None:
     """Why the answer is none; None where it is one."""
     why = " ".join(word for word in (answer.finish, answer.finish_message) if word)
     if answer.blocked:
-        return error_of(errors.Blocked, f"prompt blocked: {answer.blocked}")
+        return error_of(errors.Blocked, PROMPT_BLOCKED + answer.blocked)
     if answer.finish is None:
         text = f"no finishReason after {answer.chunks} chunk(s)"
         return error_of(errors.EndedEarly, text)
     if answer.finish in _FILTERS:
-        return error_of(errors.Blocked, f"answer stopped: {why}")
+        return error_of(errors.Blocked, ANSWER_STOPPED + why)
     if answer.finish in _FAULTS:
         return error_of(errors.InvalidAnswer, why)
     if answer.finish == "MAX_TOKENS":

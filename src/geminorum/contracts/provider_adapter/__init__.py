@@ -6,6 +6,7 @@ that this refers to. The code is our own.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
@@ -33,10 +34,12 @@ from geminorum.contracts.provider_adapter.options import (
     adapter_options,
     call_options,
     model_of,
+    options_for,
 )
 from geminorum.contracts.provider_adapter.telling import Teller
 from geminorum.contracts.provider_adapter.translation import (
     INITIAL_CONTEXT,
+    Content,
     Message,
     translate_to_gemini,
     translated,
@@ -102,14 +105,15 @@ class GeminiAdapter:
         event, also a prompt that cannot be translated.
         """
         wanted = call_options(options)
+        ours = options_for(wanted, self.options)
         try:
-            told = translated(prompt, system_instruction=self.options.system_instruction)
+            told = translated(prompt, system_instruction=ours.system_instruction)
         except PromptTranslationFailed as error:
             return EventStream(_failed(error, wanted))
-        model = model_of(wanted, self.options)
+        model = model_of(wanted, ours)
         contents = self._memory.restored(told, model)
         door = replace(
-            self._door,
+            self._door if ours is self.options else _door(ours),
             history=contents[:-1],
             tools=[tool.declared for tool in wanted.tools],
             config=wanted.generation_config,
@@ -118,11 +122,19 @@ class GeminiAdapter:
         asked = Options(
             model=model,
             system_prompt=told.system,
-            timeout=self.options.timeout,
+            timeout=ours.timeout,
             # One answer: a call of a tool that nobody declared is the caller's to answer, too.
             max_turns=1,
         )
         return EventStream(self._events(client.run(contents[-1], asked, via=door), wanted, model))
+
+    def translate_to_gemini(self, prompt: Sequence[Message]) -> list[Content]:
+        """The prompt as this adapter sends it; system texts that go beside it are left out.
+
+        Raises PromptTranslationFailed.
+        """
+        system_instruction = self.options.system_instruction
+        return translated(prompt, system_instruction=system_instruction).contents
 
     async def _events(
         self, run: client.Run, wanted: CallOptions, model: str
@@ -146,6 +158,7 @@ class EventStream(AsyncIterator[StreamEvent]):
 
     def __init__(self, events: AsyncGenerator[StreamEvent, None]) -> None:
         self._events = events
+        self._closing = asyncio.Lock()
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         # An iterator that only the loop holds: it goes with the loop, also where the caller keeps
@@ -157,7 +170,10 @@ class EventStream(AsyncIterator[StreamEvent]):
 
     async def aclose(self) -> None:
         """Stop the request. `contextlib.aclosing` calls it, and waits until it is done."""
-        await self._events.aclose()
+        # After a `break` inside of `aclosing`, the loop's iterator closes it at the same time, and
+        # a generator refuses the second one while the first waits.
+        async with self._closing:
+            await self._events.aclose()
 
     async def _until_left(self) -> AsyncGenerator[StreamEvent, None]:
         try:

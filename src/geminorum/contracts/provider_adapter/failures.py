@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from geminorum.errors import GeminorumError, class_for
+from geminorum.errors import Blocked, GeminorumError, class_for
 from geminorum.events import Error
+from geminorum.wire.genai_verdict import ANSWER_STOPPED
 
 NO_TEXT = "Invalid response structure from Gemini SDK: No text content found"
 
@@ -89,8 +90,15 @@ def failure_told(event: Error, stop_reason: str | None, *, empty: bool) -> ARTEr
     return failure_of(cause, _text(event, stop_reason, empty))
 
 
+def is_stopped_answer(event: Error) -> bool:
+    """Whether a filter stopped the answer; a blocked prompt has none."""
+    return event.code == Blocked.code and event.message.startswith(ANSWER_STOPPED)
+
+
 def _text(event: Error, stop_reason: str | None, empty: bool) -> str:
-    if event.code == "BLOCKED":
+    if is_stopped_answer(event):
+        return f"Gemini stopped the answer: {event.message.removeprefix(ANSWER_STOPPED)}"
+    if event.code == Blocked.code:
         return f"Gemini API call blocked: {stop_reason or event.message}"
     if empty and event.code in _EMPTY:
         return f"{NO_TEXT} ({event.message})"

@@ -43,9 +43,9 @@ class AdapterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AdapterOptions:
-        given = {snake_case(key): value for key, value in data.items() if value is not None}
-        for name in given.keys() - {*cls.__struct_fields__}:
-            warnings.warn(_unknown(name, cls.__struct_fields__), stacklevel=4)
+        given = _adapter_values(data)
+        for text in _unknown_adapter_options(given):
+            warnings.warn(text, stacklevel=4)
         return _converted(given, cls)
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
@@ -82,6 +82,8 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None = None
     model_id: str | None = None
     """`providerConfig.modelId`."""
+    adapter_options: dict[str, Any] = {}
+    """`providerConfig.adapterOptions`: for this call, these replace the adapter's own."""
     temperature: float | None = None
     max_output_tokens: int | None = None
     top_p: float | None = None
@@ -106,6 +108,15 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
         known |= _of_provider(given.get("provider_config")) | _of_thinking(given.get("gemini"))
         extra = {key: value for key, value in data.items() if snake_case(key) not in _READ}
         return _converted({**_lists(known), "extra": extra}, cls)
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        # Of the adapter's options, which hold a key, only the names.
+        values = {name: getattr(self, name) for name in self.__struct_fields__}
+        return list({**values, "adapter_options": sorted(self.adapter_options)}.items())
+
+    def __repr__(self) -> str:
+        shown = (f"{name}={value!r}" for name, value in self.__rich_repr__())
+        return f"CallOptions({', '.join(shown)})"
 
     @property
     def generation_config(self) -> dict[str, Any]:
@@ -149,6 +160,18 @@ def call_options(options: Mapping[str, Any] | CallOptions) -> CallOptions:
     return CallOptions.from_dict(options)
 
 
+def options_for(call: CallOptions, adapter: AdapterOptions) -> AdapterOptions:
+    """The adapter's options for one call: the call's own `adapterOptions` go first.
+
+    Call it from the function that the caller calls.
+    """
+    if not call.adapter_options:
+        return adapter
+    for text in _unknown_adapter_options(call.adapter_options):
+        warnings.warn(text, stacklevel=3)
+    return _converted({**msgspec.structs.asdict(adapter), **call.adapter_options}, AdapterOptions)
+
+
 def model_of(call: CallOptions, adapter: AdapterOptions) -> str:
     """The model to ask: the call's, the adapter's, else the default, which is warned of."""
     named = call.model or call.model_id or adapter.model or os.environ.get("DEFAULT_API_MODEL")
@@ -169,7 +192,24 @@ def _of_provider(config: Any) -> dict[str, Any]:
     if not isinstance(config, Mapping):
         raise InvalidOptions("providerConfig is not an object", hint='{"modelId": "…"}')
     given = {snake_case(key): value for key, value in config.items()}
-    return _given({"model_id": given.get("model_id")})
+    options = given.get("adapter_options")
+    if options is not None and not isinstance(options, Mapping):
+        hint = '"adapterOptions": {"apiKey": "…", "model": "…"}'
+        raise InvalidOptions("providerConfig.adapterOptions is not an object", hint=hint)
+    found = {"model_id": given.get("model_id"), "adapter_options": _adapter_values(options or {})}
+    return _given(found)
+
+
+def _adapter_values(data: Mapping[str, Any]) -> dict[str, Any]:
+    given = {snake_case(key): value for key, value in data.items() if value is not None}
+    # ART's ProviderManager adds the name of the provider to the options of every adapter.
+    given.pop("provider_name", None)
+    return given
+
+
+def _unknown_adapter_options(given: Mapping[str, Any]) -> list[str]:
+    names = AdapterOptions.__struct_fields__
+    return [_unknown(name, names) for name in given if name not in names]
 
 
 def _of_thinking(gemini: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from geminorum.contracts.provider_adapter.events import (
     TokenType,
     ToolCall,
 )
-from geminorum.contracts.provider_adapter.failures import ARTError, failure_told
+from geminorum.contracts.provider_adapter.failures import ARTError, failure_told, is_stopped_answer
 from geminorum.contracts.provider_adapter.options import CallOptions
 from geminorum.errors import AnswerCut, RunFailed
 from geminorum.events import Done, Error, Event, Init, TextDelta, Thinking, ToolUse
@@ -68,10 +68,12 @@ class Teller:
     def _closing(self, done: Done) -> Iterator[StreamEvent]:
         for event in _joined(self._withheld):
             yield from self._told(event)
-        if (error := self._error(done)) is not None:
-            yield from self.tell_failure(error)
-            return
-        yield self._event("METADATA", self._metadata(done))
+        error = self._error(done)
+        # An answer that a filter stopped was generated, and is billed.
+        if error is None or (self._failure is not None and is_stopped_answer(self._failure)):
+            yield self._event("METADATA", self._metadata(done))
+        if error is not None:
+            yield self._event("ERROR", error)
         yield self._end()
 
     def _end(self) -> StreamEvent:

@@ -177,6 +177,8 @@ def _function_call(call: Any) -> tuple[dict[str, Any], str | None]:
 
 
 def _arguments(tool: str, arguments: Any) -> dict[str, Any]:
+    if isinstance(arguments, str) and not arguments.strip():
+        return {}
     try:
         parsed = msgspec.json.decode(arguments) if isinstance(arguments, str) else arguments
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
