@@ -521,6 +521,14 @@ class TestOwnStreams:
         assert {event.session_id for event in events} == {"s-0"}
         assert payload(events[-1])["resumeToken"] == "s-0"
 
+    async def test_exit_0_without_a_result_is_the_error_that_the_page_names(self, stand_in):
+        """S0-18 as overridden: text that arrived is kept."""
+        events = await told(GeminiAdapter(stand_in(INIT, HELLO, exit=0)).run("hi"))
+        assert types(events) == ["init", "text", "error", "done"]
+        code, status = events[2].payload["code"], events[3].payload["status"]
+        page = Path(__file__).parents[1] / "docs/agent-adapter.md"
+        assert f"`error({code})` and `done({status})`" in page.read_text()
+
     async def test_a_lost_session_is_not_offered_for_resuming(self, stand_in):
         """S0-30, B-22: a consumer that stores the token would fail again and again."""
         door = stand_in(stderr='Error resuming session: Invalid session identifier "s-0"', exit=42)
