@@ -13,8 +13,13 @@ import pytest
 
 from geminorum import Cli, Done, Error, Init, Text, TextDelta, Thinking, Unknown
 from geminorum.contracts import local_adapter as local
-from geminorum.contracts.local_adapter import AdapterExecutionContext, GeminiLocalConfig
+from geminorum.contracts.local_adapter import (
+    AdapterExecutionContext,
+    GeminiLocalConfig,
+    test_environment,
+)
 from geminorum.cost import PRICES_2026_04
+from geminorum.doctor import Check
 from geminorum.errors import InvalidOptions, InvalidPrompt
 from geminorum.events import PermissionRequest
 from geminorum.policies import Rules
@@ -747,7 +752,7 @@ class TestTheBill:
         result = self.bill(tmp_path, stand_in, env=env, prices=PRICES_2026_04)
         assert result.cost_usd == Decimal("0.1875")
         assert result.cost_source == f"table:{MODEL}"
-        by_hand = local.calculate_cost_usd(MODEL, STATS, env)
+        by_hand = local.calculate_cost_usd(MODEL, STATS, env, PRICES_2026_04)
         assert result.cost_usd == by_hand
 
     def test_the_models_that_answered_are_billed(self, tmp_path, stand_in):
@@ -763,6 +768,52 @@ class TestTheBill:
         # 2.062 for pro, 0.125 for flash-lite
         assert result.cost_usd == Decimal("2.187")
         assert result.cost_source == "table:gemini-2.5-pro+gemini-2.5-flash-lite"
+
+    def test_stats_without_a_total_are_not_free(self, tmp_path, stand_in):
+        """S1-33, S1-56: the document's own `result` line has no `total_tokens`."""
+        stats = {"input_tokens": 1000, "output_tokens": 100, "cached": 0, "duration_ms": 2340}
+        done = {**SUCCESS, "stats": stats}
+        config = GeminiLocalConfig(cwd=tmp_path, env={"GEMINI_API_KEY": "k"})
+        result = local.execute_sync(
+            config, asked("Hi"), via=stand_in(INIT, done), prices=PRICES_2026_04
+        )
+        assert result.usage.total == 1100
+        assert result.cost_usd == Decimal("0.00021")
+
+    def test_the_documents_table_has_a_name(self, tmp_path, stand_in):
+        """S1-58 to S1-65: for a run and for `calculate_cost_usd`; both default to list prices."""
+        env = {"GEMINI_API_KEY": "k"}
+        by_table = self.bill(tmp_path, stand_in, env=env, prices="2026-04")
+        assert by_table.cost_usd == Decimal("0.1875")
+        assert by_table.cost_usd == local.calculate_cost_usd(MODEL, STATS, env, "2026-04")
+        by_list = self.bill(tmp_path, stand_in, env=env)
+        assert by_list.cost_source == f"list:{MODEL}"
+        assert by_list.cost_usd == local.calculate_cost_usd(MODEL, STATS, env)
+        assert by_list.cost_usd != by_table.cost_usd
+
+    def test_a_table_that_does_not_exist_is_a_result(self, tmp_path, stand_in):
+        result = self.bill(tmp_path, stand_in, env={}, prices="1999-12")
+        assert (result.status, result.error_code) == ("not_started", "INVALID_OPTIONS")
+        assert "2026-04" in result.hint
+
+    def test_its_json_has_numbers_and_camel_case_keys(self, tmp_path, stand_in):
+        """S1-37, S1-56: names that the model or its tools chose stay as they are."""
+        call = {"type": "tool_use", "tool_name": "write_file", "tool_id": "t", "parameters": {}}
+        call["parameters"] = {"file_path": "a.txt", "content": "hi"}
+        answer = {"type": "tool_result", "tool_id": "t", "status": "success"}
+        done = {**SUCCESS, "stats": {**STATS, "models": {"gemini_9": STATS, MODEL: STATS}}}
+        config = GeminiLocalConfig(cwd=tmp_path, env={"GEMINI_API_KEY": "k"})
+        door = stand_in(INIT, call, answer, done)
+        plain = local.execute_sync(config, asked("Hi"), via=door, prices="2026-04").to_dict()
+        assert plain["costUsd"] == 0.375
+        assert isinstance(plain["costUsd"], float)
+        assert plain["usage"]["toolCalls"] == 1
+        assert [*plain["usage"]["byModel"]] == ["gemini_9", MODEL]
+        (entry,) = [entry for entry in plain["transcript"] if entry["kind"] == "tool_call"]
+        assert "file_path" in entry["input"]
+        entry["input"], plain["usage"]["byModel"] = {}, {}
+        plain["transcript"][-1]["usage"]["byModel"] = {}
+        assert re.findall(r'"(\w*_\w*)":', json.dumps(plain)) == []
 
     def test_an_unknown_model_does_not_look_free(self, tmp_path, stand_in):
         """S1-65, B-16: the reason is told; the old book has a row for it."""
@@ -822,6 +873,29 @@ class TestTheForm:
             grace_sec=2.5,
             env={"GEMINI_API_KEY": "a=b", "LANG": "C"},
         )
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "A=1",
+            "A = 1",
+            "  A=1  ",
+            "export A=1",
+            "export  A = 1",
+            'A="1"',
+            "A='1'",
+            "# the key\nA=1",
+            "  # A=2\r\nA=1\r\n",
+        ],
+    )
+    def test_variables_may_be_written_as_in_a_dotenv_file(self, line):
+        """S1-10, S1-70."""
+        assert local.build_config({"cwd": "/a", "env": line}).env == {"A": "1"}
+
+    @pytest.mark.parametrize("value", ["a#b", "a # b", "a=b", '"', "'a\"", "{}", "", "exported"])
+    def test_the_value_of_a_variable_is_not_cut(self, value):
+        """S1-10, S1-70."""
+        assert local.build_config({"cwd": "/a", "env": f"export={value}"}).env == {"export": value}
 
     def test_no_limit_can_be_chosen(self):
         """S1-11."""
@@ -927,6 +1001,40 @@ class TestTheHealthChecks:
         _, _, instructions = local.test_environment(absent, live=False)
         assert (instructions.name, instructions.level) == ("instructions", "fail")
         assert str(Path(config.cwd) / "AGENT.md") in instructions.detail
+
+
+class TestTheHealthOfAFolder:
+    def check(self, folder: Path) -> Check:
+        config = GeminiLocalConfig(cwd=folder, executable="/no/such/gemini")
+        return test_environment(config, live=False)[1]
+
+    @pytest.mark.parametrize("below", ["x" * 300, "agents/" + "x" * 300], ids=["here", "below"])
+    def test_a_folder_is_really_created_in_a_try(self, tmp_path, below):
+        """S1-52: no permission bit says that a name is too long."""
+        cwd = self.check(tmp_path / below)
+        assert (cwd.level, cwd.code) == ("fail", "INVALID_OPTIONS")
+        assert "too long" in cwd.detail
+        assert [*tmp_path.iterdir()] == []
+
+    @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")
+    def test_a_file_system_that_takes_no_folders_is_told(self):
+        """S1-52: root passes every permission check there, and still cannot create anything."""
+        assert self.check(Path("/proc/agents/writer")).level == "fail"
+        there = self.check(Path("/proc"))
+        assert (there.level, there.detail) == ("warn", "/proc may be read, but not written to")
+
+    def test_a_try_leaves_nothing_behind(self, tmp_path):
+        """S1-52."""
+        assert self.check(tmp_path).level == "ok"
+        assert self.check(tmp_path / "agents" / "writer").level == "ok"
+        assert [*tmp_path.iterdir()] == []
+
+
+def test_pytest_does_not_take_the_health_check_for_a_test(request):
+    """S1-69: this module imports it by its name."""
+    assert test_environment.__test__ is False
+    here = [item.name for item in request.session.items if item.path == Path(__file__)]
+    assert "test_environment" not in here
 
 
 class TestTheHealthOfACliThatIsNotThere:

@@ -126,7 +126,7 @@ STATS = {"input_tokens": 1_000_000, "output_tokens": 100_000, "cached": 200_000}
 
 def priced(model: str) -> Decimal | None:
     """800,000 fresh and 200,000 cached tokens read, 100,000 written, paid with an API key."""
-    return calculate_cost_usd(model, STATS, API_KEY)
+    return calculate_cost_usd(model, STATS, API_KEY, "2026-04")
 
 
 def test_the_document_prices_2_5_pro():
@@ -179,7 +179,7 @@ def test_the_document_has_seven_models_and_a_last_row():
 def test_one_token_is_priced_to_the_last_digit():
     """S1-56: model, usage and environment go in; exact dollars come out, never a float."""
     usd = calculate_cost_usd(
-        "gemini-1.5-flash-8b", {"input_tokens": 1, "output_tokens": 0}, API_KEY
+        "gemini-1.5-flash-8b", {"input_tokens": 1, "output_tokens": 0}, API_KEY, "2026-04"
     )
     assert isinstance(usd, Decimal)
     assert str(usd) == "3.75E-8"
@@ -200,7 +200,7 @@ def test_one_token_is_priced_to_the_last_digit():
 def test_who_is_billed_decides_what_it_costs(env, payer, usd):
     """S1-57, B-17: only an API key pays per token, and it comes before a Vertex project."""
     assert billing(env) == payer
-    assert str(calculate_cost_usd("gemini-2.5-pro", STATS, env)) == usd
+    assert str(calculate_cost_usd("gemini-2.5-pro", STATS, env, "2026-04")) == usd
 
 
 @pytest.mark.parametrize("prices", [None, PriceBook({})])
@@ -213,19 +213,20 @@ def test_what_is_not_billed_needs_no_price(prices):
 def test_our_own_usage_is_priced_like_the_cli_s(kind):
     """S1-56: both say the same, so both cost the same."""
     ours = kind(input=1_000_000, output=100_000, cached=200_000, total=1_100_000)
-    assert calculate_cost_usd("gemini-2.5-pro", ours, API_KEY) == priced("gemini-2.5-pro")
+    theirs = priced("gemini-2.5-pro")
+    assert calculate_cost_usd("gemini-2.5-pro", ours, API_KEY, "2026-04") == theirs
 
 
 def test_thoughts_are_billed_as_output_and_tools_as_input():
     """B-16: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60, the output being thoughts alone."""
     ours = Tokens(input=900_000, tool=100_000, cached=200_000, thoughts=100_000, total=1_100_000)
-    assert calculate_cost_usd("gemini-2.5-flash", ours, API_KEY) == Decimal("0.1875")
+    assert calculate_cost_usd("gemini-2.5-flash", ours, API_KEY, "2026-04") == Decimal("0.1875")
 
 
 def test_what_the_cli_s_total_has_beyond_its_parts_is_billed_as_thoughts():
     """B-15, B-16: 100,000 tokens more at 0.60 a million are 0.06 on top of 0.1875."""
     stats = {**STATS, "total_tokens": 1_200_000}
-    assert calculate_cost_usd("gemini-2.5-flash", stats, API_KEY) == Decimal("0.2475")
+    assert calculate_cost_usd("gemini-2.5-flash", stats, API_KEY, "2026-04") == Decimal("0.2475")
 
 
 @pytest.mark.parametrize(
@@ -253,6 +254,7 @@ def test_without_a_last_row_an_unknown_model_costs_none(prices):
 
 def test_without_a_book_the_list_of_today_counts():
     """B-16: 0.8 · 0.30 + 0.2 · 0.03 + 0.1 · 2.50, where the document says 0.1875."""
+    assert calculate_cost_usd("gemini-2.5-flash", STATS, API_KEY) == Decimal("0.496")
     assert calculate_cost_usd("gemini-2.5-flash", STATS, API_KEY, None) == Decimal("0.496")
 
 

@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from geminorum.errors import InvalidOptions
 from geminorum.events import Billing as Billing
 from geminorum.events import Cost, CostLine, ModelCost, ModelRequest, Tokens, Usage
 
@@ -67,6 +68,21 @@ PRICES_2026_04 = PriceBook(
     fallback=_row("0.15", "0.60", "0.0375"),
 )
 
+Prices: TypeAlias = PriceBook | Literal["2026-04"] | None
+"""A price book, the name of a built-in one, or None for the list prices of the day."""
+
+_NAMED_BOOKS: Mapping[str, PriceBook] = {"2026-04": PRICES_2026_04}
+
+
+def price_book(prices: Prices) -> PriceBook | None:
+    """The book behind a name; books and None stay as they are."""
+    if not isinstance(prices, str):
+        return prices
+    if prices not in _NAMED_BOOKS:
+        hint = f"pass {' or '.join(map(repr, _NAMED_BOOKS))}, a PriceBook, or None for list prices"
+        raise InvalidOptions(f"there is no price book {prices!r}", hint=hint)
+    return _NAMED_BOOKS[prices]
+
 
 def cost_of(
     usage: Usage | None, prices: PriceBook | None = None, billing: Billing | None = None
@@ -109,17 +125,19 @@ def calculate_cost_usd(
     model: str,
     usage: Tokens | Mapping[str, int],
     env: Mapping[str, str],
-    prices: PriceBook | None = PRICES_2026_04,
+    prices: Prices = None,
 ) -> Decimal | None:
     """What the whole usage costs at one model's price, 0.00 where no API key pays for it.
 
-    `usage` may be a mapping with the CLI's names: input_tokens, output_tokens, cached. With
-    `prices=None`, today's list prices count. None means that the price cannot be known.
+    `usage` may be a mapping with the CLI's names: input_tokens, output_tokens, cached. The default
+    is today's list prices; `prices="2026-04"` is the local adapter document's table. Returns None
+    where the price cannot be known.
     """
+    book = price_book(prices)
     if billing(env) != "api_key":
         return Decimal("0.00")
     tokens = usage if isinstance(usage, Tokens) else _tokens(usage)
-    return None if tokens is None else request_usd(_as_request(model, tokens), prices)
+    return None if tokens is None else request_usd(_as_request(model, tokens), book)
 
 
 def billing(env: Mapping[str, str]) -> Billing:

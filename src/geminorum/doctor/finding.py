@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -82,4 +83,4 @@ def set_aside(path: Path) -> str:
 
 def nearest_existing(path: Path) -> Path:
     """The path itself, else the first folder above it that is there."""
-    return next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
+    return next(place for place in (path, *path.parents) if os.path.lexists(place))

@@ -36,11 +36,30 @@ def cwd_check(cwd: StrPath | None = None) -> Finding:
     if not folder.is_dir():
         fix = f"Options(cwd={str(folder.parent)!r})"
         return fail(f"{folder} is a file, not a folder", fix, "INVALID_OPTIONS")
-    if not os.access(folder, os.R_OK | os.X_OK):
+    if not (os.access(folder, os.R_OK | os.X_OK) and _can_list(folder)):
         return fail(f"{folder} may not be read", f"chmod u+rx {quoted}", "INVALID_OPTIONS")
-    if not os.access(folder, os.W_OK):
+    if not (os.access(folder, os.W_OK) and _can_write(folder)):
         return warn(f"{folder} may be read, but not written to", f"chmod u+w {quoted}")
     return ok(str(folder))
+
+
+# Permission bits do not tell everything: read-only and special file systems, quotas, and root.
+def _can_list(folder: Path) -> bool:
+    try:
+        os.scandir(folder).close()
+    except OSError:
+        return False
+    return True
+
+
+def _can_write(folder: Path) -> bool:
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"geminorum")
+            file.flush()
+    except OSError:
+        return False
+    return True
 
 
 @check_of("instructions")

@@ -209,11 +209,13 @@ def told_cost(result: ResultFrame | None) -> Cost | None:
 def _tokens(stats: Stats) -> Tokens:
     # The stream leaves thoughts out; what the parts lack to the total is thoughts, and the tokens
     # of built-in tools, which only the session file tells apart.
-    hidden = max(0, stats.total_tokens - stats.input_tokens - stats.output_tokens)
+    told = stats.input_tokens + stats.output_tokens
+    hidden = max(0, stats.total_tokens - told)
     return Tokens(
         input=stats.input_tokens,
         output=stats.output_tokens,
         cached=stats.cached or stats.cached_input_tokens,
         thoughts=hidden,
-        total=stats.total_tokens,
+        # Some programs leave the total out. A total of 0 would make the run look free.
+        total=stats.total_tokens or told,
     )

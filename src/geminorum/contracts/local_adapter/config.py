@@ -201,7 +201,8 @@ def _misuses(values: Mapping[str, Any]) -> Iterator[ConfigProblem]:
         if isinstance(value, str) and (not value.strip() or "\0" in value):
             yield _problem(name, "is empty" if not value.strip() else "has a NUL character in it")
     cwd = values.get("cwd")
-    if cwd and "\0" not in cwd and Path(cwd).expanduser().is_file():
+    # Path.is_file() raises for a name that is too long.
+    if cwd and "\0" not in cwd and os.path.isfile(Path(cwd).expanduser()):  # noqa: PTH113
         yield ConfigProblem("cwd", f"{cwd!r} is a file", "name the folder that it lies in")
     yield from _out_of_range(values)
     yield from _unusable_variables(values.get("env") or {})

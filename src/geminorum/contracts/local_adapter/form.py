@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -34,7 +35,7 @@ class ConfigField(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """As the config spells it: "timeoutSec"."""
     label: str
     kind: FieldKind
-    """ "env" is a list of names and values, or text with one NAME=value a line."""
+    """ "env" is a list of names and values, or text with NAME=value lines, as in a `.env` file."""
     help: str
     default: Any = None
     required: bool = False
@@ -223,18 +224,25 @@ def _loaded(typed: str) -> Any:
 
 
 def _variables(typed: Any) -> Any:
-    """A mapping, or text: a JSON object, or NAME=value on lines of their own."""
+    """A mapping, or text: a JSON object, or NAME=value lines as in a `.env` file."""
     if not isinstance(typed, str):
         return typed
     if typed.lstrip().startswith("{"):
         return _loaded(typed)
-    pairs = [line.partition("=") for line in typed.splitlines() if line.strip()]
+    lines = [line.strip() for line in typed.splitlines()]
+    pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     if not all(separator for _, separator, _ in pairs):
         # The line itself is not repeated: it may be a key that was pasted without its name.
         raise ValueError("NAME=value on every line")
-    return {name.strip(): value for name, _, value in pairs}
+    return {_EXPORT.sub("", name.rstrip()): _unquoted(value.strip()) for name, _, value in pairs}
 
 
+def _unquoted(value: str) -> str:
+    quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
+    return value[1:-1] if quoted else value
+
+
+_EXPORT = re.compile(r"^export\s+")
 _TICKS = {
     **dict.fromkeys(("true", "on", "yes", "1"), True),
     **dict.fromkeys(("false", "off", "no", "0"), False),

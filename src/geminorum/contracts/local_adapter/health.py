@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminorum.contracts.local_adapter.config import GeminiLocalConfig
@@ -14,7 +16,7 @@ PROBE_TIMEOUT = 20.0
 """Seconds for the live probe; the CLI alone takes one or two to start."""
 
 
-# The shape's own name. pytest takes it for a test, so tests call it by its module.
+# The document's name. `__test__` below keeps pytest from collecting it in modules that import it.
 def test_environment(
     config: GeminiLocalConfig,
     *,
@@ -36,29 +38,48 @@ def test_environment(
     return [*checks, _probe(config, checks, probe_timeout)] if live else checks
 
 
+test_environment.__test__ = False  # type: ignore[attr-defined]
+
+
 def _folder_check(config: GeminiLocalConfig) -> Check:
-    """As for every run, but a folder that is not there yet will be made by the first one."""
+    """As for every run, but the first run creates a folder that is not there yet."""
     from geminorum.doctor import Check, cwd_check
     from geminorum.doctor.finding import nearest_existing
 
-    if config.folder.exists():
-        return cwd_check(config.folder)
-    above = cwd_check(nearest_existing(config.folder))
-    if above.level != "ok":
-        why = f"{config.folder} cannot be created: {above.detail}"
-        return Check("cwd", "fail", why, above.fix, "INVALID_OPTIONS")
-    return Check("cwd", "ok", f"{config.folder} is not there yet; the first run creates it")
+    folder, above = config.folder, nearest_existing(config.folder)
+    checked = cwd_check(above)
+    if above == folder:
+        return checked
+    why = checked.detail if checked.level != "ok" else _obstacle(above, folder.relative_to(above))
+    if why:
+        fix = checked.fix or "choose another cwd"
+        return Check("cwd", "fail", f"{folder} cannot be created: {why}", fix, "INVALID_OPTIONS")
+    return Check("cwd", "ok", f"{folder} is not there yet; the first run creates it")
+
+
+def _obstacle(above: Path, below: Path) -> str:
+    """Why these folders cannot be created; empty where they can.
+
+    Tries it in a folder of its own: removing `below` itself could take it from a run that starts.
+    """
+    try:
+        with tempfile.TemporaryDirectory(prefix=".geminorum-", dir=above) as trial:
+            Path(trial, below).mkdir(parents=True)
+    except OSError as error:
+        return str(error.strerror)
+    return ""
 
 
 def _probe(config: GeminiLocalConfig, checks: list[Check], timeout: float) -> Check:
     from geminorum.doctor import Check, live_check
+    from geminorum.doctor.finding import nearest_existing
     from geminorum.transports.cli import Cli
 
     cli, folder, _ = checks
     if "fail" in (cli.level, folder.level):
         return Check("live", "warn", "not tried, since it cannot succeed", "mend the checks above")
     door, options = Cli(executable=config.executable, grace=config.grace_sec), config.options()
-    if config.folder.exists():
+    if nearest_existing(config.folder) == config.folder:
         return live_check(options, door, timeout)
     # A health check leaves no folders behind.
     with OwnedFolder("geminorum-kept-probe-") as elsewhere:

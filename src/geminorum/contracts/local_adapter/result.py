@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from geminorum.contracts.local_adapter.config import GeminiLocalConfig
+from geminorum.contracts.local_adapter.config import GeminiLocalConfig, camel_cased
 from geminorum.contracts.local_adapter.transcript import TranscriptEntry, build_transcript
 from geminorum.cost import PriceBook, billing, cost_of, unknown_because
 from geminorum.errors import (
@@ -28,6 +28,7 @@ from geminorum.views.files import FileChange
 from geminorum.views.result import Result
 
 _SPEAKS_OF_SESSIONS = re.compile("session|resume", re.I)
+_JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 class LocalResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -70,8 +71,11 @@ class LocalResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """Seconds."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, camelCase keys; what is as by default is left out."""
-        plain: dict[str, Any] = msgspec.to_builtins(self)
+        """Plain data for JSON: camelCase keys, costs as numbers; defaults are left out."""
+        plain: dict[str, Any] = msgspec.json.decode(_JSON.encode(self))
+        for owner in (plain, *plain.get("transcript", ())):
+            if "usage" in owner:
+                owner["usage"] = {camel_cased(key): part for key, part in owner["usage"].items()}
         return plain
 
     def changed(self, **values: Any) -> LocalResult:

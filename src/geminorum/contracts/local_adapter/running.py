@@ -11,7 +11,7 @@ from geminorum import client, prompt
 from geminorum.contracts.local_adapter.config import GeminiLocalConfig
 from geminorum.contracts.local_adapter.context import AdapterExecutionContext, render_template
 from geminorum.contracts.local_adapter.result import LocalResult, local_result, not_started
-from geminorum.cost import PriceBook
+from geminorum.cost import PriceBook, Prices, price_book
 from geminorum.errors import GeminorumError, InvalidOptions, InvalidPrompt, SessionLost
 from geminorum.events import Event, TextDelta
 from geminorum.store import SessionStore, StoredSession, folder_of
@@ -25,14 +25,15 @@ async def execute(
     store: SessionStore | None = None,
     retry_fresh: bool = False,
     via: Transport | None = None,
-    prices: PriceBook | None = None,
+    prices: Prices = None,
 ) -> LocalResult:
     """One run of the agent, to its end. Failures are in the result; only a cancellation raises.
 
     With a `store`, the agent goes on with the session that it has in this folder. With
     `retry_fresh`, a session that is lost means a second attempt without it, and the result says
     so; each attempt has the whole time limit. `via` replaces the door, and with it `executable`
-    and `grace_sec`. `prices` replaces today's list prices.
+    and `grace_sec`. `prices` replaces today's list prices: a PriceBook, or "2026-04", the
+    document's table.
     """
     try:
         plan = _planned(config, context, store, via, prices)
@@ -54,7 +55,7 @@ def execute_sync(
     store: SessionStore | None = None,
     retry_fresh: bool = False,
     via: Transport | None = None,
-    prices: PriceBook | None = None,
+    prices: Prices = None,
 ) -> LocalResult:
     """`execute` for code that does not await."""
     from geminorum.sync import BackgroundLoop
@@ -84,14 +85,15 @@ def _planned(
     context: AdapterExecutionContext,
     store: SessionStore | None,
     via: Transport | None,
-    prices: PriceBook | None,
+    prices: Prices,
 ) -> _Plan:
     from geminorum.transports.cli import Cli
 
+    book = price_book(prices)
     _make_folder(config)
     text, warnings = _prompt(config, context)
     door = via or Cli(executable=config.executable, grace=config.grace_sec)
-    return _Plan(config, context, store, door, prices, text, tuple(warnings))
+    return _Plan(config, context, store, door, book, text, tuple(warnings))
 
 
 def _make_folder(config: GeminiLocalConfig) -> None:
