@@ -15,7 +15,12 @@ import pytest
 
 from geminorum import Cli, Options
 from geminorum.contracts import response_provider
-from geminorum.contracts.response_provider import GeminiCliProvider, ProviderError, ProviderResult
+from geminorum.contracts.response_provider import (
+    GeminiCliProvider,
+    ProviderError,
+    ProviderResult,
+    ResponseProvider,
+)
 from geminorum.errors import (
     AuthError,
     CliNotFound,
@@ -106,6 +111,22 @@ class TestTheShape:
             parameters
         )
         assert iscoroutinefunction(getattr(GeminiCliProvider, name)) is (name == "_async_generate")
+
+    def test_a_provider_of_your_own_starts_from_the_base_class(self):
+        """S4-4, S4-5, S4-6: two methods to write, and metadata with defaults."""
+
+        class Parrot(ResponseProvider):
+            def validate(self) -> None:
+                raise ProviderError("no parrot")
+
+            def generate(self, prompt, context=None, *_, **__) -> ProviderResult:
+                return ProviderResult(prompt)
+
+        assert Parrot().generate("Hi").response == "Hi"
+        assert Parrot.get_metadata().keys() >= GeminiCliProvider.get_metadata().keys()
+        assert issubclass(GeminiCliProvider, ResponseProvider)
+        with pytest.raises(TypeError, match="abstract"):
+            ResponseProvider()
 
     def test_there_is_no_word_for_a_limit_on_the_cost(self):
         """S4-40: the timeout is what there is."""
@@ -390,6 +411,14 @@ class TestTheStream:
 # ---- failures
 
 
+class EngineError(Exception):
+    """The exception that a workflow engine catches around its providers."""
+
+
+class EngineProvider(GeminiCliProvider):
+    error_class = EngineError
+
+
 class TestFailures:
     def wrapped(self, code: int, stderr: str) -> ProviderError:
         return GeminiCliProvider()._wrap_process_error(code, stderr)
@@ -404,6 +433,11 @@ class TestFailures:
             (1, "Invalid auth method selected."),
             (1, "IneligibleTierError: no longer served"),
             (1, "Authentication required"),
+            (1, "401 Unauthorized"),
+            (1, "request failed: unauthorised."),
+            (1, "OAuth token expired"),
+            (1, "Please re-authenticate."),
+            (1, "You have to reauthenticate"),
         ],
     )
     def test_a_missing_login(self, code, stderr):
@@ -422,6 +456,9 @@ class TestFailures:
             "no module login.py",
             "Error executing tool run_shell_command: please login",
             "blogin-auth-ority",
+            "cannot read oauth_creds.json",
+            "cannot open /srv/oauth",
+            "see unauthorized.md",
         ],
     )
     def test_words_that_only_look_like_it(self, stderr):
@@ -472,6 +509,33 @@ class TestFailures:
             GeminiCliProvider(via=stand_in(INIT, HELLO, exit=3)).generate("Hi")
         again = pickle.loads(pickle.dumps(caught.value))
         assert (str(again), again.result) == (str(caught.value), caught.value.result)
+
+    @pytest.mark.parametrize("by", ["run", "validate", "wrap"])
+    def test_an_engine_can_catch_it_as_its_own_error(self, stand_in, by):
+        """S4-24 to S4-26: `error_class` names the engine's class; it stays a ProviderError."""
+        provider = EngineProvider(via=stand_in(INIT, HELLO, exit=3, stderr="boom"))
+        if by == "validate":
+            provider = EngineProvider(via=Cli(executable="/no/such/gemini"))
+        calls = {"run": lambda: provider.generate("Hi"), "validate": provider.validate}
+        if by == "wrap":
+            error = provider._wrap_process_error(3, "boom")
+        else:
+            with pytest.raises(EngineError) as caught:
+                calls[by]()
+            error = caught.value
+        assert isinstance(error, EngineError)
+        assert isinstance(error, ProviderError)
+        assert str(error).startswith("Gemini CLI ")
+        again = pickle.loads(pickle.dumps(error))
+        assert (type(again), str(again)) == (type(error), str(error))
+
+    def test_an_error_class_that_derives_from_ours_is_used_as_it_is(self):
+        class Mine(ProviderError):
+            pass
+
+        provider = EngineProvider()
+        provider.error_class = Mine
+        assert type(provider._wrap_process_error(3, "boom")) is Mine
 
     def test_no_program_at_all(self):
         """S4-4, S4-25."""
@@ -556,11 +620,15 @@ class TestAnAnswer:
         answer = GeminiCliProvider(via=stand_in(INIT, SUCCESS)).generate("Hi")
         assert answer == ProviderResult("", {})
 
-    def test_names_files_by_their_whole_path(self, stand_in, tmp_path):
-        """S4-23, B-7."""
-        door = stand_in(INIT, write(path="a.txt"), SUCCESS)
+    def test_names_files_as_the_agent_did_and_tells_where_they_are(self, stand_in, tmp_path):
+        """S4-23, B-7: an engine with a relative root looks for its own relative path."""
+        response_path = Path(".aiwf", "sessions", "response.md")
+        beside = str(tmp_path / "beside.md")
+        door = stand_in(INIT, write(path=str(response_path)), write(path=beside), SUCCESS)
         answer = GeminiCliProvider({"working_dir": str(tmp_path)}, via=door).generate("Hi")
-        assert answer.files == {str(tmp_path / "a.txt"): None}
+        assert str(response_path) in answer.files
+        assert [*answer.files] == [str(response_path), beside]
+        assert answer.paths == {str(response_path): str(tmp_path / response_path), beside: beside}
 
     @pytest.mark.parametrize("own", [True, False])
     def test_where_it_works(self, stand_in, tmp_path, own):
@@ -592,11 +660,11 @@ class TestAnAnswer:
     @pytest.mark.parametrize("by", ["config", "call"])
     def test_that_takes_too_long(self, stand_in, by):
         """S4-14, S4-40, S4-41, B-12: what had arrived survives."""
-        provider = GeminiCliProvider(
-            {"timeout": 2 if by == "config" else 100}, via=stand_in(INIT, HELLO, hang=True)
-        )
+        config = {"timeout": 2} if by == "config" else {}
+        provider = GeminiCliProvider(config, via=stand_in(INIT, HELLO, hang=True))
         with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 2s") as caught:
-            provider.generate("Hi", response_timeout=None if by == "config" else 2)
+            # Engines always pass the metadata's default.
+            provider.generate("Hi", response_timeout=600 if by == "config" else 2)
         assert isinstance(caught.value.__cause__, RunTimeout)
         assert caught.value.result.text == "Hello"
         assert "response_timeout" in caught.value.hint
@@ -611,7 +679,12 @@ class TestAnAnswer:
         """S4-14, S4-31, B-12."""
         assert GeminiCliProvider()._options(None).timeout == 600
         assert GeminiCliProvider({"timeout": 5})._options(None).timeout == 5
-        assert GeminiCliProvider({"timeout": 5})._options(None, 7).timeout == 7
+
+    def test_a_configured_time_limit_goes_before_that_of_a_call(self):
+        """S4-14: engines pass the metadata's 600 with every call."""
+        assert GeminiCliProvider({"timeout": 5})._options(None, 600).timeout == 5
+        assert GeminiCliProvider(base=Options(timeout=5))._options(None, 600).timeout == 5
+        assert GeminiCliProvider()._options(None, 7).timeout == 7
 
     async def test_inside_a_running_loop(self, stand_in):
         """S4-5, S4-7, S4-40a: waiting, or awaited."""
@@ -664,7 +737,7 @@ class TestTheRealCli:
         fake_gemini.calls(self.WRITE, ("replace", edit)).say("Written and edited.")
         (workspace / "b.txt").write_text("x")
         files = provider(approval_mode="yolo").generate("Write and edit").files
-        assert files == {str(workspace / name): None for name in ("a.txt", "b.txt")}
+        assert files == {"a.txt": None, "b.txt": None}
         assert (workspace / "a.txt").read_text() == "hi"
         assert (workspace / "b.txt").read_text() == "y"
 
@@ -699,9 +772,36 @@ class TestTheRealCli:
     ):
         """S4-15."""
         (workspace / "b.md").write_text("Do something else.")
-        fake_gemini.say("Done.")
+        (workspace / "a@b.md").write_text("Do this.")
+        fake_gemini.call("read_file", file_path="a@b.md").say("Done.")
         provider().generate("ignored", {"prompt_file": "a@b.md"})
         assert "Do something else." not in json.dumps(fake_gemini.requests[0].contents)
+        assert fake_gemini.requests[0].prompt == 'Process the prompt in "a@b.md"'
+        assert "Do this." in str(fake_gemini.requests[1].tool_results)
+
+    @pytest.mark.parametrize("name", ["me@corp/plan.md", "@corp/@plan.md", "plan.md@", "a@b.c."])
+    def test_a_prompt_file_with_an_at_is_named_as_it_is(
+        self, provider, fake_gemini, workspace, name
+    ):
+        """S4-15, B-1: the CLI reads no file by itself, and the model sees no backslash."""
+        file = workspace / name
+        file.parent.mkdir(exist_ok=True)
+        for decoy in (file, workspace / "corp" / "plan.md", workspace / "b.c."):
+            decoy.parent.mkdir(exist_ok=True)
+            decoy.write_text("The CLI read it.")
+        fake_gemini.say("Done.")
+        provider().generate("ignored", {"prompt_file": name}, "Be brief.")
+        quoted = name if name.endswith("@") else f'"{name}"'
+        told = f"Be brief.\n\nProcess the prompt in {quoted}"
+        assert fake_gemini.requests[0].prompt == told
+        assert "The CLI read it." not in json.dumps(fake_gemini.requests[0].contents)
+
+    def test_a_space_behind_the_at_needs_a_backslash(self, provider, fake_gemini, workspace):
+        """S4-15: nothing else keeps the CLI from reading the file `b`."""
+        (workspace / "b").write_text("Do something else.")
+        fake_gemini.say("Done.")
+        provider().generate("ignored", {"prompt_file": "a@b c.md"})
+        assert fake_gemini.requests[0].prompt == r"Process the prompt in a\@b c.md"
 
     def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace):
         """S4-12, B-20."""

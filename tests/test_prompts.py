@@ -92,5 +92,8 @@ def test_a_prompt_file_is_a_prompt_like_any_other():
     assert PromptFile("task.md", "Be brief.") == "Be brief.\n\nProcess the prompt in task.md"
     assert delivered("task", literal=True) == (b"task", ())
     assert delivered(PromptFile("a@b"), literal=True)[1] == (
-        r"--prompt=Process the prompt in a\@b",
+        '--prompt=Process the prompt in "a@b"',
+    )
+    assert delivered(PromptFile("a@b c"), literal=True)[1] == (
+        r"--prompt=Process the prompt in a\@b c",
     )

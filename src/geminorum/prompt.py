@@ -18,6 +18,8 @@ LARGEST_PROMPT = 8 * 1024 * 1024
 
 _VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _REFERENCE = re.compile(r"(?<!\\)@(?=\S)")
+_ENDS_REFERENCE = re.compile(r"""[\s,;!?()\[\]{}"\\]""")
+_ORDER = "Process the prompt in"
 
 
 class Blob(msgspec.Struct, frozen=True):
@@ -47,15 +49,16 @@ class PromptFile(str):
     order into the CLI's arguments, and only what goes before it, if anything, to stdin.
     """
 
+    path: str
     order: str
     before: str
 
-    __slots__ = ("before", "order")
+    __slots__ = ("before", "order", "path")
 
     def __new__(cls, path: str | os.PathLike[str], before: str = "") -> PromptFile:
-        order = f"Process the prompt in {os.fspath(path)}"
+        order = f"{_ORDER} {os.fspath(path)}"
         self = super().__new__(cls, f"{before}\n\n{order}" if before else order)
-        self.order, self.before = order, before
+        self.path, self.order, self.before = os.fspath(path), order, before
         return self
 
 
@@ -63,7 +66,7 @@ def delivered(prompt: Prompt, *, literal: bool) -> tuple[bytes, tuple[str, ...]]
     """What goes to the CLI's stdin, and what into its arguments. The CLI joins the two."""
     if not isinstance(prompt, PromptFile):
         return encoded(prompt, literal=literal), ()
-    order = as_text(prompt.order) if literal else prompt.order
+    order = _literal_order(prompt) if literal else prompt.order
     # One token: on its own, a text that begins with "-" would be read as another flag.
     before = encoded(prompt.before, literal=literal) if prompt.before else b""
     return before, (f"--prompt={order}",)
@@ -118,6 +121,18 @@ def _value(name: str, variables: Mapping[str, Any], strict: bool) -> str:
     if found is None or isinstance(found, str):
         return found or ""
     return json.dumps(found, ensure_ascii=False)
+
+
+def _literal_order(prompt: PromptFile) -> str:
+    """The order with the `@` in its path disarmed, and without a backslash where that is possible.
+
+    The CLI takes all from an `@` to the next space or bracket for the name of a file. A closing
+    quote makes it the name of no file, and then the CLI leaves the text alone.
+    """
+    _, at, tail = prompt.path.partition("@")
+    if at and tail and not _ENDS_REFERENCE.search(tail):
+        return f'{_ORDER} "{prompt.path}"'
+    return as_text(prompt.order)
 
 
 def as_text(prompt: str) -> str:

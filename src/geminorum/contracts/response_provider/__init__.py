@@ -13,8 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from geminorum import client
 from geminorum.contracts.response_provider.config import (
     APPROVAL_MODES,
@@ -27,9 +25,11 @@ from geminorum.contracts.response_provider.config import (
 )
 from geminorum.contracts.response_provider.failures import (
     ProviderError,
+    error_type,
     process_error,
     provider_error,
 )
+from geminorum.contracts.response_provider.provider import ProviderResult, ResponseProvider
 from geminorum.contracts.response_provider.request import (
     prompt_for,
 )
@@ -44,6 +44,7 @@ from geminorum.sync import BackgroundLoop
 from geminorum.transports.cli import Cli
 from geminorum.transports.launch import command_of
 from geminorum.views import result as views
+from geminorum.views.files import FileFold
 from geminorum.wire.stream_json import StreamDecoder
 
 __all__ = [
@@ -53,6 +54,7 @@ __all__ = [
     "GeminiCliProvider",
     "ProviderError",
     "ProviderResult",
+    "ResponseProvider",
 ]
 
 FILE_WRITE_TOOLS = frozenset({"write_file", "replace"})
@@ -60,21 +62,17 @@ _ANY_CLI = CliProgram((), Path("gemini"), None, None)
 _log = logging.getLogger(__name__)
 
 
-class ProviderResult(msgspec.Struct, frozen=True):
-    """An answer."""
-
-    response: str = ""
-    files: dict[str, None] = {}
-    """The files that were written, in the order of writing. Their contents are on the disk."""
-
-
-class GeminiCliProvider:
+class GeminiCliProvider(ResponseProvider):
     """The Gemini CLI as a provider of answers. One may serve many threads.
 
     `base` and `via` hold what the shape has no word for: environment, home; executable, grace.
     Without an `approval_mode`, here or in `base`, the agent reads and searches the web. The shape
     has no limit on the cost: a `timeout` is what there is.
     """
+
+    error_class: type[Exception] = ProviderError
+    """The exception that an engine catches around its providers. Name it in a subclass, and every
+    error that this provider raises is an instance of that class and a ProviderError."""
 
     def __init__(
         self,
@@ -106,7 +104,7 @@ class GeminiCliProvider:
         try:
             find_cli(self._door.executable, environment(self._base))
         except GeminorumError as error:
-            raise provider_error(error) from error
+            raise provider_error(error, kind=self._error_type) from error
 
     def generate(
         self,
@@ -120,7 +118,7 @@ class GeminiCliProvider:
 
         `context` may name a `prompt_file`, which the agent is told to read instead of the prompt,
         and a `project_root` to work in. `connection_timeout` is the seconds until the CLI's first
-        sign of life, `response_timeout` those for the whole answer, before the configuration's.
+        sign of life, `response_timeout` those for the whole answer where the configuration has none.
         """
         check_seconds("connection_timeout", connection_timeout)
         check_seconds("response_timeout", response_timeout)
@@ -143,11 +141,11 @@ class GeminiCliProvider:
             options = self._options(context, response_timeout)
             seconds = options.timeout
             door = replace(self._door, start_timeout=start)
-            result = await self._run(prompt, context or {}, system_prompt, options, door)
+            answer = await self._run(prompt, context or {}, system_prompt, options, door)
         except GeminorumError as error:
             limit = start if isinstance(error, StartTimeout) else seconds
-            raise provider_error(error, limit) from error
-        return ProviderResult(result.text, _files_of(result))
+            raise provider_error(error, limit, self._error_type) from error
+        return answer
 
     async def _run(
         self,
@@ -156,13 +154,15 @@ class GeminiCliProvider:
         system_prompt: str | None,
         options: Options,
         door: Cli,
-    ) -> views.Result:
+    ) -> ProviderResult:
         text = prompt_for(prompt, context, system_prompt)
+        named = FileFold()
         async with client.run(text, options, via=self._allowing(door)) as live:
             async for event in live:
                 _note(event)
+                _collect(named, event)
         _note_stderr(live.result)
-        return live.result.raise_on_failure()
+        return _answer(live.result.raise_on_failure(), named)
 
     def _build_args(self, context: Mapping[str, Any] | None = None) -> list[str]:
         """What stands behind the program's name, but for policies: their files come and go."""
@@ -174,16 +174,18 @@ class GeminiCliProvider:
         """The text and the written files of a recorded run."""
         decoder = StreamDecoder()
         events = [*decoder.feed(stdout), *decoder.close()]
+        named = FileFold()
         for event in events:
             _note(event)
+            _collect(named, event)
         if decoder.result is not None:
             _log.info("gemini ended: %s", decoder.result.status)
-        result = views.result(events)
-        return result.text, _files_of(result)
+        answer = _answer(views.result(events), named)
+        return answer.response, answer.files
 
     def _wrap_process_error(self, returncode: int, stderr: str) -> ProviderError:
         """The error for a process that ended so; to be raised by the caller."""
-        return process_error(returncode, stderr)
+        return process_error(returncode, stderr, self._error_type)
 
     def _validate_config(self) -> None:
         """Raises ValueError for a wrong value, warns of unknown keys."""
@@ -195,6 +197,10 @@ class GeminiCliProvider:
         return options_of(self.config, context or {}, self._base, response_timeout)
 
     @property
+    def _error_type(self) -> type[ProviderError]:
+        return error_type(self.error_class)
+
+    @property
     def _tools(self) -> list[str]:
         return [*self.config.get("allowed_tools", ())]
 
@@ -203,8 +209,16 @@ class GeminiCliProvider:
         return replace(door, pre_approved=(*door.pre_approved, *self._tools))
 
 
-def _files_of(result: views.Result) -> dict[str, None]:
-    return {change.path: None for change in result.files if change.tool in FILE_WRITE_TOOLS}
+def _collect(named: FileFold, event: Event) -> None:
+    """Adds to the written files as the agent named them: `Init` would make their paths absolute."""
+    if not isinstance(event, Init):
+        named.add(event)
+
+
+def _answer(result: views.Result, named: FileFold) -> ProviderResult:
+    both = zip(named.changes, result.files, strict=True)
+    paths = {given.path: there.path for given, there in both if there.tool in FILE_WRITE_TOOLS}
+    return ProviderResult(result.text, dict.fromkeys(paths), paths)
 
 
 def _note(event: Event) -> None:

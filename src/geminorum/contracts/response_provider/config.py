@@ -66,10 +66,14 @@ def options_of(
     base: Options,
     response_timeout: float | None = None,
 ) -> Options:
-    """Our own options: what the call says, then the configuration, then the context and `base`."""
+    """The run's options: the configuration goes before the context, the call and `base`.
+
+    `response_timeout` comes last but for the default: engines pass the metadata's 600 with every
+    call, and that must not undo a limit that somebody chose.
+    """
     wanted = {ours: config[theirs] for theirs, ours in _OURS.items() if theirs in config}
     folder = config.get("working_dir") or context.get("project_root") or base.cwd
-    seconds = response_timeout or config.get("timeout") or base.timeout or DEFAULT_TIMEOUT
+    seconds = config.get("timeout") or base.timeout or response_timeout or DEFAULT_TIMEOUT
     return base.changed(cwd=folder, timeout=seconds, **wanted)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from geminorum.errors import (
     AuthError,
@@ -23,14 +24,16 @@ NOT_LOGGED_IN = "Gemini CLI authentication error. Run: gemini auth login"
 
 # Words of their own: "author", "auth.py" and "/srv/auth/" say nothing about a login.
 _LOGIN_WORDS = re.compile(
-    r"(?<![\w/\\.-])(?:auth|authenticat(?:e|ed|ion)|unauthenticated|login|log in)(?![\w/\\-]|\.\w)",
+    r"(?<![\w/\\.-])"
+    r"(?:o?auth|(?:re-?)?authenticat(?:e|ed|ion)|unauthenticated|unauthori[sz]ed|login|log in)"
+    r"(?![\w/\\-]|\.\w)",
     re.I,
 )
 _EXIT_AUTH, _EXIT_NOT_FOUND = 41, 127
 _UNDECIDED = (RunFailed, MissingResult, ProtocolError)
 _HINTS: dict[type[GeminorumError], str] = {
-    RunTimeout: 'raise the config\'s "timeout", or pass response_timeout=…; what had arrived is in '
-    ".result",
+    RunTimeout: 'raise the config\'s "timeout", or without one response_timeout=…; what arrived is '
+    "in .result",
     StartTimeout: "see .stderr; a slow machine needs a longer connection_timeout",
 }
 
@@ -41,7 +44,36 @@ class ProviderError(GeminorumError):
     code = "PROVIDER"
 
 
-def provider_error(error: GeminorumError, limit: float | None = None) -> ProviderError:
+def error_type(kind: type[Exception]) -> type[ProviderError]:
+    """A ProviderError that `except kind` catches as well; always the same one for a class."""
+    if issubclass(kind, ProviderError):
+        return kind
+    return _JOINED.get(kind) or _JOINED.setdefault(kind, _joined(kind))
+
+
+_JOINED: dict[type[Exception], type[ProviderError]] = {}
+
+
+def _joined(kind: type[Exception]) -> type[ProviderError]:
+    class EngineProviderError(ProviderError, kind):  # type: ignore[misc, valid-type]
+        def __reduce__(self) -> tuple[Any, ...]:
+            # Pickle cannot find a class that has no name in a module.
+            return _rebuilt, (kind, self.args), self.__dict__
+
+    EngineProviderError.__name__ = EngineProviderError.__qualname__ = ProviderError.__name__
+    return EngineProviderError
+
+
+def _rebuilt(kind: type[Exception], args: tuple[Any, ...]) -> ProviderError:
+    joined = error_type(kind)
+    error = joined.__new__(joined, *args)
+    error.args = args
+    return error
+
+
+def provider_error(
+    error: GeminorumError, limit: float | None = None, kind: type[ProviderError] = ProviderError
+) -> ProviderError:
     """The error in the provider's words, with all that it carries; raise it `from` the error.
 
     `limit` is the seconds that were allowed, for an error that says they have passed.
@@ -50,7 +82,7 @@ def provider_error(error: GeminorumError, limit: float | None = None) -> Provide
         told = process_error(error.exit_code, _said(error))
     else:
         told = ProviderError(_text(error, limit))
-    return ProviderError(
+    return kind(
         told.message,
         hint=told.hint or _HINTS.get(type(error), error.hint),
         status=error.status,
@@ -62,15 +94,17 @@ def provider_error(error: GeminorumError, limit: float | None = None) -> Provide
     )
 
 
-def process_error(exit_code: int, stderr: str) -> ProviderError:
+def process_error(
+    exit_code: int, stderr: str, kind: type[ProviderError] = ProviderError
+) -> ProviderError:
     """The error of a process that left nothing else to judge by."""
     if exit_code == _EXIT_NOT_FOUND:
-        return ProviderError(NOT_FOUND, exit_code=exit_code, stderr=stderr)
+        return kind(NOT_FOUND, exit_code=exit_code, stderr=stderr)
     if exit_code == _EXIT_AUTH or _speaks_of_login(stderr):
         text, hint = f"{NOT_LOGGED_IN}\n{stderr}", AuthError.default_hint
-        return ProviderError(text, hint=hint, exit_code=exit_code, stderr=stderr)
+        return kind(text, hint=hint, exit_code=exit_code, stderr=stderr)
     text = f"Gemini CLI failed (exit {exit_code}): {stderr}"
-    return ProviderError(text, exit_code=exit_code, stderr=stderr)
+    return kind(text, exit_code=exit_code, stderr=stderr)
 
 
 def _speaks_of_login(stderr: str) -> bool:

@@ -1,0 +1,54 @@
+"""What every response provider has: the base class, and the result of one answer."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+
+class ProviderResult(msgspec.Struct, frozen=True):
+    """An answer."""
+
+    response: str = ""
+    files: dict[str, None] = {}
+    """The files that were written, in the order of writing, named as the agent named them. Their
+    contents are on the disk."""
+    paths: dict[str, str] = {}
+    """The absolute path of each of `files`."""
+
+
+class ResponseProvider(ABC):
+    """Answers prompts. Derive from it to put another program behind the same methods."""
+
+    @classmethod
+    def get_metadata(cls) -> dict[str, Any]:
+        """What an engine lists and reads defaults from."""
+        return {
+            "name": "unknown",
+            "description": "No description available",
+            "requires_config": False,
+            "config_keys": [],
+            "default_connection_timeout": 10,
+            "default_response_timeout": 300,
+            "fs_ability": "local-write",
+            "supports_system_prompt": False,
+            "supports_file_attachments": False,
+        }
+
+    @abstractmethod
+    def validate(self) -> None:
+        """Raises ProviderError where the provider cannot answer."""
+
+    @abstractmethod
+    def generate(
+        self,
+        prompt: str,
+        context: Mapping[str, Any] | None = None,
+        system_prompt: str | None = None,
+        connection_timeout: float | None = None,
+        response_timeout: float | None = None,
+    ) -> ProviderResult | None:
+        """The answer; None where a person has to write it. Raises ProviderError."""
