@@ -118,7 +118,7 @@ class GeminiCliProvider(ResponseProvider):
 
         `context` may name a `prompt_file`, which the agent is told to read instead of the prompt,
         and a `project_root` to work in. `connection_timeout` is the seconds until the CLI's first
-        sign of life, `response_timeout` those for the whole answer where the configuration has none.
+        sign of life, `response_timeout` those for the whole answer unless one is configured.
         """
         check_seconds("connection_timeout", connection_timeout)
         check_seconds("response_timeout", response_timeout)
