@@ -95,6 +95,7 @@ def calling(request: Request, function: str, **values: object) -> Say:
 
 
 SCRIPTS: dict[str, Callable[[FakeGemini], None]] = {
+    "agent_portal.py": says_hello,
     "chat_bot.py": chat_bot,
     "ci_review.py": ci_review,
     "fastapi_events.py": says_hello,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import json
 import os
 import pty
 import re
@@ -24,6 +25,7 @@ import pytest
 
 from command_home import A, B, SavedHome
 from geminorum import events
+from geminorum.contracts.local_adapter import CONFIG_FIELDS
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
@@ -273,6 +275,81 @@ def until(condition) -> None:
         time.sleep(0.02)
 
 
+# ---- the portal
+
+
+@pytest.mark.gemini_cli
+def test_an_agent_is_edited_saved_checked_and_run_in_a_browser(fake_gemini, tmp_path):
+    fake_gemini.whenever("Respond with: hello").say("hello")
+    fake_gemini.whenever("Greet").say("Hello <world>.")
+    with portal(tmp_path, fake_gemini.env) as client:
+        form = client.get("/writer").text
+        assert [f.key for f in CONFIG_FIELDS if f'name="{f.key}"' not in form] == []
+        assert 'value="run"' not in form
+        [token] = re.findall(r'name="token" value="([^"]+)"', form)
+
+        def press(action: str, **typed: str) -> str:
+            answer = client.post("/writer", data={"token": token, "action": action, **typed})
+            assert answer.status_code == 200
+            return answer.text
+
+        refused = press("save", cwd="work", timeoutSec="soon")
+        assert "timeoutSec cannot be read" in refused
+        assert 'value="work"' in refused
+        assert not (tmp_path / "agents").exists()
+
+        typed = {"cwd": "work", "model": "gemini-2.5-flash", "env": "# mine\nexport SECRET = hush"}
+        page = press("save", **typed)
+        assert "Saved" in page
+        assert "hush" not in page
+        file = tmp_path / "agents/writer.json"
+        stored = {"cwd": "work", "model": "gemini-2.5-flash", "env": {"SECRET": "hush"}}
+        assert json.loads(file.read_text()) == stored
+        assert file.stat().st_mode & 0o777 == 0o600
+        press("save", cwd="work", model="gemini-2.5-flash")
+        assert json.loads(file.read_text()) == stored
+
+        checks = press("check", **typed)
+        assert re.findall(r"<li>(\w+): (\w+):", checks) == [
+            *(("ok", "cli"), ("ok", "cwd"), ("ok", "instructions"), ("ok", "live"))
+        ]
+        done = press("run", **typed, prompt="Greet me")
+        assert "<li>status: success" in done
+        assert "<pre>Hello &lt;world&gt;.</pre>" in done
+        assert (tmp_path / "work").is_dir()
+
+
+def test_the_portal_takes_forms_from_its_own_pages_only(tmp_path):
+    with portal(tmp_path, {}) as client:
+        forged = {"token": "ünknown", "action": "save", "cwd": "work", "yolo": "on"}
+        assert client.post("/writer", data=forged).status_code == 403
+        assert client.get("/writer", headers={"Host": "evil.example"}).status_code == 404
+        assert client.get("/..%2fwriter").status_code == 404
+        [token] = re.findall(r'name="token" value="([^"]+)"', client.get("/writer").text)
+        unsaved = client.post("/writer", data={"token": token, "action": "run"})
+        assert unsaved.status_code == 400
+        assert [*tmp_path.iterdir()] == [tmp_path / "server.log"]
+
+
+@contextlib.contextmanager
+def portal(cwd: Path, env: Mapping[str, str]) -> Iterator[httpx.Client]:
+    command = [sys.executable, EXAMPLES / "agent_portal.py", "0"]
+    said = cwd / "server.log"
+    with (
+        said.open("w") as log,
+        subprocess.Popen(command, cwd=cwd, env=environment(env), stdout=log, stderr=log) as server,
+    ):
+        try:
+            until(lambda: "/writer" in said.read_text() or server.poll() is not None)
+            [address] = re.findall(r"http://[\d.:]+", said.read_text())
+            with httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False) as client:
+                yield client
+        finally:
+            server.terminate()
+            server.wait(PATIENCE)
+    assert "Traceback" not in said.read_text()
+
+
 # ---- mistakes
 
 
@@ -283,7 +360,7 @@ def until(condition) -> None:
         ("label_batch.py examples/mails.csv subject a,b", "no such column: 'subject'"),
         ("python_tools.py fax Hello", "type: python_tools.py api|cli PROMPT"),
         ("many_agents.py nowhere.toml", "No such file or directory"),
-        ("offline.py hologram.py", "examples: chat_bot.py, ci_review.py"),
+        ("offline.py hologram.py", "examples: agent_portal.py, chat_bot.py"),
     ],
 )
 def test_an_example_called_wrongly_says_what_to_type(command, words, folder):
