@@ -39,7 +39,7 @@ MAY_IMPORT = {
     "wire": {
         *("_version", "decisions", "events", "errors", "options", "permissions", "tools", "wire"),
     },
-    "cost": {"events"},
+    "cost": {"errors", "events"},
     "models": {"cost", "wire"},
     "policies": {"errors", "options", "permissions", "regular_file", "wire"},
     "sessions": {
