@@ -1033,7 +1033,9 @@ async def abandoned(fake: FakeGemini, count: int = 1) -> None:
 @pytest.mark.gemini_cli
 async def test_one_program_handles_both_doors(fake_gemini, real_cli_door, tmp_path):
     """The example's own function, over the real CLI and over the API."""
-    spec = importlib.util.spec_from_file_location("two_transports", ROOT / "examples/two_transports.py")
+    spec = importlib.util.spec_from_file_location(
+        "two_transports", ROOT / "examples/two_transports.py"
+    )
     two_transports = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(two_transports)
 

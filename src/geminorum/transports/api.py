@@ -181,7 +181,9 @@ def _refuse_unsupported(options: Options) -> None:
             hint="its only tools are yours: leave one out, or pass Api(decide=…)",
         )
     if not options.literal:
-        raise Unsupported("the Api transport runs no commands in prompts", hint="leave literal=True")
+        raise Unsupported(
+            "the Api transport runs no commands in prompts", hint="leave literal=True"
+        )
 
 
 def _problems(door: Any) -> Iterator[tuple[str, str]]:
