@@ -18,6 +18,7 @@ from geminorum.events import (
     Init,
     ModelCost,
     ModelRequest,
+    PermissionDecision,
     PermissionRequest,
     Text,
     TextDelta,
@@ -84,6 +85,14 @@ event = st.one_of(
         **envelope,
     ),
     st.builds(PermissionRequest, name=text, id=maybe, input=mapping, reason=maybe, **envelope),
+    st.builds(
+        PermissionDecision,
+        name=text,
+        decision=st.sampled_from(["allow", "allow_always", "deny"]),
+        id=maybe,
+        reason=maybe,
+        **envelope,
+    ),
     st.builds(Error, message=text, code=maybe, recoverable=st.booleans(), hint=maybe, **envelope),
     st.builds(Unknown, kind=maybe, **envelope),
     st.builds(
@@ -119,12 +128,12 @@ def test_every_event_says_its_type_agent_time_and_session(one):
     assert {"agent", "timestamp", "session_id"} <= set(data)
 
 
-def test_there_are_nine_kinds_of_event_and_two_honest_ones():
-    """S0-29: the nine types of the contract; the prompt's echo and the unknown stand apart."""
+def test_there_are_the_nine_kinds_of_event_of_the_contract_and_three_more():
+    """S0-29: the prompt's echo, the answer to a permission request, and what is unknown."""
     kinds = {kind.__struct_config__.tag for kind in vocabulary.Event.__args__}
     assert kinds == {
         *("init", "text", "text_delta", "tool_use", "tool_result", "thinking", "error"),
-        *("permission_request", "done", "user_message", "unknown"),
+        *("permission_request", "permission_decision", "done", "user_message", "unknown"),
     }
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from geminorum.events import Error as Error
     from geminorum.events import Event as Event
     from geminorum.events import Init as Init
+    from geminorum.events import PermissionDecision as PermissionDecision
     from geminorum.events import PermissionRequest as PermissionRequest
     from geminorum.events import Text as Text
     from geminorum.events import TextDelta as TextDelta
@@ -67,6 +68,7 @@ _HOMES = {
     "errors": ("GeminorumError",),
     "events": (
         *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult", "PermissionRequest"),
+        "PermissionDecision",
         *("Error", "Done", "UserMessage", "Unknown", "Event", "Tokens", "Usage", "Cost"),
     ),
     "options": ("Options",),

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import msgspec
 
 Status: TypeAlias = Literal["success", "error", "interrupted", "max_turns", "max_budget"]
+Permission: TypeAlias = Literal["allow", "allow_always", "deny"]
 
 
 class Tokens(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -206,13 +207,25 @@ class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
 
 
 class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request"):
-    """The agent wants to use a tool and somebody has to say yes or no."""
+    """The agent asks whether it may use a tool. One PermissionDecision with the same id follows."""
 
     name: str
     id: str | None = None
     input: dict[str, Any] = {}
     reason: str | None = None
-    decision: Literal["allow", "allow_always", "deny"] | None = None
+    decision: Permission | None = None
+    """None; the answer is the PermissionDecision. Only events that were saved before that event
+    existed have it here."""
+
+
+class PermissionDecision(_Event, frozen=True, gc=False, tag="permission_decision"):
+    """The answer to the PermissionRequest with the same id."""
+
+    name: str
+    decision: Permission
+    id: str | None = None
+    reason: str | None = None
+    """Why it was denied, where `decide` said it; also a timeout, an exception, a cancelled run."""
 
 
 class Error(_Event, frozen=True, gc=False, tag="error"):
@@ -273,6 +286,7 @@ Event: TypeAlias = (
     | ToolUse
     | ToolResult
     | PermissionRequest
+    | PermissionDecision
     | Error
     | Done
     | UserMessage
