@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geminorum
+from geminorum import errors
 from geminorum import events as vocabulary
 from geminorum.events import (
     Cost,
@@ -172,8 +173,19 @@ def test_a_bill_that_nobody_is_sent_says_so():
 
 
 def test_a_newer_event_type_is_refused_clearly():
-    with pytest.raises(msgspec.ValidationError, match="Invalid value 'hologram'"):
+    with pytest.raises(errors.InvalidEvent, match="Invalid value 'hologram'"):
         decode(b'{"type":"hologram"}')
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{", b"\xff", "\ud800", b"[]", b"{}", b'{"type":"text"}', b'{"type":"text","text":3}'],
+)
+def test_a_line_that_is_no_event_raises_our_error_which_is_a_value_error(line):
+    with pytest.raises(errors.InvalidEvent) as caught:
+        decode(line)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, errors.GeminorumError)
 
 
 def test_the_events_are_exported_at_the_top():

@@ -22,15 +22,11 @@ def write_modules(page: Path, folder: Path) -> list[Path]:
         if step.kind != "python":
             continue
         block = ast.parse(step.code).body
-        file = folder / f"{_module_name(page)}_line_{step.line}.py"
+        file = folder / f"{page.stem.replace('-', '_')}_line_{step.line}.py"
         file.write_text(_module([*_needed(block, earlier)], block, step.code))
         written.append(file)
         earlier += block
     return written
-
-
-def _module_name(page: Path) -> str:
-    return f"{page.parent.name}_{page.stem}".replace("-", "_").replace(".", "_")
 
 
 def _module(context: list[ast.stmt], block: list[ast.stmt], code: str) -> str:
@@ -47,9 +43,11 @@ def _needed(block: list[ast.stmt], earlier: list[ast.stmt]) -> list[ast.stmt]:
     while wanted:
         name = wanted.pop()
         makers = [place for place, one in enumerate(earlier) if name in _bound(one)]
-        if makers and makers[-1] not in found:
-            found.add(makers[-1])
-            wanted |= _used([earlier[makers[-1]]])
+        # All imports of a package: each may bring another module of it.
+        imports = [place for place in makers if isinstance(earlier[place], ast.Import)]
+        for place in {*imports, *makers[-1:]} - found:
+            found.add(place)
+            wanted |= _used([earlier[place]])
     return [earlier[place] for place in sorted(found)]
 
 

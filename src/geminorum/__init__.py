@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from geminorum.transports.pool import Pool as Pool
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
+    from geminorum.views.result import ToolCall as ToolCall
 
 # Where each public name lives. They are loaded when first asked for, so that importing the package
 # costs next to nothing and a door that is not used loads no library of its own.
@@ -80,7 +81,7 @@ _HOMES = {
     "transports.cli": ("Cli",),
     "transports.pool": ("Pool",),
     "views.files": ("FileChange",),
-    "views.result": ("Result",),
+    "views.result": ("Result", "ToolCall"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
