@@ -23,6 +23,7 @@ from geminorum import (
     Error,
     Init,
     Options,
+    PermissionDecision,
     PermissionRequest,
     Policy,
     Rule,
@@ -313,7 +314,7 @@ async def test_a_command_that_is_refused_does_not_run_and_the_turn_goes_on(
     events = await told(run("Go", options, via=acp(decide=decide)))
     assert [one.input["command"] for one in asked] == ["touch x", "echo hello"]
     assert asked[0].input["description"] == "Makes x"
-    assert [one.decision for one in of(PermissionRequest, events)] == ["deny", "deny"]
+    assert [one.decision for one in of(PermissionDecision, events)] == ["deny", "deny"]
     assert [use.name for use in of(ToolUse, events)] == ["run_shell_command"] * 2
     for result in of(ToolResult, events):
         assert (result.status, result.output) == ("denied", "not on a Sunday")
@@ -335,7 +336,7 @@ async def test_what_is_allowed_runs_and_always_is_asked_once(fake_gemini, option
     fake_gemini.call("run_shell_command", command="touch made").say("Done")
     events = await told(run("Go", options, via=acp(decide=decide)))
     assert asked == ["write_file", "run_shell_command"]
-    decisions = [one.decision for one in of(PermissionRequest, events)]
+    decisions = [one.decision for one in of(PermissionDecision, events)]
     assert decisions == ["allow_always", "allow", "allow"]
     assert of(ToolUse, events)[0].input == {"file_path": "0.txt", "content": "hi"}
     assert {path.name for path in Path(options.cwd).iterdir()} == {"0.txt", "1.txt", "made"}
@@ -420,8 +421,8 @@ async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_nev
             events = [event async for event in live]
         assert last(events).status == "interrupted"
         assert too_late.is_set()
-        (asked,) = of(PermissionRequest, events)
-        assert asked.decision is None
+        (decision,) = of(PermissionDecision, events)
+        assert (decision.decision, decision.reason) == ("deny", "cancelled before it was decided")
         assert len(fake_gemini.requests) == 1
         result = await chat.ask("Still there?")
         assert result.status == "success"

@@ -296,6 +296,7 @@ def test_whoever_decides_sees_what_the_wire_tells(fields, told):
 def test_a_refused_call_has_its_result_when_the_model_is_told():
     decoder = AcpDecoder("s")
     request = decoder.question(question(), raw({}), 1)
+    assert decoder.asked(request, 2) == [request]
     asked, use = decoder.decided(request, Deny("not today"), 2)
     assert (asked.decision, use.name) == ("deny", "run_shell_command")
     (result,) = decoder.unseen(request.id, request.name, "was canceled", True, 3)
@@ -306,10 +307,12 @@ def test_a_refused_call_has_its_result_when_the_model_is_told():
 def test_a_question_that_was_withdrawn_says_so():
     decoder = AcpDecoder("s")
     request = decoder.question(question(), raw({}), 1)
-    asked, _ = decoder.decided(request, None, 2)
-    assert asked.decision is None
-    (result,) = decoder.close(3)
+    decoder.asked(request, 2)
+    decision, _use, result = decoder.close(3)
+    assert (decision.id, decision.decision) == (request.id, "deny")
+    assert decision.reason == "cancelled before it was decided"
     assert result.status == "denied"
+    assert decoder.decided(request, Deny("too late"), 4) == []
 
 
 def test_where_nobody_is_asked_the_stream_says_so_once():
@@ -317,6 +320,7 @@ def test_where_nobody_is_asked_the_stream_says_so_once():
     events = []
     for number in range(2):
         request = decoder.question(question(toolCallId=f"write_file__{number}"), raw({}), 1)
+        events += decoder.asked(request, 2)
         events += decoder.decided(request, Deny("nobody"), 2, asked=False)
     assert [event.code for event in events if isinstance(event, Error)] == ["NOBODY_TO_ASK"]
     assert len([event for event in events if isinstance(event, PermissionRequest)]) == 2

@@ -30,6 +30,7 @@ from geminorum import (
     Init,
     Link,
     Options,
+    PermissionDecision,
     PermissionRequest,
     Text,
     TextDelta,
@@ -400,10 +401,9 @@ class TestDecisions:
         fake.calls(("delete", {"path": "/"}), ("delete", {"path": "a"})).say("Done")
         events, result = await events_of("Go", options, Api(tools=[delete], decide=may_i))
         assert ran == ["a"]
-        assert {e.input["path"]: e.decision for e in of(PermissionRequest, events)} == {
-            "/": "deny",
-            "a": "allow",
-        }
+        paths = {e.id: e.input["path"] for e in of(PermissionRequest, events)}
+        decisions = {paths[e.id]: e.decision for e in of(PermissionDecision, events)}
+        assert decisions == {"/": "deny", "a": "allow"}
         denied = next(e for e in of(ToolResult, events) if e.status == "denied")
         assert denied.output == "the user denied this call: not that one"
         assert fake.requests[1].tool_results[0].response == {"error": denied.output}

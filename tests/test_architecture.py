@@ -14,7 +14,7 @@ SOURCE = Path(geminorum.__file__).parent
 
 # From left to right: what a part may import of the parts named.
 MAY_IMPORT = {
-    "events": set(),
+    "events": {"errors"},
     "errors": {"views"},  # a type in an annotation only
     "redaction": {"events"},
     "leases": set(),
@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "schema_check": {"schema_pattern"},
     "schema_pattern": set(),
     "tools": {"decisions", "errors", "interrupts", "schema", "schema_check"},
-    "options": {"errors", "permissions", "spelling"},
+    "options": {"errors", "events", "permissions", "spelling"},
     "prompt": {"errors", "regular_file"},
     "detect": {"errors", "install", "regular_file", "search_path"},
     "install": {"detect", "errors", "owned_folder", "regular_file", "search_path"},
@@ -56,10 +56,12 @@ MAY_IMPORT = {
         *("leases", "owned_folder", "reserve", "shortage"),
     },
     "client": {
-        *("cancellation", "shortage"),
+        *("cancellation", "decisions", "shortage"),
         *("events", "errors", "options", "prompt", "redaction", "schema", "transports", "views"),
     },
-    "sync": {"events", "errors", "options", "prompt", "transports", "views", "client"},
+    "sync": {
+        *("client", "decisions", "errors", "events", "options", "prompt", "transports", "views"),
+    },
     "auth": {"events", "options", "regular_file", "surroundings", "wire"},
     "spelling": set(),
     "surroundings": {"options", "search_path"},
@@ -94,6 +96,7 @@ MAY_IMPORT = {
             "GeminorumError",
             "Init",
             "Options",
+            "PermissionDecision",
             "PermissionRequest",
             "Policy",
             "Result",
@@ -182,8 +185,16 @@ def test_the_public_names_are_these():
                 "Result",
             ),
             *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult"),
-            *("PermissionRequest", "Error", "Done", "UserMessage", "Unknown", "Event"),
-            *("Tokens", "Usage", "Cost", "FileChange"),
+            *(
+                "PermissionRequest",
+                "PermissionDecision",
+                "Error",
+                "Done",
+                "UserMessage",
+                "Unknown",
+                "Event",
+            ),
+            *("Tokens", "Usage", "Cost", "FileChange", "ToolCall"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
             *("doctor", "sessions", "skills", "usage"),
             *("Allow", "AllowAlways", "Deny", "Blob", "Link", "Tool", "Pool"),

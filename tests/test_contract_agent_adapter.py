@@ -43,6 +43,7 @@ from geminorum.events import (
     Error,
     Event,
     Init,
+    PermissionDecision,
     PermissionRequest,
     Text,
     TextDelta,
@@ -1037,6 +1038,11 @@ SAMPLES: list[tuple[Event, str, dict[str, Any]]] = [
             "input": {"file_path": "a"},
             "reason": "writes a file",
         },
+    ),
+    (
+        PermissionDecision("replace", "deny", "r-1", "not now"),
+        "gemini:permission_decision",
+        {"toolName": "replace", "toolUseId": "r-1", "decision": "deny", "reason": "not now"},
     ),
     (Error("oh", recoverable=True), "error", {"message": "oh", "recoverable": True}),
     (

@@ -17,6 +17,7 @@ from geminorum import (
     Deny,
     Done,
     Options,
+    PermissionDecision,
     PermissionRequest,
     Policy,
     Rule,
@@ -90,10 +91,10 @@ class TestTheRealCli:
         events = await attempt(decide, TOUCH)
         assert attempt.made() == set()
         assert [(request.name, request.input) for request in asked] == [TOUCH]
-        kinds = (ToolUse, PermissionRequest, ToolResult)
-        use, request, result = [event for event in events if isinstance(event, kinds)]
-        assert (request.name, request.input, request.decision) == (*TOUCH, "deny")
-        assert use.id == request.id == result.id
+        kinds = (ToolUse, PermissionRequest, PermissionDecision, ToolResult)
+        use, request, decision, result = [event for event in events if isinstance(event, kinds)]
+        assert (request.name, request.input, decision.decision) == (*TOUCH, "deny")
+        assert use.id == request.id == decision.id == result.id
         assert (result.status, "not on a Monday" in result.output) == ("denied", True)
         assert "not on a Monday" in str(fake_gemini.requests[1].tool_results[0].response)
         assert (attempt.result.status, attempt.result.text) == ("success", "Done.")
@@ -193,7 +194,7 @@ class TestTheRealCli:
             rest = [event async for event in live]
         assert isinstance(rest[-1], Done)
         assert rest[-1].status == "interrupted"
-        assert [one.decision for one in rest if isinstance(one, PermissionRequest)] == ["deny"]
+        assert [one.decision for one in rest if isinstance(one, PermissionDecision)] == ["deny"]
         assert not (options.cwd / "made").exists()
         assert len(fake_gemini.requests) == 1
         assert asyncio.all_tasks() == tasks
@@ -204,8 +205,8 @@ class TestTheRealCli:
             return Allow()
 
         events = await attempt(decide, TOUCH, door={"decide_timeout": 0.3})
-        (request,) = [event for event in events if isinstance(event, PermissionRequest)]
-        assert request.decision == "deny"
+        (decision,) = [event for event in events if isinstance(event, PermissionDecision)]
+        assert decision.decision == "deny"
         assert attempt.made() == set()
         assert attempt.result.status == "success"
 
@@ -228,8 +229,8 @@ class TestTheRealCli:
         door = replace(real_cli_door, decide=lambda request: False)
         async with run("Go", options, via=door) as live:
             events = [event async for event in live]
-        (request,) = [event for event in events if isinstance(event, PermissionRequest)]
-        assert (request.name, request.id, request.decision) == (TOUCH[0], None, "deny")
+        (decision,) = [event for event in events if isinstance(event, PermissionDecision)]
+        assert (decision.name, decision.id, decision.decision) == (TOUCH[0], "subagent-1", "deny")
         assert not (options.cwd / "made").exists()
         assert live.result.status == "success"
 
@@ -537,8 +538,13 @@ class TestThePlaceInTheStream:
         await self.decided(asking, "a")
         first, second = ToolResult("1", "run_shell_command"), ToolResult("2", "run_shell_command")
         events = asking.placed([self.USE, self.TWIN, first, second])
-        assert [getattr(event, "id", None) for event in events] == ["1", "2", "1", "1", "2", "2"]
-        assert [event.decision for event in events if isinstance(event, PermissionRequest)] == [
+        assert [getattr(event, "id", None) for event in events] == [
+            "1",
+            "2",
+            *["1"] * 3,
+            *["2"] * 3,
+        ]
+        assert [event.decision for event in events if isinstance(event, PermissionDecision)] == [
             "allow",
             "allow",
         ]
@@ -548,14 +554,20 @@ class TestThePlaceInTheStream:
         asking = self.asking()
         assert asking.placed([self.USE]) == [self.USE]
         await self.decided(asking, "a")
-        assert [event.id for event in asking.placed([])] == ["1"]
+        assert [event.id for event in asking.placed([])] == ["1", "1"]
 
-    async def test_a_decision_about_a_subagent_waits_for_the_next_result(self):
+    async def test_a_decision_about_a_subagent_waits_until_all_output_is_read(self):
         asking = self.asking()
         await self.decided(asking, "of a subagent")
         assert asking.placed([]) == []
-        request, done = asking.placed([Done("success")])
-        assert (request.id, request.decision, done.status) == (None, "allow", "success")
+        request, decision = asking.placed([], is_caught_up=True)
+        assert (request.id, decision.id, decision.decision) == (*["subagent-1"] * 2, "allow")
+
+    async def test_the_end_closes_every_request(self):
+        asking = self.asking()
+        await self.decided(asking, "of a subagent")
+        request, decision, done = asking.placed([Done("success")])
+        assert (request.id, decision.decision, done.status) == (decision.id, "allow", "success")
 
     @pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"tool_name": 3}'])
     async def test_a_question_that_makes_no_sense_is_refused(self, body):
@@ -565,8 +577,8 @@ class TestThePlaceInTheStream:
         asking = self.asking()
         asking.stop()
         await self.decided(asking, "a")
-        _use, request = asking.placed([self.USE])
-        assert request.decision == "deny"
+        _use, _request, decision = asking.placed([self.USE])
+        assert decision.decision == "deny"
 
 
 def test_a_server_that_is_called_as_ours_is_asked_about():

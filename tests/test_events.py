@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import geminorum
+from geminorum import errors
 from geminorum import events as vocabulary
 from geminorum.events import (
     Cost,
@@ -18,6 +19,7 @@ from geminorum.events import (
     Init,
     ModelCost,
     ModelRequest,
+    PermissionDecision,
     PermissionRequest,
     Text,
     TextDelta,
@@ -84,6 +86,14 @@ event = st.one_of(
         **envelope,
     ),
     st.builds(PermissionRequest, name=text, id=maybe, input=mapping, reason=maybe, **envelope),
+    st.builds(
+        PermissionDecision,
+        name=text,
+        decision=st.sampled_from(["allow", "allow_always", "deny"]),
+        id=maybe,
+        reason=maybe,
+        **envelope,
+    ),
     st.builds(Error, message=text, code=maybe, recoverable=st.booleans(), hint=maybe, **envelope),
     st.builds(Unknown, kind=maybe, **envelope),
     st.builds(
@@ -119,12 +129,12 @@ def test_every_event_says_its_type_agent_time_and_session(one):
     assert {"agent", "timestamp", "session_id"} <= set(data)
 
 
-def test_there_are_nine_kinds_of_event_and_two_honest_ones():
-    """S0-29: the nine types of the contract; the prompt's echo and the unknown stand apart."""
+def test_there_are_the_nine_kinds_of_event_of_the_contract_and_three_more():
+    """S0-29: the prompt's echo, the answer to a permission request, and what is unknown."""
     kinds = {kind.__struct_config__.tag for kind in vocabulary.Event.__args__}
     assert kinds == {
         *("init", "text", "text_delta", "tool_use", "tool_result", "thinking", "error"),
-        *("permission_request", "done", "user_message", "unknown"),
+        *("permission_request", "permission_decision", "done", "user_message", "unknown"),
     }
 
 
@@ -163,8 +173,19 @@ def test_a_bill_that_nobody_is_sent_says_so():
 
 
 def test_a_newer_event_type_is_refused_clearly():
-    with pytest.raises(msgspec.ValidationError, match="Invalid value 'hologram'"):
+    with pytest.raises(errors.InvalidEvent, match="Invalid value 'hologram'"):
         decode(b'{"type":"hologram"}')
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"", b"{", b"\xff", "\ud800", b"[]", b"{}", b'{"type":"text"}', b'{"type":"text","text":3}'],
+)
+def test_a_line_that_is_no_event_raises_our_error_which_is_a_value_error(line):
+    with pytest.raises(errors.InvalidEvent) as caught:
+        decode(line)
+    assert isinstance(caught.value, ValueError)
+    assert isinstance(caught.value, errors.GeminorumError)
 
 
 def test_the_events_are_exported_at_the_top():

@@ -22,7 +22,7 @@ from geminorum.apps.command.batch_input import Task, tasks_in
 from geminorum.apps.command.batch_journal import Journal
 from geminorum.auth import dotenv_variables
 from geminorum.detect import CliProgram
-from geminorum.errors import ConfigError, InvalidOptions
+from geminorum.errors import ConfigError, InvalidEvent, InvalidOptions
 from geminorum.events import decode, encode
 from geminorum.policies import Rules, toml_of
 from geminorum.tools import Tool
@@ -94,7 +94,7 @@ class TestStream:
 
     def test_an_event_nested_deeper_than_can_be_written_is_refused_as_a_value(self):
         event = decode('{"type":"tool_use","name":"t","input":' + nested("1", "a", 800) + "}")
-        with less_room(), pytest.raises(ValueError, match="nested too deeply"):
+        with less_room(), pytest.raises(InvalidEvent, match="nested too deeply"):
             encode(event)
 
 

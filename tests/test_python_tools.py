@@ -15,6 +15,7 @@ from geminorum import (
     Deny,
     Done,
     Options,
+    PermissionDecision,
     PermissionRequest,
     Policy,
     Rule,
@@ -278,7 +279,7 @@ class TestTheRealCli:
         assert found["give"] == ("success", "a")
         assert found["take__back"][0] == "denied"
         decisions = {
-            event.name: event.decision for event in events if isinstance(event, PermissionRequest)
+            event.name: event.decision for event in events if isinstance(event, PermissionDecision)
         }
         assert decisions == {"give": "allow", "take__back": "deny"}
         assert len(fake_gemini.requests[1].tool_results) == 2

@@ -12,6 +12,7 @@ from geminorum import (
     Allow,
     Deny,
     Options,
+    PermissionDecision,
     PermissionRequest,
     Policy,
     Rule,
@@ -155,8 +156,8 @@ async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(
     assert sorted(asked, key=str) == [("keep", {"text": bad}), ("keep", {"text": good})]
     results = [event for event in events if isinstance(event, ToolResult)]
     assert sorted(result.status for result in results) == ["denied", "success"]
-    requests = [event for event in events if isinstance(event, PermissionRequest)]
-    assert sorted(str(request.decision) for request in requests) == ["allow", "deny"]
+    decisions = [event for event in events if isinstance(event, PermissionDecision)]
+    assert sorted(one.decision for one in decisions) == ["allow", "deny"]
     uses = [event for event in events if isinstance(event, ToolUse)]
     assert {use.id for use in uses} == {result.id for result in results}
     assert len(uses) == 2

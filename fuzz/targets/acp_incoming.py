@@ -9,7 +9,7 @@ import msgspec
 from fuzz.seeds import acp_recordings
 from fuzz.soundness import Unsound, require_one_done, require_sound
 from fuzz.target import Target
-from geminorum.decisions import Allow, Decision, Deny
+from geminorum.decisions import CANCELLED, Allow, Decision, Deny
 from geminorum.errors import ProtocolError
 from geminorum.events import Event
 from geminorum.transports.acp_process import Refused, _decoded, _result
@@ -54,7 +54,8 @@ def _asked(decoder: AcpDecoder, message: acp.Message, question: acp.Question) ->
     omits_input(question.tool_call)
     for decision in _DECISIONS:
         _require_line(acp.answer(message.id, acp.choice(question, decision)), message.id)
-        yield from decoder.decided(request, decision, 0, asked=False)
+        yield from decoder.asked(request, 0)
+        yield from decoder.decided(request, decision or CANCELLED, 0, asked=False)
     yield from decoder.unseen(question.tool_call.tool_call_id, "read_file", "told", True, 0)
 
 

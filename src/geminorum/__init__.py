@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from geminorum.events import Error as Error
     from geminorum.events import Event as Event
     from geminorum.events import Init as Init
+    from geminorum.events import PermissionDecision as PermissionDecision
     from geminorum.events import PermissionRequest as PermissionRequest
     from geminorum.events import Text as Text
     from geminorum.events import TextDelta as TextDelta
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from geminorum.transports.pool import Pool as Pool
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
+    from geminorum.views.result import ToolCall as ToolCall
 
 # Where each public name lives. They are loaded when first asked for, so that importing the package
 # costs next to nothing and a door that is not used loads no library of its own.
@@ -67,6 +69,7 @@ _HOMES = {
     "errors": ("GeminorumError",),
     "events": (
         *("Init", "TextDelta", "Text", "Thinking", "ToolUse", "ToolResult", "PermissionRequest"),
+        "PermissionDecision",
         *("Error", "Done", "UserMessage", "Unknown", "Event", "Tokens", "Usage", "Cost"),
     ),
     "options": ("Options",),
@@ -78,7 +81,7 @@ _HOMES = {
     "transports.cli": ("Cli",),
     "transports.pool": ("Pool",),
     "views.files": ("FileChange",),
-    "views.result": ("Result",),
+    "views.result": ("Result", "ToolCall"),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from geminorum.cancellation import finish
 from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
-from geminorum.events import Event
+from geminorum.events import DataT, Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.redaction import Redactor
@@ -20,6 +20,7 @@ from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
 
 if TYPE_CHECKING:
+    from geminorum.decisions import Decide
     from geminorum.transports.pool import Pool
 
 T = TypeVar("T")
@@ -27,7 +28,9 @@ Beginning: TypeAlias = Callable[["_Deadline", AsyncExitStack], Awaitable[Turn]]
 """Starts a turn before a deadline, and registers its cleanup on the stack."""
 
 
-def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Run:
+def run(
+    prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
+) -> Run[DataT]:
     """The prompt in flight: iterate it for events, then read its `.result`.
 
         async with run("Fix the failing test") as live:
@@ -36,32 +39,37 @@ def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None
 
     Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
     """
-    options, door = _checked(options), _door(via)
-    begin = partial(_only_turn, prompt, options, door)
-    return Run(begin, options, redactor_of(options, door))
+    checked, door = _checked(options), _door(via)
+    begin = partial(_only_turn, prompt, checked, door)
+    return Run(begin, checked, redactor_of(checked, door))
 
 
 async def ask(
-    prompt: Prompt, options: Options | None = None, *, via: Transport | None = None
-) -> Result:
+    prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
+) -> Result[DataT]:
     """The result of a prompt, or an exception that carries it."""
     return await _finished(run(prompt, options, via=via))
 
 
 def connect(
-    options: Options | None = None, *, via: Transport | None = None, pool: Pool | None = None
-) -> Chat:
+    options: Options[DataT] | None = None,
+    *,
+    via: Transport | None = None,
+    pool: Pool | None = None,
+    decide: Decide | None = None,
+) -> Chat[DataT]:
     """A conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`.
 
-    `pool`: in one of its warm processes; the same as `via=pool`.
+    `pool`: in one of its warm processes; the same as `via=pool`. `decide` answers the permission
+    requests of this conversation, in place of the transport's own.
     """
-    return Chat(_checked(options), _door(one_of(via, pool)))
+    return Chat(_checked(options), _deciding(_door(one_of(via, pool)), decide))
 
 
-class Run:
+class Run(Generic[DataT]):
     """A prompt in flight, and afterwards its result."""
 
-    def __init__(self, begin: Beginning, options: Options, redactor: Redactor) -> None:
+    def __init__(self, begin: Beginning, options: Options[DataT], redactor: Redactor) -> None:
         self._begin, self._timeout = begin, options.timeout
         self._redactor = redactor
         """Stands here, where everything passes, whichever door it came through."""
@@ -74,7 +82,7 @@ class Run:
         self._stderr = ""
 
     @property
-    def result(self) -> Result:
+    def result(self) -> Result[DataT | None]:
         """What the run came to; while it runs and after any ending, whatever has arrived."""
         return self._fold.result(self._stderr)
 
@@ -87,7 +95,7 @@ class Run:
         if self._turn is not None:
             await self._turn.stop("cancel")
 
-    async def __aenter__(self) -> Run:
+    async def __aenter__(self) -> Run[DataT]:
         if self._turn is not None:
             raise GeminorumError("this run has begun already", hint="call run() once more")
         deadline = _Deadline(self._timeout)
@@ -155,17 +163,19 @@ class Run:
         self._expiry = asyncio.ensure_future(self._turn.stop("timeout", limit))
 
 
-class Chat:
+class Chat(Generic[DataT]):
     """A conversation: turns that know what was said before, one at a time."""
 
-    def __init__(self, options: Options, door: Transport) -> None:
+    def __init__(self, options: Options[DataT], door: Transport) -> None:
         self._options = options
         self._door = door
         self._redactor = redactor_of(options, door)
         self._stack = AsyncExitStack()
         self._conversation: Conversation | None = None
+        self._last_turn: Run[DataT] | None = None
+        self._session_id: str | None = None
 
-    async def __aenter__(self) -> Chat:
+    async def __aenter__(self) -> Chat[DataT]:
         with self._redactor.exceptions():
             opening, deadline = self._door.open(self._options), _Deadline(self._options.timeout)
             self._conversation = await deadline.enter(opening, self._stack)
@@ -176,6 +186,13 @@ class Chat:
         await self._stack.aclose()
 
     @property
+    def session_id(self) -> str | None:
+        """The session, for a later `resume`; None until the first turn has begun."""
+        if self._last_turn is not None:
+            self._session_id = self._last_turn.session_id or self._session_id
+        return self._session_id
+
+    @property
     def history(self) -> list[Mapping[str, Any]]:
         """What was said so far, as the API writes it: JSON, for a later `Api(history=…)`."""
         history = getattr(self._open(), "history", None)
@@ -183,12 +200,15 @@ class Chat:
             raise Unsupported("this door keeps the history itself", hint="see geminorum.sessions")
         return list(history)
 
-    def turn(self, prompt: Prompt) -> Run:
+    def turn(self, prompt: Prompt) -> Run[DataT]:
         """The next prompt, in flight."""
         conversation = self._open()
-        return Run(partial(_next_turn, prompt, conversation), self._options, self._redactor)
+        self._session_id = self.session_id
+        begin = partial(_next_turn, prompt, conversation)
+        self._last_turn = Run(begin, self._options, self._redactor)
+        return self._last_turn
 
-    async def ask(self, prompt: Prompt) -> Result:
+    async def ask(self, prompt: Prompt) -> Result[DataT]:
         """The next prompt's result, or an exception that carries it."""
         return await _finished(self.turn(prompt))
 
@@ -232,11 +252,12 @@ async def _next_turn(
     return await deadline.enter(conversation.turn(prompt), stack)
 
 
-async def _finished(live: Run) -> Result:
+async def _finished(live: Run[DataT]) -> Result[DataT]:
     async with live:
         async for _ in live:
             pass
-    return live.result.raise_on_failure()
+    # A run that succeeds has the answer that its options ask for.
+    return cast("Result[DataT]", live.result.raise_on_failure())
 
 
 def _typed(options: Options, data: Any) -> Any:
@@ -248,7 +269,7 @@ def _typed(options: Options, data: Any) -> Any:
     return shape_of(options.output_schema).typed(data)
 
 
-def _checked(options: Options | None) -> Options:
+def _checked(options: Options[DataT] | None) -> Options[DataT]:
     if options is None:
         return Options()
     if not isinstance(options, Options):
@@ -262,6 +283,15 @@ def one_of(via: Transport | None, pool: Transport | None) -> Transport | None:
     if via is not None and pool is not None:
         raise InvalidOptions("via and pool are both doors", hint="pass one of them")
     return pool if via is None else via
+
+
+def _deciding(door: Transport, decide: Decide | None) -> Transport:
+    if decide is None:
+        return door
+    if (deciding := getattr(door, "deciding", None)) is None:
+        hint = "connect(decide=…) needs Cli, Acp, Api or a Pool"
+        raise Unsupported(f"{type(door).__name__} has nobody to ask", hint=hint)
+    return cast("Transport", deciding(decide))
 
 
 def _door(via: Transport | None) -> Transport:

@@ -8,12 +8,12 @@ import inspect
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from geminorum.errors import InvalidOptions
-from geminorum.events import PermissionRequest
+from geminorum.events import Permission, PermissionDecision, PermissionRequest
 from geminorum.interrupts import OnInterrupt, ignore_interrupt, is_interrupt, told
 
 T = TypeVar("T")
@@ -35,15 +35,16 @@ class Deny(msgspec.Struct, frozen=True):
 
 
 Decision: TypeAlias = Allow | AllowAlways | Deny
-Word: TypeAlias = Literal["allow", "allow_always", "deny"]
 Decide: TypeAlias = Callable[[PermissionRequest], Decision | Awaitable[Decision]]
 
-_WORDS: dict[type[Decision], Word] = {
+_WORDS: dict[type[Decision], Permission] = {
     Allow: "allow",
     AllowAlways: "allow_always",
     Deny: "deny",
 }
 _ANSWERS = "Allow(), AllowAlways() or Deny('why')"
+CANCELLED = Deny("cancelled before it was decided")
+"""The answer to a request that is open when its run is stopped."""
 
 
 class Decisions:
@@ -119,9 +120,17 @@ class Decisions:
         return self._locks[loop]
 
 
-def word_of(decision: Decision) -> Word:
-    """What a PermissionRequest in the stream says of it."""
-    return _WORDS[type(decision)]
+def decided(request: PermissionRequest, decision: Decision, at: int) -> PermissionDecision:
+    """The event that answers a request."""
+    reason = decision.reason if isinstance(decision, Deny) else ""
+    return PermissionDecision(
+        request.name,
+        _WORDS[type(decision)],
+        request.id,
+        reason or None,
+        timestamp=at,
+        session_id=request.session_id,
+    )
 
 
 def is_ours() -> bool:

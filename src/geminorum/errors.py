@@ -13,6 +13,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 ├── InvalidOptions      also a ValueError; raised before anything starts
 │   └── InvalidPrompt   empty, or larger than the CLI reads
 ├── SessionUnreadable   a file that should hold a saved session does not
+├── InvalidEvent        also a ValueError; a line that `events.decode` cannot read
 ├── Unsupported         this door cannot honour that setting; raised before anything starts
 ├── PoolBusy            every place in the pool was taken for too long
 ├── RunFailed           the agent itself reported failure
@@ -153,6 +154,11 @@ class InvalidPrompt(InvalidOptions):
 class SessionUnreadable(GeminorumError):
     code = "SESSION_UNREADABLE"
     default_hint = "name a file under ~/.gemini/tmp/<project>/chats"
+
+
+class InvalidEvent(GeminorumError, ValueError):
+    code = "INVALID_EVENT"
+    default_hint = "pass one line that `events.encode` or `geminorum run --json` wrote"
 
 
 class Unsupported(GeminorumError):

@@ -8,11 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from decimal import Decimal
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from geminorum.errors import InvalidEvent
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    DataT = TypeVar("DataT", default=Any, covariant=True)
+    """The type of `result.data`: `Options(output_schema=Invoice)` is an `Options[Invoice]`."""
+else:
+    # Python has no defaults for type variables before 3.13.
+    from typing import TypeVar
+
+    DataT = TypeVar("DataT", covariant=True)
+
 Status: TypeAlias = Literal["success", "error", "interrupted", "max_turns", "max_budget"]
+Permission: TypeAlias = Literal["allow", "allow_always", "deny"]
 
 
 class Tokens(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -114,6 +128,7 @@ _PAYERS: dict[Billing | None, str] = {
 class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     # gc=False below: events hold plain JSON values, which cannot form cycles, so the garbage
     # collector has nothing to find in them. It halves the cost of a long stream.
+    # `type` is a class attribute of each, a Literal: `if event.type == "text"` narrows to Text.
     agent: str = "gemini"
     timestamp: int = 0
     """Milliseconds since 1970."""
@@ -122,11 +137,6 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """The line it was read from, to the letter; unset for an event of our own making."""
 
     _hidden: ClassVar[frozenset[str]] = frozenset({"agent", "timestamp", "session_id", "frame"})
-
-    @property
-    def type(self) -> str:
-        """The event's name on the wire: "text_delta", "tool_use" …"""
-        return str(self.__struct_config__.tag)
 
     @property
     def raw(self) -> Any:
@@ -152,6 +162,7 @@ def _shown(value: Any) -> str:
 class Init(_Event, frozen=True, gc=False, tag="init"):
     """The run has begun. `session_id` is what `resume` takes later."""
 
+    type: ClassVar[Literal["init"]] = "init"
     _hidden: ClassVar[frozenset[str]] = frozenset({"agent", "timestamp", "frame"})
 
     model: str | None = None
@@ -164,24 +175,28 @@ class Init(_Event, frozen=True, gc=False, tag="init"):
 class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
     """A piece of an answer, as it is written."""
 
+    type: ClassVar[Literal["text_delta"]] = "text_delta"
     text: str
 
 
 class Text(_Event, frozen=True, gc=False, tag="text"):
     """A whole assistant message; the deltas that made it came before."""
 
+    type: ClassVar[Literal["text"]] = "text"
     text: str
 
 
 class Thinking(_Event, frozen=True, gc=False, tag="thinking"):
     """What the model thought, where the door tells."""
 
+    type: ClassVar[Literal["thinking"]] = "thinking"
     text: str
 
 
 class ToolUse(_Event, frozen=True, gc=False, tag="tool_use"):
     """The agent asks for a tool."""
 
+    type: ClassVar[Literal["tool_use"]] = "tool_use"
     name: str
     id: str | None = None
     input: dict[str, Any] = {}
@@ -190,6 +205,7 @@ class ToolUse(_Event, frozen=True, gc=False, tag="tool_use"):
 class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
     """What a tool gave back."""
 
+    type: ClassVar[Literal["tool_result"]] = "tool_result"
     id: str | None = None
     name: str | None = None
     """Joined from the ToolUse with the same id: the CLI does not repeat it."""
@@ -206,18 +222,33 @@ class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
 
 
 class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request"):
-    """The agent wants to use a tool and somebody has to say yes or no."""
+    """The agent asks whether it may use a tool. One PermissionDecision with the same id follows."""
 
+    type: ClassVar[Literal["permission_request"]] = "permission_request"
     name: str
     id: str | None = None
     input: dict[str, Any] = {}
     reason: str | None = None
-    decision: Literal["allow", "allow_always", "deny"] | None = None
+    decision: Permission | None = None
+    """None; the answer is the PermissionDecision. Only events that were saved before that event
+    existed have it here."""
+
+
+class PermissionDecision(_Event, frozen=True, gc=False, tag="permission_decision"):
+    """The answer to the PermissionRequest with the same id."""
+
+    type: ClassVar[Literal["permission_decision"]] = "permission_decision"
+    name: str
+    decision: Permission
+    id: str | None = None
+    reason: str | None = None
+    """Why it was denied, where `decide` said it; also a timeout, an exception, a cancelled run."""
 
 
 class Error(_Event, frozen=True, gc=False, tag="error"):
     """Something went wrong. Where it is not `recoverable`, a failed Done follows."""
 
+    type: ClassVar[Literal["error"]] = "error"
     message: str
     code: str | None = None
     recoverable: bool = False
@@ -234,12 +265,14 @@ class Error(_Event, frozen=True, gc=False, tag="error"):
 class UserMessage(_Event, frozen=True, gc=False, tag="user_message"):
     """The prompt, echoed. Never agent text."""
 
+    type: ClassVar[Literal["user_message"]] = "user_message"
     text: str
 
 
 class Unknown(_Event, frozen=True, gc=False, tag="unknown"):
     """A frame this version has no word for, whole in `.frame` and `.raw`."""
 
+    type: ClassVar[Literal["unknown"]] = "unknown"
     kind: str | None = None
     """What the frame called itself."""
 
@@ -247,6 +280,7 @@ class Unknown(_Event, frozen=True, gc=False, tag="unknown"):
 class Done(_Event, frozen=True, gc=False, tag="done"):
     """Always the last event, and always exactly one."""
 
+    type: ClassVar[Literal["done"]] = "done"
     status: Status
     usage: Usage | None = None
     """None: nothing was reported."""
@@ -273,6 +307,7 @@ Event: TypeAlias = (
     | ToolUse
     | ToolResult
     | PermissionRequest
+    | PermissionDecision
     | Error
     | Done
     | UserMessage
@@ -284,19 +319,21 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    """One line of JSON, without its newline; ValueError where it is nested too deeply for that."""
+    """One line of JSON, without its newline; InvalidEvent where it is nested too deeply."""
     try:
         return _encoder.encode(event)
     except RecursionError as error:
-        raise ValueError("nested too deeply") from error
+        raise InvalidEvent("nested too deeply", hint="leave the event out") from error
 
 
 def decode(line: bytes | str) -> Event:
-    """The event that `encode` made the line from; ValueError where nobody did."""
+    """The event that `encode` made the line from; InvalidEvent where the line is no event."""
     try:
         return _decoder.decode(line)
     except RecursionError as error:
-        raise msgspec.DecodeError("nested too deeply") from error
+        raise InvalidEvent("nested too deeply") from error
+    except ValueError as error:
+        raise InvalidEvent(f"no event: {error}") from error
 
 
 def total_of(shares: Collection[Tokens]) -> Tokens:

@@ -6,13 +6,15 @@ import difflib
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args, get_type_hints
+from types import UnionType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, get_type_hints
 
 import msgspec
 
 from geminorum.errors import InvalidOptions
+from geminorum.events import DataT
 from geminorum.permissions import Policy, rule_of
 from geminorum.spelling import snake_case
 
@@ -23,30 +25,33 @@ else:
     StrPath = str
 
 Approval: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
+ClaudeApproval: TypeAlias = Literal["acceptEdits", "bypassPermissions"]
 Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 _APPROVALS = "default, auto_edit, yolo or plan"
 _CLAUDES_WORDS = {"acceptEdits": "auto_edit", "bypassPermissions": "yolo"}
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Options(
+    msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, forbid_unknown_fields=True
+):
     """The settings of a run. A door that cannot honour one raises Unsupported before it starts."""
 
     cwd: StrPath | None = None
     """The folder the agent works in; None: the current one."""
     model: str | None = None
     """A name or an alias ("flash"); None: what the user's own settings say."""
-    approval: Approval | None = None
+    approval: Approval | ClaudeApproval | None = None
     """What may happen unasked. None leaves the CLI's default: to read, and to search the web.
     Claude's words "acceptEdits" and "bypassPermissions" are understood."""
     yolo: bool = False
     """Another way to write approval="yolo"; afterwards it stands there."""
-    policy: Any = None
-    """A Policy: what may happen unasked, capability by capability."""
-    allowed_tools: tuple[str, ...] | None = None
+    policy: Policy | None = None
+    """What may happen unasked, capability by capability."""
+    allowed_tools: tuple[str, ...] | list[str] | None = None
     """Only these tools, and these without asking; None: all. `run_shell_command(git status)`
     allows commands that begin so."""
-    disallowed_tools: tuple[str, ...] = ()
+    disallowed_tools: tuple[str, ...] | list[str] = ()
     """Never these."""
     max_turns: int | None = None
     """So many answers of the model, then TurnLimit ends the run; None: the door's own limit."""
@@ -64,7 +69,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The id that a new session shall have."""
     env: Mapping[str, str] = {}
     """Variables for the agent, on top of this process's own."""
-    include_directories: tuple[StrPath, ...] = ()
+    include_directories: Sequence[StrPath] = ()
     """More folders that the agent may work in, beside `cwd`."""
     system_prompt: str | None = None
     """Instructions for the agent, behind its own."""
@@ -72,7 +77,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Instead of its own."""
     effort: Effort | None = None
     """How hard the model shall think."""
-    output_schema: Any = None
+    output_schema: type[DataT] | UnionType | Mapping[str, Any] | None = None
     """The shape of the answer: a dataclass, a msgspec Struct, a TypedDict, a pydantic model, a type
     like `list[int]`, or a JSON Schema. `result.data` is then of it."""
     trust_workspace: bool | None = None
@@ -111,7 +116,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         return list({**values, "env": _without_values(self.env)}.items())
 
-    def changed(self, **values: Any) -> Options:
+    def changed(self, **values: Any) -> Options[DataT]:
         """A copy with some values replaced."""
         return msgspec.structs.replace(self, **values)
 
@@ -119,9 +124,20 @@ class Options(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 _SYNONYMS = {"permission_mode": "approval", "approval_mode": "approval"}
 
 
+_CHECKED_AS: dict[str, Any] = {
+    "approval": Approval | None,
+    "policy": Any,
+    "allowed_tools": tuple[str, ...] | None,
+    "disallowed_tools": tuple[str, ...],
+    "include_directories": tuple[str, ...],
+    "output_schema": Any,
+}
+"""Kinds of plain data, where callers may pass more than that."""
+
+
 @cache
 def _kinds() -> dict[str, Any]:
-    return get_type_hints(Options)
+    return get_type_hints(Options) | _CHECKED_AS
 
 
 def _plain_value(name: str, value: Any) -> Any:

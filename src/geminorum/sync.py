@@ -13,29 +13,34 @@ import threading
 from collections.abc import Coroutine, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from geminorum import client
 from geminorum.errors import GeminorumError
-from geminorum.events import Event
+from geminorum.events import DataT, Event
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.transports import Conversation, Transport
 from geminorum.views.result import Result
 
 if TYPE_CHECKING:
+    from geminorum.decisions import Decide
     from geminorum.transports.acp import Acp
     from geminorum.transports.pool import PoolReport
 
 T = TypeVar("T")
 
 
-def run(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Run:
+def run(
+    prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
+) -> Run[DataT]:
     """The prompt in flight: `with run(…) as live`, iterate it, then read `live.result`."""
     return Run(client.run(prompt, options, via=via), _loop_of(via))
 
 
-def ask(prompt: Prompt, options: Options | None = None, *, via: Transport | None = None) -> Result:
+def ask(
+    prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
+) -> Result[DataT]:
     """The result of a prompt, or an exception that carries it."""
     if (shared := _loop_of(via)) is not None:
         return shared.call(client.ask(prompt, options, via=via))
@@ -44,20 +49,25 @@ def ask(prompt: Prompt, options: Options | None = None, *, via: Transport | None
 
 
 def connect(
-    options: Options | None = None, *, via: Transport | None = None, pool: Pool | None = None
-) -> Chat:
+    options: Options[DataT] | None = None,
+    *,
+    via: Transport | None = None,
+    pool: Pool | None = None,
+    decide: Decide | None = None,
+) -> Chat[DataT]:
     """A conversation of many turns: `with connect() as chat`, then `chat.ask(…)`.
 
-    `pool`: in one of its warm processes; the same as `via=pool`.
+    `pool`: in one of its warm processes; the same as `via=pool`. `decide` answers the permission
+    requests of this conversation, in place of the transport's own.
     """
     door = client.one_of(via, pool)
-    return Chat(client.connect(options, via=door), _loop_of(door))
+    return Chat(client.connect(options, via=door, decide=decide), _loop_of(door))
 
 
-class Run:
+class Run(Generic[DataT]):
     """A prompt in flight, and afterwards its result."""
 
-    def __init__(self, live: client.Run, loop: BackgroundLoop | None = None) -> None:
+    def __init__(self, live: client.Run[DataT], loop: BackgroundLoop | None = None) -> None:
         self._live = live
         self._loop = loop or BackgroundLoop()
         self._own_loop = loop is None
@@ -65,7 +75,7 @@ class Run:
         self._batch: Iterator[Event] = iter(())
 
     @property
-    def result(self) -> Result:
+    def result(self) -> Result[DataT | None]:
         """What the run came to; while it runs and after any ending, whatever has arrived."""
         return self._live.result
 
@@ -77,7 +87,7 @@ class Run:
         """Stop the agent. May be called from another thread."""
         self._loop.call(self._live.cancel())
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> Run[DataT]:
         if self._entered:
             raise GeminorumError("this run has begun already", hint="call run() once more")
         if self._own_loop:
@@ -119,15 +129,15 @@ class Run:
             self._loop.__exit__()
 
 
-class Chat:
+class Chat(Generic[DataT]):
     """A conversation: turns that know what was said before, one at a time."""
 
-    def __init__(self, chat: client.Chat, loop: BackgroundLoop | None = None) -> None:
+    def __init__(self, chat: client.Chat[DataT], loop: BackgroundLoop | None = None) -> None:
         self._chat = chat
         self._loop = loop or BackgroundLoop()
         self._own_loop = loop is None
 
-    def __enter__(self) -> Chat:
+    def __enter__(self) -> Chat[DataT]:
         if self._own_loop:
             self._loop.__enter__()
         try:
@@ -144,15 +154,20 @@ class Chat:
             self._leave()
 
     @property
+    def session_id(self) -> str | None:
+        """The session, for a later `resume`; None until the first turn has begun."""
+        return self._chat.session_id
+
+    @property
     def history(self) -> list[Mapping[str, Any]]:
         """What was said so far, as the API writes it: JSON, for a later `Api(history=…)`."""
         return self._chat.history
 
-    def turn(self, prompt: Prompt) -> Run:
+    def turn(self, prompt: Prompt) -> Run[DataT]:
         """The next prompt, in flight."""
         return Run(self._chat.turn(prompt), self._loop)
 
-    def ask(self, prompt: Prompt) -> Result:
+    def ask(self, prompt: Prompt) -> Result[DataT]:
         """The next prompt's result, or an exception that carries it."""
         return self._loop.call(self._chat.ask(prompt))
 
@@ -163,12 +178,39 @@ class Chat:
 
 class Pool:
     """Warm processes for many conversations, of any thread: `with Pool(Acp()) as pool`, then
-    `connect(pool=pool)` or `ask(…, via=pool)`. What it takes is what `geminorum.Pool` takes."""
+    `connect(pool=pool)` or `ask(…, via=pool)`."""
 
-    def __init__(self, door: Acp | None = None, **limits: Any) -> None:
+    def __init__(
+        self,
+        door: Acp | None = None,
+        *,
+        size: int = 4,
+        at_once: int = 8,
+        wait: float | None = 60.0,
+        max_age: float | None = 3600.0,
+        max_sessions: int | None = 50,
+        max_tool_calls: int | None = 300,
+        max_memory_mb: float | None = 600.0,
+        spare: bool = True,
+    ) -> None:
+        """`size` processes at most, `at_once` conversations in each, `wait` seconds for a place.
+
+        A process that reaches one of the other limits takes no more conversations and ends with
+        the last that it has. `spare`: a session is made ahead in the folder used last.
+        """
         from geminorum.transports.pool import Pool as AsyncPool
 
-        self._pool = AsyncPool(door, **limits)
+        self._pool = AsyncPool(
+            door,
+            size=size,
+            at_once=at_once,
+            wait=wait,
+            max_age=max_age,
+            max_sessions=max_sessions,
+            max_tool_calls=max_tool_calls,
+            max_memory_mb=max_memory_mb,
+            spare=spare,
+        )
         self.loop = BackgroundLoop()
         """Where its processes are at home, and so all conversations with them."""
 
@@ -193,6 +235,9 @@ class Pool:
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
         return self._pool.open(options)
+
+    def deciding(self, decide: Decide) -> Transport:
+        return self._pool.deciding(decide)
 
     def warm(self, options: Options | None = None) -> None:
         """Starts a process for such conversations, and returns when it is there."""

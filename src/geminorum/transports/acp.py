@@ -7,9 +7,9 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from geminorum.cost import PriceBook
 from geminorum.decisions import Decide, Decisions
@@ -17,6 +17,7 @@ from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import (
     GeminorumError,
     MissingResult,
+    ProtocolError,
     SessionLost,
     StartTimeout,
     Unsupported,
@@ -28,7 +29,7 @@ from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports import require_no_turn, require_open
-from geminorum.transports.acp_process import AcpProcess, ProcessEnded, refuse_older
+from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.acp_turn import AcpTurn
@@ -38,6 +39,9 @@ from geminorum.transports.launch import check_folders, working_folder
 from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.transports.watch import StallTimeout
 from geminorum.wire.argv import missing_flags
+
+if TYPE_CHECKING:
+    from geminorum.transports.pool import Pool
 
 _NOT_HERE = {
     "session_id": "a warm CLI names its sessions itself; leave it out, or use the Cli door",
@@ -117,16 +121,57 @@ class Acp:
         """What no error of a run may show."""
         return list(secrets_in_settings(self.settings))
 
+    def deciding(self, decide: Decide) -> Acp:
+        """The same with somebody else who is asked."""
+        return replace(self, decide=decide)
+
     def open(self, options: Options) -> AcpConversation:
         return AcpConversation(self, options)
 
     def warm(self, options: Options | None = None) -> WarmAcp:
-        """A door to one process that is started ahead and shared:
+        """One process, started ahead and shared. It is ready when the block is entered:
 
         async with Acp().warm() as door:
             async with connect(Options(cwd="a"), via=door) as one, connect(via=door) as other: ...
         """
         return WarmAcp(self, options or Options())
+
+
+def decided_by(door: Acp, decide: Decide | None) -> Acp:
+    """The door of one conversation in a shared process. Unsupported where that was started for
+    nobody to be asked: its policies say so."""
+    if decide is None:
+        return door
+    if door.decide is None:
+        hint = "start it with Acp(decide=…), which also answers chats without a decide of their own"
+        raise Unsupported("this warm process was started with nobody to ask", hint=hint)
+    return door.deciding(decide)
+
+
+async def greeted(process: AcpProcess, limit: float | None) -> None:
+    """Waits until the process takes sessions; raises why it does not."""
+    try:
+        async with asyncio.timeout(limit):
+            await process.ready()
+    except TimeoutError as error:
+        text = f"no hello after {limit:g} s"
+        raise StartTimeout(text, hint="see Acp(start_timeout=…)") from error
+    except (ProcessEnded, Refused) as error:
+        hint = process.stderr() or "start it by hand: gemini --acp"
+        raise ProtocolError("the CLI ended at its start", hint=hint) from error
+
+
+class SharedWith:
+    """A transport to a shared process, with a `decide` for the conversations through it."""
+
+    def __init__(self, transport: WarmAcp | Pool, decide: Decide) -> None:
+        self._transport, self._decide = transport, decide
+
+    def secrets(self) -> list[str]:
+        return self._transport.secrets()
+
+    def open(self, options: Options) -> AbstractAsyncContextManager[AcpConversation]:
+        return self._transport.open(options, self._decide)
 
 
 class WarmAcp:
@@ -144,10 +189,20 @@ class WarmAcp:
         self._process: AcpProcess | None = None
 
     async def __aenter__(self) -> WarmAcp:
+        """Returns when the process is ready for sessions; raises why it is not."""
+        try:
+            await greeted(await self.start(), self._door.start_timeout)
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def start(self) -> AcpProcess:
+        """Starts the process and does not wait until it is ready."""
         program = await _program(self._door, self._options)
         process = AcpProcess(self._door, self._options, program, self._env)
         self._process = await self._stack.enter_async_context(process)
-        return self
+        return self._process
 
     async def __aexit__(self, *_: object) -> None:
         self._process = None
@@ -162,14 +217,19 @@ class WarmAcp:
     def secrets(self) -> list[str]:
         return self._door.secrets()
 
-    def open(self, options: Options) -> AcpConversation:
+    def deciding(self, decide: Decide) -> SharedWith:
+        """The same process with somebody else who is asked."""
+        decided_by(self._door, decide)
+        return SharedWith(self, decide)
+
+    def open(self, options: Options, decide: Decide | None = None) -> AcpConversation:
         # One that ended before its hello says by its last words what is wrong with it.
         if self.process.gone and self.process.shaken_hands:
             raise MissingResult(
                 "the warm process has ended",
                 hint="open another with Acp().warm(); a Pool replaces its processes by itself",
             )
-        return AcpConversation(self._door, options, self.process)
+        return AcpConversation(decided_by(self._door, decide), options, self.process)
 
 
 class AcpConversation:

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from geminorum import cost
 from geminorum.auth import payer
-from geminorum.decisions import Allow, AllowAlways, Decision
+from geminorum.decisions import CANCELLED, Allow, AllowAlways, Decision
 from geminorum.errors import GeminorumError, ProtocolError, RunFailed
 from geminorum.events import (
     Cost,
@@ -246,6 +246,7 @@ class AcpTurn:
         if omits_input(question.tool_call) and self._tools.ask_at_call(request, ask):
             self._process.answer(number, acp.choice(question, Allow()))
             return
+        self._push(self._decoder.asked(request, now()))
         self._questions[number] = asyncio.create_task(
             self._decide(number, question, request), context=self._context.copy()
         )
@@ -313,7 +314,8 @@ class AcpTurn:
                 self._tools.allow_once(request)
             self._process.answer(number, acp.choice(question, decision))
             asked = self._door.decide is not None or decision is None
-            self._push(self._decoder.decided(request, decision, now(), asked=asked))
+            events = self._decoder.decided(request, decision or CANCELLED, now(), asked=asked)
+            self._push(events)
 
     async def _decide_at_call(
         self, request: PermissionRequest, arguments: dict[str, Any]
@@ -321,13 +323,14 @@ class AcpTurn:
         """Asks about a call of a function whose arguments were too long for the question; why it
         may not run, if so."""
         request = msgspec.structs.replace(request, input=arguments)
+        self._push(self._decoder.asked(request, now()))
         question = self._conversation.decisions.ask(request, self.interrupt.take)
         task = asyncio.create_task(question, context=self._context.copy())
         self._questions[f"call {request.id}"] = task
         await asyncio.wait([task])
         self._questions.pop(f"call {request.id}", None)
         decision = None if task.cancelled() or self._wish is not None else task.result()
-        self._push(self._decoder.decided(request, decision, now()))
+        self._push(self._decoder.decided(request, decision or CANCELLED, now()))
         if isinstance(decision, Allow | AllowAlways):
             return None
         return (decision.reason if decision else "") or "the user said no"

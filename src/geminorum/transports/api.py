@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geminorum.cost import PriceBook, request_usd
@@ -90,6 +90,10 @@ class Api:
         """What no error of a run may show."""
         given = [self.api_key or "", *secrets_in_settings(self.headers)]
         return [*given, *password_in(self.proxy or ""), *password_in(self.base_url or "")]
+
+    def deciding(self, decide: Decide) -> Api:
+        """The same with somebody else who is asked."""
+        return replace(self, decide=decide)
 
     def open(self, options: Options) -> ApiConversation:
         return ApiConversation(self, options)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from geminorum.decisions import Allow, Decision, Deny, word_of
+from geminorum.decisions import CANCELLED, Allow, Decision, Deny, decided
 from geminorum.events import PermissionRequest, ToolResult
 from geminorum.interrupts import OnInterrupt, told
 from geminorum.tools import Outcome, Tool, call
-from geminorum.transports.outbox import Outbox
+from geminorum.transports.outbox import Outbox, now
 from geminorum.wire.genai import Call
 from geminorum.wire.genai_request import response_of
 
@@ -80,11 +80,19 @@ class ToolRunner:
         unasked = options.approval == "yolo" or wanted.name in (options.allowed_tools or ())
         if self._talk.door.decide is None or unasked:
             return Allow()
-        question = PermissionRequest(
-            wanted.name, wanted.id, wanted.arguments, session_id=self._talk.session_id
+        request = PermissionRequest(
+            wanted.name,
+            wanted.id,
+            wanted.arguments,
+            timestamp=now(),
+            session_id=self._talk.session_id,
         )
-        decision = await self._talk.decisions.ask(question, self._on_interrupt)
-        self._out.put(msgspec.structs.replace(question, decision=word_of(decision)))
+        self._out.put(request)
+        decision: Decision = CANCELLED
+        try:
+            decision = await self._talk.decisions.ask(request, self._on_interrupt)
+        finally:
+            self._out.put(decided(request, decision, now()))
         return decision
 
 

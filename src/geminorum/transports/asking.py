@@ -4,19 +4,48 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Callable, Collection, Iterator
+from itertools import count
 from typing import Any
 
 import msgspec
 
-from geminorum.decisions import Decision, Decisions, Deny, word_of
-from geminorum.events import Done, Event, PermissionRequest, ToolResult, ToolUse
+from geminorum.decisions import Decision, Decisions, Deny, decided
+from geminorum.events import (
+    Done,
+    Event,
+    PermissionDecision,
+    PermissionRequest,
+    ToolResult,
+    ToolUse,
+)
 from geminorum.interrupts import OnInterrupt, ignore_interrupt
+from geminorum.transports.outbox import now
 from geminorum.wire.hook import HookCall, hook_answer, hook_call
 from geminorum.wire.mcp import full_name, own_name
 
 _TOO_LATE = Deny("the run was stopped")
+
+
+class _Question(msgspec.Struct, eq=False):
+    """A request on its way to the stream, and the decision once there is one."""
+
+    request: PermissionRequest
+    decision: PermissionDecision | None = None
+    is_told: bool = False
+    """Is the request in the stream?"""
+
+    def decide(self, decision: Decision) -> None:
+        self.decision = decided(self.request, decision, now())
+
+    def take(self) -> list[Event]:
+        """What is to be told and was not."""
+        told: list[Event] = [] if self.is_told else [self.request]
+        self.is_told = True
+        if self.decision is None:
+            return told
+        # The id may have come after the decision.
+        return [*told, msgspec.structs.replace(self.decision, id=self.request.id)]
 
 
 class Asking:
@@ -45,8 +74,9 @@ class Asking:
         """Did a tool run that somebody should have been asked about, and was not?"""
         self._uses: list[ToolUse] = []
         """What the agent asked for, and nobody was asked about yet."""
-        self._decided: list[PermissionRequest] = []
-        """What was decided, and is not in the stream yet."""
+        self._questions: list[_Question] = []
+        """Requests that are open, or of which the stream does not know everything yet."""
+        self._nameless = count(1)
 
     async def answer(self, body: bytes) -> bytes:
         call = hook_call(body)
@@ -55,9 +85,11 @@ class Asking:
         if not self._matcher.match(call.tool_name):
             return hook_answer(None)
         request = self._request(call)
+        question = _Question(request)
+        self._questions.append(question)
+        self._news()
         decision = await self._decision(request)
-        told = msgspec.structs.replace(request, decision=word_of(decision))
-        self._decided.append(told)
+        question.decide(decision)
         self._news()
         if isinstance(decision, Deny):
             return hook_answer(_reason(decision))
@@ -89,17 +121,23 @@ class Asking:
         return _TOO_LATE if question.cancelled() else question.result()
 
     def _request(self, call: HookCall) -> PermissionRequest:
-        now = time.time_ns() // 1_000_000
         own = call.tool_name in self._own.values()
         name = own_name(call.tool_name) if own else call.tool_name
         request = PermissionRequest(
-            name, None, call.tool_input, timestamp=now, session_id=call.session_id
+            name, None, call.tool_input, timestamp=now(), session_id=call.session_id
         )
         return self._identified(request)
 
-    def placed(self, events: list[Event]) -> list[Event]:
-        """The events with the decisions among them: behind the use, before the result."""
-        return [*self._among(events), *self._taken(self._known())]
+    def placed(self, events: list[Event], is_caught_up: bool = False) -> list[Event]:
+        """The events with requests and decisions among them: behind the use, before the result.
+
+        `is_caught_up`: everything that the CLI has printed is read. It prints a use before it
+        asks, so a request without a use is then a subagent's: those calls are not in the stream.
+        """
+        placed = list(self._among(events))
+        if is_caught_up:
+            self._name_strangers()
+        return [*placed, *self._taken({question.request.id for question in self._questions})]
 
     def _among(self, events: list[Event]) -> Iterator[Event]:
         for event in events:
@@ -108,15 +146,15 @@ class Asking:
                 self._own.get(event.name, event.name)
             ):
                 self._uses.append(event)
-            self._decided = [self._identified(request) for request in self._decided]
+            for question in self._questions:
+                question.request = self._identified(question.request)
             if isinstance(event, ToolResult):
                 unasked = any(use.id == event.id for use in self._uses)
                 self.evaded = self.evaded or (unasked and event.status == "success")
                 self._uses = [use for use in self._uses if use.id != event.id]
-                # One without an id was a subagent's: its calls are not in the stream.
-                yield from self._taken({event.id, None})
+                yield from self._taken({event.id})
             elif isinstance(event, Done):
-                yield from self._taken({request.id for request in self._decided})
+                yield from self._closed()
             yield event
 
     def _identified(self, request: PermissionRequest) -> PermissionRequest:
@@ -130,13 +168,26 @@ class Asking:
         self._uses.remove(same[0])
         return msgspec.structs.replace(request, id=same[0].id)
 
-    def _known(self) -> set[str | None]:
-        return {request.id for request in self._decided if request.id is not None}
+    def _name_strangers(self) -> None:
+        for question in self._questions:
+            if question.request.id is None:
+                made_up = f"subagent-{next(self._nameless)}"
+                question.request = msgspec.structs.replace(question.request, id=made_up)
 
-    def _taken(self, ids: set[str | None]) -> list[PermissionRequest]:
-        taken = [request for request in self._decided if request.id in ids]
-        self._decided = [request for request in self._decided if request.id not in ids]
-        return taken
+    def _closed(self) -> list[Event]:
+        """Everything that is left: no request stays without its decision."""
+        self._name_strangers()
+        for question in self._questions:
+            if question.decision is None:
+                question.decide(_TOO_LATE)
+        return self._taken({question.request.id for question in self._questions})
+
+    def _taken(self, ids: set[str | None]) -> list[Event]:
+        mine = [one for one in self._questions if one.request.id in ids - {None}]
+        told = [event for question in mine for event in question.take()]
+        gone = [one for one in mine if one.decision is not None]
+        self._questions = [one for one in self._questions if one not in gone]
+        return told
 
 
 def _reason(decision: Deny) -> str:

@@ -173,12 +173,15 @@ class Backchannel:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def completed(self, events: list[Event]) -> list[Event]:
-        """The events with what was decided, and the answer that was given, among them."""
+    def completed(self, events: list[Event], *, is_caught_up: bool) -> list[Event]:
+        """The events with the permission requests, their decisions and the final answer among them.
+
+        `is_caught_up`: the CLI has printed nothing that was not read.
+        """
         if events:
             self._hide_token()  # A CLI that speaks has read its settings.
         if self._asking is not None:
-            events = self._asking.placed(events)
+            events = self._asking.placed(events, is_caught_up)
         return events if self._answer is None else self._answer.judged(events)
 
     @property

@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from geminorum.cost import PriceBook
@@ -100,6 +100,10 @@ class Cli:
     def secrets(self) -> list[str]:
         """What no error of a run may show."""
         return list(secrets_in_settings(self.settings))
+
+    def deciding(self, decide: Decide) -> Cli:
+        """The same with somebody else who is asked."""
+        return replace(self, decide=decide)
 
     def open(self, options: Options) -> CliConversation:
         return CliConversation(self, options)

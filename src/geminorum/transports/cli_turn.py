@@ -292,7 +292,7 @@ class CliTurn:
         if self._earlier:
             # It began once, however many processes it takes.
             events = [event for event in events if not isinstance(event, Init)]
-        events = self._back.completed(events)
+        events = self._back.completed(events, is_caught_up=not chunk)
         if (trouble := self._back.trouble) is not None:
             self._begin_stop(trouble, None)
         if events and isinstance(done := events[-1], Done):

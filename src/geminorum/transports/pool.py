@@ -10,6 +10,7 @@ from functools import partial
 
 import msgspec
 
+from geminorum.decisions import Decide
 from geminorum.errors import (
     CliTooOld,
     GeminorumError,
@@ -19,8 +20,8 @@ from geminorum.errors import (
     StartTimeout,
 )
 from geminorum.options import Options
-from geminorum.transports.acp import Acp, AcpConversation
-from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused
+from geminorum.transports.acp import Acp, AcpConversation, SharedWith, decided_by, greeted
+from geminorum.transports.acp_process import AcpProcess
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.launch import working_folder
@@ -128,8 +129,15 @@ class Pool:
 
     # ---- a door
 
-    def open(self, options: Options) -> AbstractAsyncContextManager[AcpConversation]:
-        return _Visit(partial(self._enter, options))
+    def deciding(self, decide: Decide) -> SharedWith:
+        """The same processes with somebody else who is asked."""
+        decided_by(self.door, decide)
+        return SharedWith(self, decide)
+
+    def open(
+        self, options: Options, decide: Decide | None = None
+    ) -> AbstractAsyncContextManager[AcpConversation]:
+        return _Visit(partial(self._enter, options, decided_by(self.door, decide)))
 
     async def warm(self, options: Options | None = None) -> None:
         """Starts a process for such conversations, with a session for the first of them; returns
@@ -137,23 +145,11 @@ class Pool:
         options = options or Options()
         worker = await self._place(options, sessions=0)
         try:
-            await self._greeted(await worker.started())
+            await greeted(await worker.started(), self.door.start_timeout)
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
             self._check_in(worker)
-
-    async def _greeted(self, process: AcpProcess) -> None:
-        limit = self.door.start_timeout
-        try:
-            async with asyncio.timeout(limit):
-                await process.ready()
-        except TimeoutError as error:
-            text = f"no hello after {limit:g} s"
-            raise StartTimeout(text, hint="see Acp(start_timeout=…)") from error
-        except (ProcessEnded, Refused) as error:
-            hint = process.stderr() or "start it by hand: gemini --acp"
-            raise ProtocolError("the CLI ended at its start", hint=hint) from error
 
     def report(self) -> PoolReport:
         """How many, how busy, how often replaced."""
@@ -171,12 +167,12 @@ class Pool:
     # ---- a place in a process
 
     async def _enter(
-        self, options: Options, visit: _Visit, stack: AsyncExitStack
+        self, options: Options, door: Acp, visit: _Visit, stack: AsyncExitStack
     ) -> AcpConversation:
         worker, process = await self._lent(options, visit)
         guests: list[_Guest] = []
         stack.callback(lambda: self._check_in(worker, *guests))
-        guests.append(guest := _Guest(self, worker, process, options))
+        guests.append(guest := _Guest(self, door, worker, process, options))
         self._conversations += 1
         return await stack.enter_async_context(guest)
 
@@ -350,8 +346,10 @@ class _Visit:
 class _Guest(AcpConversation):
     """A conversation in a process of the pool."""
 
-    def __init__(self, pool: Pool, worker: Worker, process: AcpProcess, options: Options) -> None:
-        super().__init__(pool.door, options, process)
+    def __init__(
+        self, pool: Pool, door: Acp, worker: Worker, process: AcpProcess, options: Options
+    ) -> None:
+        super().__init__(door, options, process)
         self._pool, self._worker = pool, worker
 
     @property

@@ -133,8 +133,7 @@ class Worker:
         await self._warm.__aexit__()
 
     async def _start(self) -> AcpProcess:
-        await self._warm.__aenter__()
-        self._process = self._warm.process
+        self._process = await self._warm.start()
         self._process.when_gone = self._over
         return self._process
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Literal
+from typing import Any, Generic, Literal
 
 import msgspec
 
@@ -15,12 +15,35 @@ from geminorum.errors import (
     TurnLimit,
     class_for,
 )
-from geminorum.events import Cost, Done, Error, Event, Init, Status, Text, TextDelta, Usage
+from geminorum.events import (
+    Cost,
+    DataT,
+    Done,
+    Error,
+    Event,
+    Init,
+    Status,
+    Text,
+    TextDelta,
+    ToolResult,
+    ToolUse,
+    Usage,
+)
 from geminorum.views.files import FileChange, FileFold
 from geminorum.wire.verdict import http_status, worth_retrying
 
 
-class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
+class ToolCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
+    """A tool that the agent called, and how that ended."""
+
+    name: str
+    input: dict[str, Any] = {}
+    status: Literal["success", "error", "denied"] | None = None
+    """None: the run ended before the tool did."""
+    id: str | None = None
+
+
+class Result(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, repr_omit_defaults=True):
     """What a run came to; after a failure or a cancel, whatever had arrived."""
 
     text: str = ""
@@ -34,12 +57,15 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
     cost_note: str | None = None
     """Why the cost cannot be known."""
     files: list[FileChange] = []
+    tools: list[ToolCall] = []
+    """The tools that the agent called, in order, with what became of each."""
     errors: list[Error] = []
     stderr: str = ""
     duration: float = 0.0
     exit_code: int | None = None
-    data: Any = None
-    """The answer in the shape that `output_schema` asked for; plain data in a recorded run."""
+    data: DataT = None  # type: ignore[assignment]
+    """The answer in the shape that `output_schema` asked for, None where it asked for none; plain
+    data in a recorded run. Of a run that failed, `live.result.data` is None."""
 
     @property
     def ok(self) -> bool:
@@ -72,7 +98,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, repr_omit_defaults=True)
         }
         return kind(cause.message, **details)
 
-    def raise_on_failure(self) -> Result:
+    def raise_on_failure(self) -> Result[DataT]:
         """Itself after a success; otherwise raises `exception()`."""
         if (error := self.exception()) is not None:
             raise error
@@ -101,6 +127,27 @@ _KINDS: dict[str, type[GeminorumError]] = {
 _SHORT, _MANY = 1000, 1000
 
 
+class _ToolFold:
+    """Remembers calls and the status of each, but no outputs, which may be large."""
+
+    def __init__(self) -> None:
+        self._calls: list[ToolCall] = []
+        self._places: dict[str | None, int] = {}
+
+    def called(self, use: ToolUse) -> None:
+        self._places[use.id] = len(self._calls)
+        self._calls.append(ToolCall(use.name, use.input, None, use.id))
+
+    def answered(self, result: ToolResult) -> None:
+        place = self._places.pop(result.id, None)
+        if place is not None:
+            call = self._calls[place]
+            self._calls[place] = msgspec.structs.replace(call, status=result.status)
+
+    def calls(self) -> list[ToolCall]:
+        return [*self._calls]
+
+
 class ResultFold:
     """Builds the result while the events pass by; keeps texts and failures, not events."""
 
@@ -112,6 +159,7 @@ class ResultFold:
         """The last messages, as long as they are short."""
         self._errors: list[Error] = []
         self._files = FileFold()
+        self._tools = _ToolFold()
         self._model: str | None = None
         self.session_id: str | None = None
         self.done: Done | None = None
@@ -132,6 +180,10 @@ class ResultFold:
         else:
             if isinstance(event, Init):
                 self._model = event.model
+            elif isinstance(event, ToolUse):
+                self._tools.called(event)
+            elif isinstance(event, ToolResult):
+                self._tools.answered(event)
             self._files.add(event)
 
     def _keep(self, text: str) -> None:
@@ -143,7 +195,7 @@ class ResultFold:
             self._texts += ["".join(short), last]
             self._short.clear()
 
-    def result(self, stderr: str = "") -> Result:
+    def result(self, stderr: str = "") -> Result[Any]:
         """The result so far."""
         done = self.done
         return Result(
@@ -155,6 +207,7 @@ class ResultFold:
             cost=done.cost if done else None,
             cost_note=done.cost_note if done else None,
             files=list(self._files.changes),
+            tools=self._tools.calls(),
             errors=list(self._errors),
             stderr=stderr,
             duration=done.duration if done else 0.0,
@@ -163,7 +216,7 @@ class ResultFold:
         )
 
 
-def result(events: Iterable[Event]) -> Result:
+def result(events: Iterable[Event]) -> Result[Any]:
     """The result of a recorded run."""
     fold = ResultFold()
     fold.add(events)

@@ -18,6 +18,7 @@ from geminorum.events import (
     Event,
     Init,
     ModelRequest,
+    PermissionDecision,
     PermissionRequest,
     Text,
     TextDelta,
@@ -170,6 +171,8 @@ class _Conversation:
         self._entries: list[Entry] = []
         self._answer: Answer | None = None
         self._calls: list[Call] = []
+        self._asked: dict[str | None, tuple[PermissionRequest, Aside]] = {}
+        """Permission requests without a decision, by id."""
         self._deltas: list[TextDelta] = []
 
     def entries_of(self, events: Iterable[Event]) -> list[Entry]:
@@ -195,6 +198,8 @@ class _Conversation:
                 self._called(event)
             case ToolResult():
                 self._returned(event)
+            case PermissionDecision():
+                self._decided(event)
             case _:
                 self._interrupt(event)
 
@@ -243,6 +248,19 @@ class _Conversation:
         if entry is not None:
             self._entries.append(entry)
             self._answer = None
+        if isinstance(event, PermissionRequest) and isinstance(entry, Aside):
+            self._asked[event.id] = (event, entry)
+
+    def _decided(self, decision: PermissionDecision) -> None:
+        """Completes the entry of its request; one of its own where that is missing."""
+        asked, answer = self._asked.pop(decision.id, None), _asked(decision.name, decision.decision)
+        if asked is None:
+            text = "\n".join(filter(None, [answer, decision.reason]))
+            self._entries.append(Aside("permission", text, decision.timestamp))
+            self._answer = None
+            return
+        request, aside = asked
+        aside.text = "\n".join(filter(None, [answer, request.reason, decision.reason]))
 
 
 def _answered(answer: Answer, at: int, late: bool) -> bool:
@@ -258,13 +276,17 @@ def _aside(event: Event) -> Aside | None:
             text = "\n".join(filter(None, [event.message, event.hint]))
             return Aside("warning" if event.recoverable else "error", text, event.timestamp)
         case PermissionRequest():
-            asked = f"May it use {event.name}? {event.decision or 'not decided'}"
+            asked = _asked(event.name, event.decision or "not decided")
             text = "\n".join(filter(None, [asked, event.reason]))
             return Aside("permission", text, event.timestamp)
         case Unknown():
             return Aside(event.kind or "unknown", _unknown_text(event), event.timestamp)
         case _:
             return None
+
+
+def _asked(tool: str, answer: str) -> str:
+    return f"May it use {tool}? {answer}"
 
 
 def _unknown_text(event: Unknown) -> str:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from geminorum.decisions import Allow, AllowAlways, Decision, word_of
+from geminorum.decisions import CANCELLED, Allow, AllowAlways, Decision
+from geminorum.decisions import decided as decided_event
 from geminorum.events import (
     Error,
     Event,
@@ -68,6 +69,8 @@ class AcpDecoder:
         self._joiner = PairJoiner()
         self._open: dict[str, ToolUse] = {}
         """Calls that were begun and have not ended."""
+        self._asked: dict[str | None, PermissionRequest] = {}
+        """Requests that nobody has answered yet."""
         self._refused: dict[str, ToolResult] = {}
         """Results that we know of; what the model is told stands in the next request."""
         self._told: set[str] = set()
@@ -109,7 +112,7 @@ class AcpDecoder:
                 return [Unknown(kind=str(update), **common)]
 
     def question(self, question: Question, raw: Raw, at: int) -> PermissionRequest:
-        """What whoever decides is asked."""
+        """What `decide` is asked."""
         call = question.tool_call
         self._note(call)
         return PermissionRequest(
@@ -120,12 +123,19 @@ class AcpDecoder:
             **self._common(at, raw),
         )
 
+    def asked(self, request: PermissionRequest, at: int) -> list[Event]:
+        """The request, open until `decided` or `close`."""
+        self._asked[request.id] = request
+        return [*self.flush(at), request]
+
     def decided(
-        self, request: PermissionRequest, decision: Decision | None, at: int, *, asked: bool = True
+        self, request: PermissionRequest, decision: Decision, at: int, *, asked: bool = True
     ) -> list[Event]:
-        """What follows a question; None: it was withdrawn. A refused call has no result of its own
-        on the wire."""
-        events = [*self.flush(at), _with_decision(request, decision)]
+        """What follows a request; nothing where the turn has closed it. A refused call has no
+        result of its own on the wire."""
+        if self._asked.pop(request.id, None) is None:
+            return []
+        events = [*self.flush(at), decided_event(request, decision, at)]
         common = self._common(at)
         use = self._use(request.name, request.id or "", request.input, common)
         if isinstance(decision, Allow | AllowAlways):
@@ -134,7 +144,7 @@ class AcpDecoder:
         if not asked and not self._warned:
             self._warned = True
             events.append(_nobody_to_ask(request.name, common))
-        why = (decision.reason or "refused") if decision else "cancelled before it was decided"
+        why = decision.reason or "refused"
         self._refused[request.id or ""] = ToolResult(
             request.id, request.name, "denied", why, error_type="permission_denied", **common
         )
@@ -165,7 +175,10 @@ class AcpDecoder:
 
     def close(self, at: int) -> list[Event]:
         """What was still open when the turn ended."""
-        events = [*self.flush(at), *self._refused.values()]
+        events = self.flush(at)
+        for request in [*self._asked.values()]:
+            events += self.decided(request, CANCELLED, at)
+        events += self._refused.values()
         self._refused.clear()
         self._open.clear()
         return events
@@ -275,11 +288,6 @@ def _status(call: Call) -> Literal["success", "error", "denied"]:
     if call.status == "completed":
         return "success"
     return "denied" if any(words in call.text for words in _DENIED) else "error"
-
-
-def _with_decision(request: PermissionRequest, decision: Decision | None) -> PermissionRequest:
-    word = None if decision is None else word_of(decision)
-    return msgspec.structs.replace(request, decision=word)
 
 
 def _nobody_to_ask(tool: str, common: dict[str, Any]) -> Error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
@@ -129,7 +129,7 @@ def told_mode(
         return "default"
     if options.approval == "auto_edit" and (pre_approved or interactive):
         return "default"
-    return options.approval
+    return cast("Approval | None", options.approval)
 
 
 def asked_tools(options: Options) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 
 import typer
 
@@ -150,7 +150,8 @@ def _rules(
     if allow or deny:
         text = "--allow-tool and --deny-tool do not go with a policy file of the CLI"
         raise InvalidOptions(text, hint="write them into the file, as rules")
-    return Rules.read(policy, _options(None, approval, None, None).approval)
+    checked = _options(None, approval, None, None).approval
+    return Rules.read(policy, cast("Any", checked))
 
 
 def _options(

@@ -73,6 +73,11 @@ def _tool_use(event: ours.ToolUse | ours.PermissionRequest) -> dict[str, Any]:
     return {"toolName": event.name, "toolUseId": event.id or "", "input": event.input}
 
 
+def _permission_decision(event: ours.PermissionDecision) -> dict[str, Any]:
+    about = {"toolName": event.name, "toolUseId": event.id or "", "decision": event.decision}
+    return {**about, **known(reason=event.reason)}
+
+
 def _tool_result(event: ours.ToolResult) -> dict[str, Any]:
     return {
         "toolUseId": event.id or "",
@@ -135,6 +140,7 @@ _PAYLOADS: dict[type[Any], Callable[[Any], dict[str, Any]]] = {
     ours.ToolUse: _tool_use,
     ours.ToolResult: _tool_result,
     ours.PermissionRequest: lambda event: {**_tool_use(event), **known(reason=event.reason)},
+    ours.PermissionDecision: _permission_decision,
     ours.Error: _error,
     ours.Done: _done,
     ours.UserMessage: lambda event: {"content": event.text},

@@ -120,7 +120,7 @@ def _entry(event: ours.Event) -> TranscriptEntry | None:
             return _tool_result(event)
         case ours.Done():
             return _result(event)
-        case ours.Error() | ours.PermissionRequest() | ours.Unknown():
+        case ours.Error() | ours.PermissionRequest() | ours.PermissionDecision() | ours.Unknown():
             return _aside(event)
         case _:
             assert_never(event)
@@ -146,13 +146,20 @@ def _result(event: ours.Done) -> ResultEntry:
     )
 
 
-def _aside(event: ours.Error | ours.PermissionRequest | ours.Unknown) -> SystemEntry:
+def _aside(
+    event: ours.Error | ours.PermissionRequest | ours.PermissionDecision | ours.Unknown,
+) -> SystemEntry:
     match event:
         case ours.Error():
             level: Literal["warning", "error"] = "warning" if event.recoverable else "error"
             return SystemEntry(text=event.message, level=level, timestamp=event.timestamp)
         case ours.PermissionRequest():
-            text = f"{event.name} asks for permission: {event.decision or 'not decided'}"
+            answer = f": {event.decision}" if event.decision else ""
+            text = f"{event.name} asks for permission{answer}"
+            return SystemEntry(text=text, timestamp=event.timestamp)
+        case ours.PermissionDecision():
+            why = f" ({event.reason})" if event.reason else ""
+            text = f"{event.name}: {event.decision}{why}"
             return SystemEntry(text=text, timestamp=event.timestamp)
         case _:
             text = f"unknown event: {event.kind or 'no type'}"
