@@ -1,4 +1,4 @@
-"""Files beside docs/ as pages of the site: read where they are, never copied."""
+"""Adds files outside docs/ to the site without copying them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
 _SHOWN = {".csv", ".ipynb", ".md", ".py", ".toml"}
-"""How files of the examples end; what running them leaves behind is called `….labels.csv`."""
+"""Suffixes of the example files; excludes the output of running them (`….labels.csv`)."""
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Adds the changelog, the examples' page, and the scripts that it links to."""
+    """Adds the changelog, the examples page, and the scripts that it links to."""
     there = sorted((ROOT / "examples").iterdir())
     examples = [file for file in there if "".join(file.suffixes) in _SHOWN]
     for file in (ROOT / "CHANGELOG.md", *examples):
@@ -24,7 +24,7 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """On the site the pages of docs/ lie at the top."""
+    """Removes docs/ from links: on the site its pages are at the top."""
     if page.file.src_dir != str(ROOT):
         return markdown
     return re.sub(r"\]\(((?:\.\./)*)docs/", r"](\1", markdown)

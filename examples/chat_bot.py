@@ -1,11 +1,11 @@
-"""A chat bot that asks before it acts: y is yes, a is always (this tool), anything else is no.
+"""A chat bot that asks before it acts: y for yes, a for always (this tool), anything else for no.
 
-    python examples/chat_bot.py                  # it works in this folder; Ctrl-D ends it
+    python examples/chat_bot.py                  # works in this folder; Ctrl-D quits
     printf 'Write a poem\ny\n' | python examples/chat_bot.py
     python examples/offline.py chat_bot.py       # without an account; ask for a poem
 
-From a pipe, answers are lines as well; where there is none left, the answer is no. Ctrl-C stops
-what the agent is at, and the conversation goes on.
+From a pipe, each answer is a line too; when the input ends, the answer is no. Ctrl-C stops the
+current turn, and the conversation goes on.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def answer(chat: sync.Chat, prompt: str) -> None:
 
 
 def may_i(request: PermissionRequest) -> Allow | AllowAlways | Deny:
-    # As Python writes them: no control character of a model's hides what is asked for.
+    # repr() escapes control characters, so the model cannot hide what it asks for.
     details = "".join(f"\n    {name}: {value!r}" for name, value in request.input.items())
     match typed(f"[?] {request.name}{details}\n    y / n / a: "):
         case "y":
@@ -62,7 +62,7 @@ def may_i(request: PermissionRequest) -> Allow | AllowAlways | Deny:
 
 
 def typed(question: str) -> str | None:
-    """The next line, None at the end. What comes from a pipe is shown, as a terminal would."""
+    """The next line of input, None at its end. Echoes piped input, as a terminal would."""
     try:
         line = input(question).strip()
     except EOFError:

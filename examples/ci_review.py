@@ -1,10 +1,10 @@
-"""A reviewer for CI: reads the diff of a range, may look around, may touch nothing.
+"""A reviewer for CI: reviews the diff of a commit range, with read-only access to the repository.
 
     python examples/ci_review.py origin/main...HEAD              # GitHub annotations
     python examples/ci_review.py origin/main...HEAD --markdown   # a comment for the pull request
     python examples/offline.py ci_review.py HEAD~1               # without an account
 
-Exit code 0: nothing that must be mended. 1: something must. 2: there was no review.
+Exit code 0: no errors found. 1: errors found. 2: the review failed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def review(diff: str) -> list[Finding]:
 
 
 def annotation(finding: Finding) -> str:
-    # Unescaped, a line break in what a model says could begin a workflow command of its own.
+    # Unescaped, a line break in the model's text could start another workflow command.
     message = finding.message.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
     file = re.sub(r"[%\r\n:,]", lambda odd: f"%{ord(odd[0]):02X}", finding.file)
     return f"::{finding.level} file={file},line={finding.line}::{message}"

@@ -1,10 +1,10 @@
-"""What the saved sessions cost, as CSV: a row for each day, model, project or session.
+"""The cost of saved sessions as CSV: one row per day, model, project or session.
 
     python examples/cost_report.py --by day --since 2026-11-01 > november.csv
     python examples/cost_report.py --by project --home /srv/bots/anna
 
-It reads the files that the Gemini CLI keeps, on this machine: no account, no network, no model. A
-cost that cannot be known is an empty cell, never 0; stderr says what is missing.
+It reads the session files of the Gemini CLI on this machine and needs no account, no network and
+no model. An unknown cost is an empty cell, never 0; stderr says what is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A first look: a real prompt through the real Gemini CLI, shown as it happens.
+"""A first look: sends a prompt through the real Gemini CLI and shows the events as they happen.
 
 `make demo` runs it with a simulated model, so it needs no account. With GEMINI_API_KEY set,
 `make demo PROMPT="…"` asks Google's models instead.
@@ -43,20 +43,20 @@ console = Console(highlight=False)
 
 
 def main() -> int:
-    door = Cli(executable=PRIVATE_CLI if PRIVATE_CLI.exists() else None)
+    transport = Cli(executable=PRIVATE_CLI if PRIVATE_CLI.exists() else None)
     prompt = os.environ.get("PROMPT", "")
     with tempfile.TemporaryDirectory(prefix="geminorum-demo-") as folder:
         if prompt and os.environ.get("GEMINI_API_KEY"):
-            # Files may be written, in an empty folder; commands are not run unasked.
-            result = show(prompt, Options(cwd=folder, approval="auto_edit"), door, "Google's")
+            # The agent may write files, in an empty folder; it may not run commands.
+            result = show(prompt, Options(cwd=folder, approval="auto_edit"), transport, "Google's")
         else:
             if prompt:
                 console.print("[yellow]PROMPT needs GEMINI_API_KEY; this is the simulation.[/]")
-            result = simulated(folder, door)
+            result = simulated(folder, transport)
     return 0 if result.ok else 1
 
 
-def simulated(folder: str, door: Cli) -> Result:
+def simulated(folder: str, transport: Cli) -> Result:
     with FakeGemini() as fake:
         fake.calls(
             ("write_file", {"file_path": "haiku.txt", "content": HAIKU}),
@@ -66,24 +66,24 @@ def simulated(folder: str, door: Cli) -> Result:
         fake.call("run_shell_command", command="cat haiku.txt")
         fake.say("There it is: ", "three lines, ", "nothing lost.", drip=0.1)
         options = Options(cwd=folder, model=MODEL, approval="yolo", env=fake.env)
-        return show("Write a haiku about pipes, and show it.", options, door, SIMULATED)
+        return show("Write a haiku about pipes, and show it.", options, transport, SIMULATED)
 
 
-def show(prompt: str, options: Options, door: Cli, whose: str) -> Result:
+def show(prompt: str, options: Options, transport: Cli, whose: str) -> Result:
     console.rule("[bold]geminorum[/]")
-    console.print(f"the CLI is real: {described(door)}")
+    console.print(f"the CLI is real: {described(transport)}")
     console.print(f"the model is [bold]{whose}[/]")
-    console.print("thoughts: not told by this door (the CLI keeps them out of its stream)")
+    console.print("thoughts: not told by this transport (the CLI keeps them out of its stream)")
     console.print(f"\n[bold cyan]>[/] {escape(prompt)}\n")
-    with sync.run(prompt, options, via=door) as live:
+    with sync.run(prompt, options, via=transport) as live:
         for event in live:
             tell(event)
     summary(live.result)
     return live.result
 
 
-def described(door: Cli) -> str:
-    program = find_cli(door.executable)
+def described(transport: Cli) -> str:
+    program = find_cli(transport.executable)
     version = ".".join(map(str, program.version or ()))
     node = ".".join(map(str, program.node.version)) if program.node else "none"
     return f"@google/gemini-cli {version} on Node {node}"

@@ -1,12 +1,12 @@
-"""A web service: POST a prompt, get the agent's events as they happen (server-sent events).
+"""A web service: POST a prompt and receive the agent's events as server-sent events.
 
     pip install fastapi uvicorn
     python examples/fastapi_events.py 8000                 # or: offline.py fastapi_events.py 8000
     curl -N localhost:8000/tenants/anna/ask -H 'content-type: application/json' \
          -d '{"prompt": "Say hello"}'
 
-One warm pool serves all tenants, each in a folder of its own under ./tenants. A client that hangs
-up stops its run, and its spending. Put your own login in front of it.
+One warm pool serves all tenants, each in its own folder under ./tenants. When a client disconnects,
+its run stops and costs no more. Put your own login in front of it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fastapi.responses import StreamingResponse
 
 from geminorum import Acp, Error, Event, GeminorumError, Options, Pool, events, run
 
-# It names a folder: no dots, no slashes.
+# Used as a folder name, so no dots and no slashes.
 Tenant = Annotated[str, fastapi.Path(pattern="^[a-z0-9]+$")]
 Prompt = Annotated[str, fastapi.Body(embed=True)]
 
@@ -47,12 +47,12 @@ async def ask(tenant: Tenant, prompt: Prompt, request: fastapi.Request) -> Strea
 
 
 async def stream(prompt: str, options: Options, pool: Pool) -> AsyncIterator[bytes]:
-    """Is cancelled when the client is gone; and leaving the block stops the agent."""
+    """FastAPI cancels this when the client disconnects; leaving the block stops the agent."""
     try:
         async with run(prompt, options, via=pool) as live:
             async for event in live:
                 yield sent(event)
-    except GeminorumError as error:  # It could not even begin.
+    except GeminorumError as error:  # The run could not start.
         yield sent(Error(message=error.message, code=error.code, hint=error.hint))
 
 

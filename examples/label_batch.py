@@ -1,10 +1,10 @@
-"""Labels every row of a CSV file, several at a time; run it again and it goes on where it was.
+"""Labels every row of a CSV file, several at a time; run it again to continue where it stopped.
 
     python examples/label_batch.py mails.csv body bug,wish,question
     python examples/offline.py label_batch.py mails.csv body bug,wish      # without an account
 
-Results go to mails.labels.csv: row,label,confidence,usd. Rows that failed are left out, so the next
-run tries them again. (With a budget for all rows, and rate limits: `geminorum batch`.)
+Results go to mails.labels.csv: row,label,confidence,usd. Failed rows are left out, so the next run
+tries them again. (`geminorum batch` adds a budget for all rows and rate limits.)
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def label_all(texts: dict[str, str], options: Options, results: Path) -> i
                     return
             usd = result.cost.usd if result.cost else None
             writer.writerow({"row": row, **result.data, "usd": usd})
-            file.flush()  # What is paid for is kept, whatever becomes of the other rows.
+            file.flush()  # Keep what is paid for, even if other rows fail.
 
         async with asyncio.TaskGroup() as group:
             for row in texts:

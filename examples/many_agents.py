@@ -3,8 +3,8 @@
     python examples/many_agents.py agents.toml                      # like examples/many_agents.toml
     python examples/offline.py many_agents.py agents.toml           # without an account
 
-Each table of the file is an agent: its prompt, and whatever `Options` takes. One that fails does
-not disturb the others. Exit code 0: all of them succeeded.
+Each table of the file is an agent: its prompt, and any fields of `Options`. If one fails, the
+others go on. Exit code 0: all of them succeeded.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from geminorum import GeminorumError, Options, Result, run
 
-AT_ONCE = asyncio.Semaphore(4)  # A CLI takes 200 MB and a core while it starts.
+AT_ONCE = asyncio.Semaphore(4)  # Each CLI uses 200 MB and, while it starts, one core.
 
 
 def main() -> int:
@@ -50,7 +50,7 @@ async def all_of(prompts: dict[str, str], agents: dict[str, Options]) -> dict[st
 
 
 async def work(prompt: str, options: Options) -> Result | str:
-    """What the agent came to, or why it could not even begin. An exception would end them all."""
+    """The agent's result, or why it could not start. An exception would cancel the other agents."""
     try:
         async with AT_ONCE, run(prompt, options) as live:
             async for _ in live:

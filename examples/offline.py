@@ -2,8 +2,8 @@
 
     python examples/offline.py chat_bot.py
 
-The examples know nothing of it. Variables send the Gemini CLI and the API door to FakeGemini, a
-Gemini API on this machine that answers from a script: below, one script for each example.
+The examples need no changes. Environment variables point the Gemini CLI and the Api transport at
+FakeGemini, a local Gemini API that answers from a script: below, one script per example.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def ci_review(fake: FakeGemini) -> None:
         calls = calling(request, "final_answer", answer=[finding]).calls
         return Say(calls=(Call("write_file", {"file_path": file, "content": ""}), *calls))
 
-    # It tries to mend what it has found, and is not allowed to.
+    # The model tries to fix what it found; the policy denies the write.
     fake.whenever().reply(finds_and_mends).say("That is all.")
 
 
@@ -89,7 +89,7 @@ def says_hello(fake: FakeGemini) -> None:
 
 
 def calling(request: Request, function: str, **values: object) -> Say:
-    # A function of ours has a longer name where the CLI tells the model: mcp_geminorum_refund.
+    # The CLI gives our functions longer names: mcp_geminorum_refund.
     name = next(name for name in request.tools if name.endswith(function))
     return Say(calls=(Call(name, values),))
 
@@ -103,7 +103,7 @@ SCRIPTS: dict[str, Callable[[FakeGemini], None]] = {
     "many_agents.py": many_agents,
     "python_tools.py": python_tools,
     "resume_and_fork.py": resume_and_fork,
-    "two_doors.py": says_hello,
+    "two_transports.py": says_hello,
 }
 
 if __name__ == "__main__":

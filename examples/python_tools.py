@@ -1,10 +1,10 @@
 """An agent whose tools are your Python functions, here over a small SQLite database.
 
     python examples/python_tools.py api "Ada wants her money back"
-    python examples/python_tools.py cli "Ada wants her money back"        # the same, by the CLI
+    python examples/python_tools.py cli "Ada wants her money back"  # the same, through the CLI
     python examples/offline.py python_tools.py api "Ada wants her money back"
 
-Type hints and docstrings are all that the model is told. Nothing but these functions may run.
+The model sees only their type hints and docstrings, and may call nothing but these functions.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Shop:
 
     def refund(self, order: int) -> str:
         """Pays an order back. Only once, and only up to 1000 dollars."""
-        # The model may ask for anything: what must never happen is refused here, not in a prompt.
+        # The model may ask for anything: enforce limits here, not in a prompt.
         found = "WHERE id = ? AND refunded = 0 AND dollars <= 1000"
         changed = self._rows(f"UPDATE orders SET refunded = 1 {found} RETURNING dollars", order)
         return f"{changed[0]['dollars']} dollars paid back" if changed else "not possible"
 
     def _rows(self, statement: str, *values: object) -> list[dict[str, Any]]:
-        # A connection for each call: functions run in threads, several at once.
+        # One connection per call: functions run in threads, several at once.
         with closing(sqlite3.connect(self.path)) as database, database:
             database.row_factory = sqlite3.Row
             return [dict(row) for row in database.execute(statement, values)]
@@ -53,9 +53,9 @@ def main() -> int:
         return 2
     with tempfile.TemporaryDirectory() as folder:
         shop = Shop(Path(folder, "shop.db"))
-        door = Api if sys.argv[1] == "api" else Cli
+        transport = Api if sys.argv[1] == "api" else Cli
         with sync.run(
-            sys.argv[2], ONLY_THESE, via=door(tools=[shop.find_orders, shop.refund])
+            sys.argv[2], ONLY_THESE, via=transport(tools=[shop.find_orders, shop.refund])
         ) as live:
             for event in live:
                 if isinstance(event, ToolUse):

@@ -1,9 +1,9 @@
-"""Read once, ask many times: each question goes on from the same point, and none sees the others.
+"""Read once, ask many times: each question continues from the same point, apart from the others.
 
     python examples/resume_and_fork.py "Read the code in src" "What is slow?" "What is unsafe?"
     python examples/offline.py resume_and_fork.py "Remember seven" "Double it" "Halve it"
 
-The first prompt fills a session, which is what costs. Each question gets a copy (a fork) of it.
+The first prompt fills the session, which is the expensive part. Each question runs in a fork of it.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ OPTIONS = Options(model="gemini-2.5-flash", max_budget_usd=1.00, timeout=600)
 
 
 async def main(beginning: str, questions: list[str]) -> None:
-    async with Acp().warm(OPTIONS) as door:
-        first = await ask(beginning, OPTIONS, via=door)
+    async with Acp().warm(OPTIONS) as transport:
+        first = await ask(beginning, OPTIONS, via=transport)
         tell(beginning, first)
         for question in questions:
             copy = sessions.fork(str(first.session_id))
-            tell(question, await ask(question, OPTIONS.changed(resume=copy.id), via=door))
+            tell(question, await ask(question, OPTIONS.changed(resume=copy.id), via=transport))
 
 
 def tell(prompt: str, result: Result) -> None:

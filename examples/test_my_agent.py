@@ -1,9 +1,9 @@
-"""How to test an agent of your own: offline, in milliseconds, without a single mock.
+"""How to test your own agent: offline, in milliseconds, without mocks.
 
     pytest examples/test_my_agent.py
 
-`pip install geminorum` brings the fixture `fake_gemini`: a Gemini API on this machine that says
-what the test tells it to. Everything between your code and HTTP is the real thing.
+`pip install geminorum` provides the fixture `fake_gemini`: a local Gemini API that gives scripted
+answers. Everything between your code and HTTP is real.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from geminorum import Api, Options, sync
 from geminorum.errors import InvalidAnswer, QuotaError
 from geminorum.testing import FakeGemini
 
-# ---- the agent; in your project it has a file of its own
+# ---- the agent; in your project, a separate file
 
 
 @dataclass

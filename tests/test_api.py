@@ -1033,9 +1033,11 @@ async def abandoned(fake: FakeGemini, count: int = 1) -> None:
 @pytest.mark.gemini_cli
 async def test_one_program_handles_both_doors(fake_gemini, real_cli_door, tmp_path):
     """The example's own function, over the real CLI and over the API."""
-    spec = importlib.util.spec_from_file_location("two_doors", ROOT / "examples/two_doors.py")
-    two_doors = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(two_doors)
+    spec = importlib.util.spec_from_file_location(
+        "two_transports", ROOT / "examples/two_transports.py"
+    )
+    two_transports = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(two_transports)
 
     def read_file(file_path: str) -> str:
         return (tmp_path / file_path).read_text()
@@ -1046,8 +1048,8 @@ async def test_one_program_handles_both_doors(fake_gemini, real_cli_door, tmp_pa
     ).say("It says: ", "buy milk.")
     options = Options(env=fake_gemini.env, cwd=tmp_path, model=GEMINI_3)
     door = Api(tools=[read_file])
-    by_api = await two_doors.tell("What does it say?", options, door)
-    by_cli = await two_doors.tell("What does it say?", options, real_cli_door)
+    by_api = await two_transports.tell("What does it say?", options, door)
+    by_cli = await two_transports.tell("What does it say?", options, real_cli_door)
     shapes = [[line.split()[0] for line in lines] for lines in (by_api, by_cli)]
     assert shapes[0] == ["said", "thought", "call", "result", "done"]
     assert sorted(shapes[1]) == sorted(shapes[0])

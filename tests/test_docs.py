@@ -117,7 +117,7 @@ def test_every_option_has_words_in_the_reference():
 @pytest.mark.parametrize("page", ["README.md", "docs/start.md", "docs/permissions.md"])
 def test_what_is_allowed_by_default_is_told_in_the_same_words(page):
     assert Rules.of(Options()).verdict("google_web_search").decision == "allow"
-    assert "reads, and searches the web" in (ROOT / page).read_text()
+    assert "an agent can only read files and search the web" in (ROOT / page).read_text()
 
 
 def test_the_names_of_claudes_tools_are_those_of_the_translation():

@@ -1,4 +1,4 @@
-"""The rows of docs/versions.md: what is promised, and what older CLIs do about it."""
+"""The rows of docs/versions.md: each feature, and how older CLIs support it."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,31 +10,33 @@ VERSIONS = ("0.29.0", "0.40.1", "0.51.0", PINNED_CLI)
 Outcome: TypeAlias = Literal["works", "Unsupported"]
 
 BY_SETTINGS = (
-    "Said with `--allowed-tools`, `tools.core` and `tools.exclude`: there is no `--policy` yet."
+    "Uses `--allowed-tools`, `tools.core` and `tools.exclude`: this CLI has no `--policy`."
 )
 NO_COMMANDS = (
-    "That CLI would let such a line run other programs, too: `git status ; PATH=. ; git status`."
+    "This CLI would also let such a line run other programs: `git status ; PATH=. ; git status`."
 )
 NO_QUESTIONS = "`decide` needs CLI 0.40, and `*` in a rule needs `--policy`."
 NO_WARM = "`Acp` needs CLI 0.51."
-BESIDE = "By a policy file that lies beside the user's own."
-ONE_POLICY = "That CLI cannot combine the user's policies with permissions of a run."
+BESIDE = "Uses a policy file beside the user's own."
+ONE_POLICY = "This CLI cannot combine the user's policies with the permissions of a run."
 ALWAYS_TRUSTED = (
-    "Headless, that CLI takes every folder for a trusted one, and puts its settings above ours. "
-    "A folder that has a `.gemini/settings.json` is refused, unless `trust_workspace=True` and no "
-    "option limits the tools."
+    "In headless mode this CLI trusts every folder, and the folder's settings override ours. "
+    "geminorum refuses a folder with a `.gemini/settings.json`, unless `trust_workspace=True` and "
+    "no option restricts the tools."
 )
-NO_PLAN = "Plan mode was an experiment there. Its tools are excluded, also where a user enables it."
+NO_PLAN = (
+    "Plan mode is experimental in this CLI. Its tools are excluded, even if the user enables it."
+)
 DISARMED = (
-    "There is no setting for it: whatever such a file would set is set to nothing beforehand. "
-    "Where a folder has an `.env`, that CLI does not read `~/.gemini/.env` any more."
+    "This CLI has no setting for it: geminorum sets every variable of such a file to an empty "
+    "value beforehand. If a folder has an `.env`, this CLI does not read `~/.gemini/.env`."
 )
-OTHER_MODEL = "That CLI sends `gemini-2.5-flash` to `gemini-3.5-flash`, whatever was asked for."
+OTHER_MODEL = "This CLI always replaces `gemini-2.5-flash` by `gemini-3.5-flash`."
 LATE = (
-    "That CLI complains so late that a tool may have run before: geminorum reads the file first. "
-    "A file that is good TOML with a wrong rule in it may still be told late."
+    "This CLI reports the error so late that a tool may already have run, so geminorum reads the "
+    "file first. A file that is valid TOML with an invalid rule may still be reported late."
 )
-NO_SESSION_ID = "There is no flag for it yet."
+NO_SESSION_ID = "This CLI has no flag for it."
 
 
 @dataclass(frozen=True)
@@ -55,44 +57,46 @@ _OLDER = VERSIONS[:2]
 FEATURES = {
     "test_deny_write": Feature('`Policy(file_write="deny")`', note=(BY_SETTINGS, _OLDEST)),
     "test_allow_write": Feature('`Policy(file_write="allow")`', note=(BY_SETTINGS, _OLDEST)),
-    "test_whitelist": Feature("`allowed_tools`: nothing else runs", note=(BY_SETTINGS, _OLDEST)),
+    "test_whitelist": Feature("`allowed_tools`: no other tool runs", note=(BY_SETTINGS, _OLDEST)),
     "test_whitelist_runs_unasked": Feature(
-        "`allowed_tools`: these run unasked", note=(BY_SETTINGS, _OLDEST)
+        "`allowed_tools`: these tools run without approval", note=(BY_SETTINGS, _OLDEST)
     ),
     "test_only_git_status": Feature(
-        "`allowed_tools`: only `git status` of the shell",
+        "`allowed_tools`: in the shell, only `git status` runs",
         unsupported=_OLDEST,
         note=(NO_COMMANDS, _OLDEST),
     ),
     "test_only_git_status_in_yolo": Feature(
-        "the same in yolo mode", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
+        "… also in yolo mode", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
     ),
     "test_redirection": Feature(
-        "and it cannot write by a redirection", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
+        "… and cannot write through a redirection", unsupported=_OLDEST, note=(NO_COMMANDS, _OLDEST)
     ),
     "test_stretched_whitelist": Feature(
-        "nor can it be stretched to run anything else",
+        "… and cannot be extended to run anything else",
         unsupported=_OLDEST,
         note=(NO_COMMANDS, _OLDEST),
     ),
     "test_safe_looking_commands": Feature(
-        '"ask" with nobody to ask: not even `uniq` and `git show` run', note=(BY_SETTINGS, _OLDEST)
+        '"ask" without `decide`: not even `uniq` and `git show` run', note=(BY_SETTINGS, _OLDEST)
     ),
     "test_safe_looking_commands_asked_about": Feature(
-        'the same where `decide` says no, and with `Rule("*", "ask")`',
+        '… also if `decide` denies, and with `Rule("*", "ask")`',
         unsupported=_OLDEST,
         note=(NO_QUESTIONS, _OLDEST),
     ),
     "test_safe_looking_commands_warm": Feature(
-        "the same through `Acp`", unsupported=_OLDER, note=(NO_WARM, _OLDER)
+        "… also through `Acp`", unsupported=_OLDER, note=(NO_WARM, _OLDER)
     ),
-    "test_hundred_commands": Feature("nor any of a hundred others", note=(BY_SETTINGS, _OLDEST)),
+    "test_hundred_commands": Feature(
+        "… nor any of a hundred other commands", note=(BY_SETTINGS, _OLDEST)
+    ),
     "test_steering_folders": Feature(
-        "files in `.gemini/` and `.agents/` are not written", note=(BESIDE, _OLDEST)
+        "files in `.gemini/` and `.agents/` cannot be written", note=(BESIDE, _OLDEST)
     ),
     "test_search": Feature("a search runs no program", note=(BESIDE, _OLDEST)),
     "test_users_denial": Feature(
-        "what a policy of the user's denies stays denied",
+        "tools that the user's policies deny stay denied",
         unsupported=_OLDEST,
         note=(ONE_POLICY, _OLDEST),
     ),
@@ -103,7 +107,7 @@ FEATURES = {
     "test_approval_plan": Feature(
         '`approval="plan"`', unsupported=_OLDEST, note=(NO_PLAN, _OLDEST)
     ),
-    "test_max_turns": Feature("`max_turns`: exit 53, the user's settings untouched"),
+    "test_max_turns": Feature("`max_turns`: exit code 53, the user's settings unchanged"),
     "test_own_session_id": Feature(
         "`session_id`", unsupported=_OLDER, note=(NO_SESSION_ID, _OLDER)
     ),
@@ -114,8 +118,10 @@ FEATURES = {
     "test_system_prompt_appended": Feature("`system_prompt`"),
     "test_system_prompt_replaced": Feature("`replace_system_prompt`"),
     "test_effort": Feature("`effort`", note=(OTHER_MODEL, ("0.51.0",))),
-    "test_timeout": Feature("`timeout` ends the tree"),
-    "test_cancel": Feature("`cancel()` ends the tree, `sleep 300` in the shell tool included"),
+    "test_timeout": Feature("`timeout` ends the process tree"),
+    "test_cancel": Feature(
+        "`cancel()` ends the process tree, including `sleep 300` in the shell tool"
+    ),
     "test_literal_prompt": Feature("`/` and `@` in a prompt are text"),
     "test_secrets_hidden_from_shell": Feature("keys are hidden from shell tools"),
     "test_dotenv_ignored": Feature(
@@ -134,13 +140,15 @@ FEATURES = {
         "a model in default mode cannot approve its own plan", note=(NO_PLAN, _OLDEST)
     ),
     "test_plan_escape_from_plan": Feature(
-        "nor in plan mode", unsupported=_OLDEST, note=(NO_PLAN, _OLDEST)
+        "… nor in plan mode", unsupported=_OLDEST, note=(NO_PLAN, _OLDEST)
     ),
-    "test_error_reports_private": Feature("no error report in the shared temporary folder"),
+    "test_error_reports_private": Feature("error reports do not go to the shared temporary folder"),
     "test_broken_policy_is_fatal": Feature(
-        "a broken policy file of the user's: `ConfigError`", note=(LATE, _OLDEST)
+        "a broken user policy file: `ConfigError`", note=(LATE, _OLDEST)
     ),
     "test_usage_statistics_off": Feature("usage statistics are off"),
-    "test_users_own_things_are_seen": Feature("the user's login, skills and sessions are seen"),
+    "test_users_own_things_are_seen": Feature(
+        "the user's login, skills and sessions are available"
+    ),
 }
 """By the name of the test in control.py, in the order of the table."""

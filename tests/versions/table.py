@@ -7,13 +7,13 @@ from versions.features import FEATURES, VERSIONS, Feature
 _HEAD = """\
 # Versions of the Gemini CLI
 
-What a caller of geminorum controls, and on which version of the CLI it holds.
-`make test-versions` wrote this page: it runs `tests/versions/control.py` against the real CLI of
-each version, and writes only when every cell was tried and is as it says.
+The table shows which features of geminorum work with which version of the Gemini CLI.
+`make test-versions` generates it: it runs `tests/versions/control.py` against the real CLI of
+each version, and writes the page only if every cell was tested and matches.
 
-- **works**: shown by the run.
-- `Unsupported`: raised before anything starts (`CliTooOld` where a whole transport is meant).
-  Nothing is silently weaker.
+- **works**: the test passed.
+- `Unsupported`: raised before anything starts (`CliTooOld` if the whole transport is unsupported).
+  No feature is silently weaker.
 """
 
 

@@ -387,4 +387,4 @@ def _refuse_unsupported(options: Options) -> None:
     default = Options()
     for name, hint in _NOT_HERE.items():
         if getattr(options, name) != getattr(default, name):
-            raise Unsupported(f"the Acp door cannot honour {name}", hint=hint)
+            raise Unsupported(f"the Acp transport cannot honour {name}", hint=hint)

@@ -178,14 +178,16 @@ def _refuse_unsupported(options: Options) -> None:
     default = Options()
     for name, hint in _HAS_NO.items():
         if getattr(options, name) != getattr(default, name):
-            raise Unsupported(f"the Api door has no {name}", hint=hint)
+            raise Unsupported(f"the Api transport has no {name}", hint=hint)
     if options.approval in ("plan", "auto_edit"):
         raise Unsupported(
-            f"the Api door has no approval={options.approval!r}",
+            f"the Api transport has no approval={options.approval!r}",
             hint="its only tools are yours: leave one out, or pass Api(decide=…)",
         )
     if not options.literal:
-        raise Unsupported("the Api door runs no commands in prompts", hint="leave literal=True")
+        raise Unsupported(
+            "the Api transport runs no commands in prompts", hint="leave literal=True"
+        )
 
 
 def _problems(door: Any) -> Iterator[tuple[str, str]]:

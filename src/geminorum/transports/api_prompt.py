@@ -30,7 +30,7 @@ def content_of(prompt: Prompt, folder: Path) -> Content:
         return as_json(prompt, "the prompt")
     if isinstance(prompt, PromptFile):
         raise InvalidPrompt(
-            "the Api door has no tool that could read a PromptFile",
+            "the Api transport has no tool that could read a PromptFile",
             hint=f"pass the file itself: [{str(prompt.before)!r}, Path(…)]",
         )
     alone = isinstance(prompt, str | os.PathLike | Blob | Link)

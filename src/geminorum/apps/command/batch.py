@@ -81,7 +81,7 @@ def batch(
     from geminorum.apps.command.batch_input import tasks_in
     from geminorum.apps.command.batch_journal import Journal
     from geminorum.apps.command.batch_runner import Limits
-    from geminorum.apps.command.doors import door_for
+    from geminorum.apps.command.choose_transport import door_for
 
     _refuse_one_session(options)
     tasks = tasks_in(file, column)

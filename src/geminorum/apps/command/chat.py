@@ -100,7 +100,7 @@ class Table:
 
     def door(self, questions: Questions, options: Options) -> Any:
         """A door that asks us."""
-        from geminorum.apps.command.doors import door_for
+        from geminorum.apps.command.choose_transport import door_for
 
         if self.via is not Via.CLI:
             return door_for(self.via, program=self.program, decide=questions.decide)

@@ -83,7 +83,7 @@ def _stdin() -> str:
 def _run(text: str, options: Options, via: Via, program: Program, how: Showing) -> Exit:
     import asyncio
 
-    from geminorum.apps.command.doors import door_for
+    from geminorum.apps.command.choose_transport import door_for
     from geminorum.apps.command.live import view_for
     from geminorum.apps.command.offline import simulated, tell_so
     from geminorum.apps.command.turn import watched

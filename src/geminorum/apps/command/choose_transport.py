@@ -1,4 +1,4 @@
-"""The door that was asked for on the command line."""
+"""The transport that the command line asks for."""
 
 from __future__ import annotations
 

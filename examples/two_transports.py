@@ -1,7 +1,9 @@
-"""One program, two doors: the same events come from the Gemini CLI and from the Gemini API.
+"""One program, two transports: the Gemini CLI and the Gemini API produce the same events.
 
-`python examples/two_doors.py "Say hello"` asks Google's models, with GEMINI_API_KEY set; without a
-key there is `python examples/offline.py two_doors.py`. `tell` takes any door and any options.
+    python examples/two_transports.py "Say hello"     # needs GEMINI_API_KEY
+    python examples/offline.py two_transports.py      # without an account
+
+`tell` takes any transport and any options.
 """
 
 from __future__ import annotations
@@ -24,10 +26,10 @@ from geminorum import (
 from geminorum.transports import Transport
 
 
-async def tell(prompt: str, options: Options, door: Transport) -> list[str]:
-    """What a person would want to see of the run. It does not know which door it looks through."""
+async def tell(prompt: str, options: Options, transport: Transport) -> list[str]:
+    """The run as lines for a person to read, in the same way for every transport."""
     lines, text = [], ""
-    async with run(prompt, options, via=door) as live:
+    async with run(prompt, options, via=transport) as live:
         async for event in live:
             match event:
                 case TextDelta():
@@ -49,9 +51,9 @@ async def tell(prompt: str, options: Options, door: Transport) -> list[str]:
 
 
 async def main(prompt: str) -> None:
-    for door in (Cli(), Api()):
-        print(type(door).__name__)
-        for line in await tell(prompt, Options(model="gemini-2.5-flash"), door):
+    for transport in (Cli(), Api()):
+        print(type(transport).__name__)
+        for line in await tell(prompt, Options(model="gemini-2.5-flash"), transport):
             print("  ", line)
 
 
