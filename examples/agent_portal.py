@@ -2,9 +2,9 @@
 
     python examples/agent_portal.py 8000                 # or: offline.py agent_portal.py 8000
 
-The form is drawn from `config_fields` of the `local_adapter` contract: a new setting of geminorum
-shows up without a change here. Configs are JSON files in ./agents, readable by you alone, because
-keys are among them. Only this machine can connect; put your own login in front of it for others.
+The form is generated from `config_fields` of the `local_adapter` contract, so new settings of
+geminorum appear automatically. Configs are JSON files in ./agents; only you can read them, because
+they may contain keys. Only this machine can connect; put your own login in front of it for others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from geminorum.contracts.local_adapter import (
 from geminorum.store import SqliteSessions
 
 AGENTS = Path("agents")
-# Other web pages can send forms to this machine, too, but they cannot read this from ours.
+# Other web pages can also post forms to this machine, but they cannot read this token.
 TOKEN = secrets.token_urlsafe()
 
 
@@ -50,13 +50,13 @@ def save(name: str, values: dict[str, Any]) -> None:
 
 
 def typed(name: str, form: dict[str, str]) -> dict[str, Any]:
-    """What the form says. A secret field that was left empty keeps what is saved."""
+    """The values of the form. An empty secret field keeps its saved value."""
     values: dict[str, Any] = {f.key: form.get(f.key, "") for f in ADAPTER.config_fields}
     kept = {f.key: saved(name).get(f.key, "") for f in ADAPTER.config_fields if f.secret}
     return values | {key: value for key, value in kept.items() if not values[key]}
 
 
-# ---- what the buttons do
+# ---- the buttons
 
 
 def on_save(name: str, form: dict[str, str]) -> str:
@@ -85,7 +85,7 @@ def on_run(name: str, form: dict[str, str]) -> str:
 ACTIONS = {"save": on_save, "check": on_check, "run": on_run}
 
 
-# ---- what the page shows
+# ---- the page
 
 
 def listed(title: str, lines: list[str]) -> str:
@@ -95,7 +95,7 @@ def listed(title: str, lines: list[str]) -> str:
 def page(name: str, values: dict[str, Any], outcome: str = "") -> str:
     fields = [drawn(field, values.get(field.key)) for field in ADAPTER.config_fields]
     prompt = '<textarea name="prompt" placeholder="Prompt"></textarea>'
-    # A config that was never saved has nothing to check or to run.
+    # Check and run need a saved config.
     more = f"<p>{button('check')}</p>{prompt}{button('run')}" if saved(name) else ""
     return (
         f'<!doctype html><meta charset="utf-8"><title>{name}</title>'
@@ -163,12 +163,12 @@ class Portal(BaseHTTPRequestHandler):
         if action not in ACTIONS or (action != "save" and not saved(name)):
             return 400, "<h1>Save the agent first</h1>"
         outcome = ACTIONS[action](name, form)
-        # What was typed stays in the form, so that a mistake can be corrected.
+        # The form keeps its input, so that the user can correct mistakes.
         return 200, page(name, typed(name, form), outcome)
 
     def agent(self) -> str:
-        """The agent that the address names. Only an address of this machine counts: a stranger's
-        host name may lead here, too."""
+        """The agent named in the URL. Other host names are refused: they may belong to an attacker
+        whose DNS points at this machine."""
         found = re.fullmatch(r"/([a-z0-9-]+)", self.path)
         host = self.headers.get("Host", "").partition(":")[0]
         if found and host in ("127.0.0.1", "localhost"):
