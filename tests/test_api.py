@@ -1031,7 +1031,7 @@ async def abandoned(fake: FakeGemini, count: int = 1) -> None:
 
 
 @pytest.mark.gemini_cli
-async def test_one_program_handles_both_doors(fake_gemini, real_cli_door, tmp_path):
+async def test_one_program_handles_both_transports(fake_gemini, real_cli_door, tmp_path):
     """The example's own function, over the real CLI and over the API."""
     spec = importlib.util.spec_from_file_location(
         "two_transports", ROOT / "examples/two_transports.py"

@@ -1,5 +1,6 @@
 """Both type checkers read every block of the pages and every example, and know the API's types."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,8 @@ from typed_pages import write_modules
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+ENGINES = str(ROOT / "tests" / "engines")
+"""A page plugs us into an engine."""
 API_TYPES = ROOT / "tests" / "api_types.py"
 
 
@@ -51,5 +54,6 @@ def test_a_block_is_checked_with_the_names_of_those_above_it(tmp_path):
 def _complaints(checker: str, *arguments: str) -> str:
     """What the checker has against the files; empty where they pass."""
     command = [sys.executable, "-m", checker, *arguments]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    env = os.environ | {"MYPYPATH": ENGINES, "PYTHONPATH": ENGINES}
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=300)
     return "" if done.returncode == 0 else done.stdout + done.stderr
