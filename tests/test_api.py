@@ -139,7 +139,7 @@ class TestAnAnswer:
         fake.say("a").say("b")
         await ask("Hi", options.changed(model=None), via=Api())
         await ask("Hi", options.changed(model="pro"), via=Api())
-        assert [r.model for r in fake.requests] == ["gemini-2.5-flash", "gemini-2.5-pro"]
+        assert [r.model for r in fake.requests] == ["gemini-2.5-flash", "gemini-3.1-pro-preview"]
 
     async def test_the_system_prompt_is_the_system_instruction(self, fake, options):
         """B-18: not a part of what the user says."""
