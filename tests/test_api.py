@@ -14,15 +14,18 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_type_hints
 
 import pytest
 
 from geminorum import (
+    Acp,
     Allow,
     AllowAlways,
     Api,
     Blob,
+    Chat,
+    Cli,
     Deny,
     Done,
     Error,
@@ -32,6 +35,7 @@ from geminorum import (
     Options,
     PermissionDecision,
     PermissionRequest,
+    Pool,
     Text,
     TextDelta,
     Thinking,
@@ -46,7 +50,7 @@ from geminorum import (
     sync,
 )
 from geminorum.cost import Price, PriceBook
-from geminorum.prompt import PromptFile
+from geminorum.prompt import Content, PromptFile
 from geminorum.testing import FakeGemini
 from geminorum.testing.answers import Say, Tokens
 
@@ -456,6 +460,16 @@ class TestConversations:
         texts = [[p["text"] for c in r.contents for p in c["parts"]] for r in fake.requests]
         assert texts[2] == ["First", "One", "Second", "Two", "Third"]
         assert second.session_id != third.session_id
+
+    @pytest.mark.parametrize("verb", [connect, sync.connect])
+    def test_a_transport_without_a_history_says_so_before_anything_runs(self, options, verb):
+        for door in (Cli(executable="/nowhere"), Acp(executable="/nowhere"), Pool(Acp())):
+            with pytest.raises(errors.Unsupported, match="has no history"):
+                _ = verb(options, via=door).history
+
+    def test_the_history_of_a_chat_has_a_type(self):
+        for chat in (Chat, sync.Chat):
+            assert get_type_hints(chat.history.fget)["return"] == list[Content]
 
     async def test_a_failed_turn_leaves_no_trace(self, fake, options):
         fake.say("One").block().say("Three")

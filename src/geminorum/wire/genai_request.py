@@ -46,13 +46,15 @@ def checked_history(history: object) -> list[Content]:
         raise InvalidPrompt(f"history is a {type(history).__name__}", hint=hint)
     for number, content in enumerate(history):
         check_content(content, f"history[{number}]")
-    history = [as_json(content, f"history[{at}]") for at, content in enumerate(history)]
-    if history and history[0].get("role", "user") != "user":
+    whole: list[Content] = [
+        {"role": "user", **as_json(content, f"history[{at}]")} for at, content in enumerate(history)
+    ]
+    if whole and whole[0]["role"] != "user":
         raise InvalidPrompt(
             "the history starts with the model's turn",
             hint="begin it with what the user said, as the API demands",
         )
-    return history
+    return whole
 
 
 def check_content(content: object, where: str) -> None:
