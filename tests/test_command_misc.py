@@ -41,6 +41,22 @@ def test_skills_are_listed_with_the_one_that_is_shadowed(tmp_path):
     assert [one["tier"] for one in told] == ["user", "workspace"]
 
 
+def test_the_list_names_broken_skills_and_what_is_wrong_with_them(tmp_path):
+    env = {"GEMINI_CLI_HOME": str(tmp_path / "home")}
+    file = skill(tmp_path, "review", "---\nname: review\n---\nDo it.")
+    done = command("skills", "list", env=env, cwd=tmp_path)
+    _, line = done.stdout.splitlines()
+    assert line.split()[:3] == ["review", "workspace,", "broken"]
+    assert "the frontmatter has no description" in line
+    assert str(file) in line
+    skill(tmp_path, "good", "---\nname: good\ndescription: Fine.\n---\n")
+    told = command("skills", "list", "--json", env=env, cwd=tmp_path).stdout.splitlines()
+    good, broken = map(json.loads, told)
+    assert (good["name"], good["problem"]) == ("good", None)
+    assert broken["problem"] == "the frontmatter has no description"
+    assert (broken["name"], broken["path"], broken["tier"]) == (None, str(file), "workspace")
+
+
 def test_no_skills_say_where_to_put_one(tmp_path):
     done = command("skills", "list", env={"GEMINI_CLI_HOME": str(tmp_path)}, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
