@@ -429,6 +429,19 @@ class TestDecisions:
         await ask("Go", options.changed(allowed_tools=("weather",)), via=door)
         assert asked == ["weather"]
 
+    @pytest.mark.parametrize(("approval", "count"), [(None, 1), ("default", 1), ("yolo", 0)])
+    async def test_approval_says_whether_decide_is_asked(self, fake, options, approval, count):
+        asked = []
+
+        def may_i(request):
+            asked.append(request.name)
+            return Allow()
+
+        fake.call("weather", city="Rome").say("ok")
+        door = Api(tools=[weather], decide=may_i)
+        await ask("Go", options.changed(approval=approval), via=door)
+        assert asked == ["weather"] * count
+
     async def test_a_cancel_while_the_question_stands_runs_nothing(self, fake, options):
         ran, asked = [], asyncio.Event()
 
@@ -972,6 +985,7 @@ class TestBadInput:
         [
             {"resume": "latest"},
             {"approval": "plan"},
+            {"approval": "auto_edit"},
             {"include_directories": ("a",)},
             {"literal": False},
             {"home": "/tmp"},
