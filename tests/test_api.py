@@ -14,15 +14,18 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_type_hints
 
 import pytest
 
 from geminorum import (
+    Acp,
     Allow,
     AllowAlways,
     Api,
     Blob,
+    Chat,
+    Cli,
     Deny,
     Done,
     Error,
@@ -32,6 +35,7 @@ from geminorum import (
     Options,
     PermissionDecision,
     PermissionRequest,
+    Pool,
     Text,
     TextDelta,
     Thinking,
@@ -46,7 +50,7 @@ from geminorum import (
     sync,
 )
 from geminorum.cost import Price, PriceBook
-from geminorum.prompt import PromptFile
+from geminorum.prompt import Content, PromptFile
 from geminorum.testing import FakeGemini
 from geminorum.testing.answers import Say, Tokens
 
@@ -139,7 +143,7 @@ class TestAnAnswer:
         fake.say("a").say("b")
         await ask("Hi", options.changed(model=None), via=Api())
         await ask("Hi", options.changed(model="pro"), via=Api())
-        assert [r.model for r in fake.requests] == ["gemini-2.5-flash", "gemini-2.5-pro"]
+        assert [r.model for r in fake.requests] == ["gemini-2.5-flash", "gemini-3.1-pro-preview"]
 
     async def test_the_system_prompt_is_the_system_instruction(self, fake, options):
         """B-18: not a part of what the user says."""
@@ -425,6 +429,19 @@ class TestDecisions:
         await ask("Go", options.changed(allowed_tools=("weather",)), via=door)
         assert asked == ["weather"]
 
+    @pytest.mark.parametrize(("approval", "count"), [(None, 1), ("default", 1), ("yolo", 0)])
+    async def test_approval_says_whether_decide_is_asked(self, fake, options, approval, count):
+        asked = []
+
+        def may_i(request):
+            asked.append(request.name)
+            return Allow()
+
+        fake.call("weather", city="Rome").say("ok")
+        door = Api(tools=[weather], decide=may_i)
+        await ask("Go", options.changed(approval=approval), via=door)
+        assert asked == ["weather"] * count
+
     async def test_a_cancel_while_the_question_stands_runs_nothing(self, fake, options):
         ran, asked = [], asyncio.Event()
 
@@ -456,6 +473,16 @@ class TestConversations:
         texts = [[p["text"] for c in r.contents for p in c["parts"]] for r in fake.requests]
         assert texts[2] == ["First", "One", "Second", "Two", "Third"]
         assert second.session_id != third.session_id
+
+    @pytest.mark.parametrize("verb", [connect, sync.connect])
+    def test_a_transport_without_a_history_says_so_before_anything_runs(self, options, verb):
+        for door in (Cli(executable="/nowhere"), Acp(executable="/nowhere"), Pool(Acp())):
+            with pytest.raises(errors.Unsupported, match="has no history"):
+                _ = verb(options, via=door).history
+
+    def test_the_history_of_a_chat_has_a_type(self):
+        for chat in (Chat, sync.Chat):
+            assert get_type_hints(chat.history.fget)["return"] == list[Content]
 
     async def test_a_failed_turn_leaves_no_trace(self, fake, options):
         fake.say("One").block().say("Three")
@@ -958,6 +985,7 @@ class TestBadInput:
         [
             {"resume": "latest"},
             {"approval": "plan"},
+            {"approval": "auto_edit"},
             {"include_directories": ("a",)},
             {"literal": False},
             {"home": "/tmp"},

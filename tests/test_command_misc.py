@@ -8,7 +8,7 @@ import pytest
 
 from command_line import COMMAND, Terminal, environment
 from command_line import geminorum_command as command
-from geminorum import Api, Options, cost, models, sync
+from geminorum import Api, Options, cost, errors, models, sync
 from geminorum.apps.command.config import options_schema, problems_in
 from geminorum.apps.command.exits import Exit
 from geminorum.events import ModelRequest
@@ -41,6 +41,22 @@ def test_skills_are_listed_with_the_one_that_is_shadowed(tmp_path):
     assert [one["tier"] for one in told] == ["user", "workspace"]
 
 
+def test_the_list_names_broken_skills_and_what_is_wrong_with_them(tmp_path):
+    env = {"GEMINI_CLI_HOME": str(tmp_path / "home")}
+    file = skill(tmp_path, "review", "---\nname: review\n---\nDo it.")
+    done = command("skills", "list", env=env, cwd=tmp_path)
+    _, line = done.stdout.splitlines()
+    assert line.split()[:3] == ["review", "workspace,", "broken"]
+    assert "the frontmatter has no description" in line
+    assert str(file) in line
+    skill(tmp_path, "good", "---\nname: good\ndescription: Fine.\n---\n")
+    told = command("skills", "list", "--json", env=env, cwd=tmp_path).stdout.splitlines()
+    good, broken = map(json.loads, told)
+    assert (good["name"], good["problem"]) == ("good", None)
+    assert broken["problem"] == "the frontmatter has no description"
+    assert (broken["name"], broken["path"], broken["tier"]) == (None, str(file), "workspace")
+
+
 def test_no_skills_say_where_to_put_one(tmp_path):
     done = command("skills", "list", env={"GEMINI_CLI_HOME": str(tmp_path)}, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "")
@@ -68,8 +84,10 @@ def test_models_have_prices_windows_and_short_names():
     flash = next(line for line in done.stdout.splitlines() if line.startswith("gemini-2.5-flash "))
     assert flash.split() == [
         *("gemini-2.5-flash", "$0.30", "$0.03", "$2.50", "1,048,576"),
-        *("auto", "(api),", "flash", "(api)"),
     ]
+    names = {line.split()[0]: line for line in done.stdout.splitlines() if line.strip()}
+    assert names["gemini-3.8-flash"].endswith("auto (CLI only), flash")
+    assert names["gemini-3.1-pro-preview"].endswith(" pro")
     assert "gemini-2.5-pro: $2.50 in, $15.00 out above 200,000 tokens" in done.stdout
     assert "gemini-2.0-flash " not in done.stdout
     assert "gemini-2.0-flash " in command("models", "--all").stdout
@@ -101,12 +119,20 @@ def test_the_cli_takes_its_short_names_for_these(alias, real_cli_door, fake_gemi
     assert fake_gemini.requests[0].model == models.meaning_of(alias)
 
 
-@pytest.mark.parametrize("alias", models.API_ALIASES)
-def test_the_api_takes_its_short_names_for_these(alias, fake_gemini):
+@pytest.mark.parametrize("alias", ["flash", "flash-lite", "pro"])
+def test_the_api_takes_the_short_names_for_the_same_models_as_the_cli(alias, fake_gemini):
     fake_gemini.say("Hi.")
     sync.ask("Hello", Options(env=fake_gemini.env, model=alias), via=Api())
-    assert fake_gemini.requests[0].model == models.meaning_of(alias, "api")
+    assert fake_gemini.requests[0].model == models.CLI_ALIASES[alias] == models.meaning_of(alias)
     assert models.meaning_of("gemini-9") == "gemini-9"
+
+
+@pytest.mark.parametrize("name", ["auto", "auto-gemini-3", "auto-gemini-2.5"])
+def test_auto_is_the_clis_and_the_api_names_what_it_takes_instead(name, fake_gemini):
+    with pytest.raises(errors.Unsupported, match="the CLI's router") as caught:
+        sync.ask("Hello", Options(env=fake_gemini.env, model=name), via=Api())
+    assert "flash, flash-lite, pro" in str(caught.value.hint)
+    assert not fake_gemini.requests
 
 
 # ---- config
@@ -222,7 +248,7 @@ def test_the_fake_prints_what_to_export_and_ends_with_ctrl_c():
         url = screen.text.partition("export GOOGLE_GEMINI_BASE_URL=")[2].split()[0]
         options = Options(env={"GOOGLE_GEMINI_BASE_URL": url, "GEMINI_API_KEY": "k"}, model="flash")
         assert "simulated" in sync.ask("Who are you?", options, via=Api()).text
-        screen.wait_for("gemini-2.5-flash  Who are you?")
+        screen.wait_for("gemini-3.8-flash  Who are you?")
         screen.send("\x03")
         assert screen.ends_with() == 0
     assert "Traceback" not in screen.text

@@ -56,6 +56,61 @@ def test_quiet_is_the_text_only_on_the_warm_door_too(fake_gemini, env, work):
     assert (done.returncode, done.stdout, done.stderr) == (0, "Four files.\n", "")
 
 
+def test_a_run_on_the_api_prints_no_session_id(fake_gemini, env, work):
+    """There is no session that could be resumed by it."""
+    for _ in range(2):
+        fake_gemini.say("Four.")
+    done = command("run", "--via", "api", "How many?", env=env, cwd=work)
+    assert (done.stdout, "success · " in done.stderr) == ("Four.\n", True)
+    assert "session" not in done.stderr
+    with Terminal("run", "Go", "--via", "api", env=env, cwd=work) as terminal:
+        assert terminal.ends_with() == 0
+    assert "done" in terminal.text
+    assert "session" not in terminal.text
+
+
+@pytest.mark.parametrize("verb", ["run", "chat"])
+def test_a_home_that_is_not_there_is_refused_and_not_made(verb, fake_gemini, env, work):
+    done = command(verb, *["Hi"] * (verb == "run"), "--home", "hoem", env=env, cwd=work)
+    assert done.returncode == Exit.USAGE
+    assert "there is no folder hoem" in done.stderr
+    assert "mkdir hoem" in done.stderr
+    assert (list(work.iterdir()), fake_gemini.requests) == ([], [])
+    assert "there is no folder" in command("run", "Hi", "--home", __file__, cwd=work).stderr
+
+
+def test_a_run_takes_its_options_from_a_file_and_flags_go_before_it(fake_gemini, env, work):
+    fake_gemini.say("a").say("b")
+    file = work / "options.toml"
+    file.write_text('model = "pro"\nsystemPrompt = "Be brief."\n[env]\nA = "1"\n')
+    assert command("config", "validate", file).returncode == 0
+    run = ["run", "Hi", "-q", "--via", "api", "--options", file]
+    assert command(*run, env=env, cwd=work).stdout == "a\n"
+    assert command(*run, "--model", "gemini-2.5-flash", env=env, cwd=work).stdout == "b\n"
+    first, second = fake_gemini.requests
+    assert (first.model, first.system) == ("gemini-3.1-pro-preview", "Be brief.")
+    assert (second.model, second.system) == ("gemini-2.5-flash", "Be brief.")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"modle": "pro"}', "did you mean 'model'"),
+        ('{"max_turns": 0}', "greater than 0"),
+        ('["pro"]', "write an object"),
+        ("{", "Expecting"),
+        ('{"home": "hoem"}', "there is no folder hoem"),
+    ],
+)
+def test_a_file_of_options_that_is_wrong_starts_nothing(fake_gemini, env, work, text, problem):
+    file = work / "options.json"
+    file.write_text(text)
+    done = command("run", "Hi", "--via", "api", "--options", file, env=env, cwd=work)
+    assert (done.returncode, fake_gemini.requests) == (Exit.USAGE, [])
+    assert problem in done.stderr
+    assert list(work.iterdir()) == [file]
+
+
 @pytest.mark.parametrize("how", ["stdin", "dash", "file"])
 def test_where_a_prompt_may_come_from(how, fake_gemini, env, work):
     fake_gemini.say("Yes.")

@@ -309,6 +309,18 @@ def test_a_fork_tells_its_id_alone_on_stdout(saved):
     assert json.loads(named.stdout)["id"] == "mine"
 
 
+def test_lists_mark_a_fork_with_what_it_was_forked_from(saved):
+    copy = command("sessions", "fork", A, env=saved.env).stdout.strip()
+    done = command("sessions", "list", env=saved.env, cwd=saved.cwd)
+    lines = {line.split()[0]: line for line in done.stdout.splitlines()}
+    assert lines[copy].endswith(f"(fork of {A[:8]}) Remember the number seven")
+    assert "fork" not in lines[A]
+    found = command("sessions", "search", "seven", env=saved.env, cwd=saved.cwd).stdout
+    assert found.count(f"(fork of {A[:8]})") == 1
+    listed = command("sessions", "list", "--json", env=saved.env, cwd=saved.cwd).stdout
+    assert json.loads(listed.splitlines()[0])["forked_from"] == A
+
+
 def test_nothing_is_deleted_without_a_word(saved):
     done = command("sessions", "delete", A, env=saved.env)
     assert done.returncode == Exit.USAGE

@@ -293,7 +293,7 @@ class TestAWarmProcess:
     async def test_a_pool_gives_such_a_guest_a_process_of_its_own(self, door, options, room):
         async with Pool(door, size=2, spare=False) as pool:
             for chosen in (options, options.changed(cwd=room.parent), options):
-                async with connect(chosen, pool=pool) as chat:
+                async with connect(chosen, via=pool) as chat:
                     assert (await chat.ask("Hi")).text == "Hello"
             homes = [_home_of(process.pid) for process in pool.report().processes]
         assert [home.is_relative_to(room) for home in homes] == [True, False]

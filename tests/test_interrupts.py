@@ -383,7 +383,7 @@ class TestTheRealCli:
         door = Acp(executable=real_cli_door.executable, decide=plain(error))
 
         def share() -> None:
-            with sync.Pool(door) as pool, sync.connect(options, pool=pool) as chat:
+            with sync.Pool(door) as pool, sync.connect(options, via=pool) as chat:
                 with pytest.raises(KeyboardInterrupt):
                     sync.ask("Go", options, via=pool)
                 said.append(chat.ask("And you?").text)

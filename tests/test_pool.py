@@ -5,6 +5,7 @@ import contextlib
 import contextvars
 import errno
 import gc
+import inspect
 import os
 import random
 import signal
@@ -115,7 +116,7 @@ async def test_the_memory_of_a_process_is_that_of_its_whole_tree(options, calm, 
     wrapper.write_text(f'#!/bin/sh\n"{calm.executable}" "$@"\nexit 0\n')
     wrapper.chmod(0o755)
     door = replace(calm, executable=wrapper)
-    async with Pool(door, spare=False) as pool, connect(options, pool=pool) as chat:
+    async with Pool(door, spare=False) as pool, connect(options, via=pool) as chat:
         await chat.ask("Hi")
         (process,) = pool.report().processes
         alone = psutil.Process(process.pid).memory_info().rss / 2**20
@@ -130,7 +131,7 @@ async def test_conversations_of_one_kind_share_a_process(fake_gemini, options, d
     fake_gemini.say("Hello").always()
     other = options.changed(cwd=tmp_path, model="gemini-2.5-pro", approval="yolo")
     async with Pool(door) as pool:
-        async with connect(options, pool=pool) as one, connect(other, pool=pool) as two:
+        async with connect(options, via=pool) as one, connect(other, via=pool) as two:
             first, second = await asyncio.gather(told(one.turn("1")), told(two.turn("2")))
             (process,) = pool.report().processes
             assert (process.conversations, process.retired) == (2, None)
@@ -153,7 +154,7 @@ async def test_another_kind_has_a_process_of_its_own(fake_gemini, options, door,
     fake_gemini.say("Hello").always()
     async with Pool(door) as pool:
         for kind in (options, options.changed(system_prompt="Be brief")):
-            async with connect(kind, pool=pool) as chat:
+            async with connect(kind, via=pool) as chat:
                 await chat.ask("Hi")
         assert len(pids(pool)) == 2
         monkeypatch.setenv("SOME_KEY", "new")
@@ -164,7 +165,7 @@ async def test_another_kind_has_a_process_of_its_own(fake_gemini, options, door,
 async def test_a_full_process_is_followed_by_another(options, calm):
     """One is filled before the next is started; at_once bounds what it takes."""
     async with Pool(calm, size=2, at_once=1) as pool:
-        async with connect(options, pool=pool) as one, connect(options, pool=pool) as two:
+        async with connect(options, via=pool) as one, connect(options, via=pool) as two:
             await asyncio.gather(one.ask("1"), two.ask("2"))
             assert [p.conversations for p in pool.report().processes] == [1, 1]
         assert pool.report().started == 2
@@ -183,7 +184,7 @@ async def test_the_next_conversation_finds_a_session_made_ahead(
         for number in range(3):
             asked = sent(monkeypatch)
             chosen = options.changed(model=f"gemini-2.5-{number}", approval="yolo")
-            async with connect(chosen, pool=pool) as chat:
+            async with connect(chosen, via=pool) as chat:
                 result = await chat.ask("Hi")
                 begun = asked[: asked.index("session/prompt")]
             assert begun == ["session/set_model", "session/set_mode"]
@@ -289,7 +290,7 @@ async def test_a_process_that_has_run_enough_tools_is_replaced(fake_gemini, opti
 
 
 async def one_is_replaced(pool: Pool, options: Options) -> None:
-    async with connect(options, pool=pool) as chat:
+    async with connect(options, via=pool) as chat:
         await chat.ask("Write")
         (old,) = pids(pool)
     await until(lambda: pids(pool) not in ([], [old], [None]))
@@ -298,10 +299,10 @@ async def one_is_replaced(pool: Pool, options: Options) -> None:
 
 
 async def test_conversations_stay_in_a_process_that_is_to_be_replaced(options, calm):
-    async with Pool(calm, size=2, max_sessions=1) as pool, connect(options, pool=pool) as first:
+    async with Pool(calm, size=2, max_sessions=1) as pool, connect(options, via=pool) as first:
         await first.ask("1")
         (old,) = pids(pool)
-        async with connect(options, pool=pool) as second:
+        async with connect(options, via=pool) as second:
             await second.ask("2")
             assert [p.retired for p in pool.report().processes] == ["sessions", None]
             await first.ask("3")
@@ -314,14 +315,14 @@ async def test_conversations_stay_in_a_process_that_is_to_be_replaced(options, c
 async def test_who_finds_no_place_waits_for_one(options, calm):
     """Bounded, and told by a typed error that can be tried again."""
     async with Pool(calm, size=1, at_once=1, wait=0.05) as pool:
-        async with connect(options, pool=pool) as chat:
+        async with connect(options, via=pool) as chat:
             with pytest.raises(errors.PoolBusy, match="no place") as caught:
                 await ask("Hi", options, via=pool)
             assert caught.value.retryable
             assert "size=" in str(caught.value)
             assert (await chat.ask("Hi")).text == "Hello"
         pool._wait = 30
-        async with connect(options, pool=pool):
+        async with connect(options, via=pool):
             waiting = asyncio.create_task(ask("Hi", options, via=pool))
             await until(lambda: pool.report().waiting == 1)
         assert (await waiting).text == "Hello"
@@ -341,7 +342,7 @@ async def test_an_idle_process_makes_room_for_another_kind(options, calm):
 async def test_who_waits_for_another_kind_holds_nobody_up(options, calm):
     """Not those for whom there is room."""
     async with Pool(calm, size=1, at_once=2) as pool:
-        async with connect(options, pool=pool) as chat:
+        async with connect(options, via=pool) as chat:
             await chat.ask("Hi")
             strange = asyncio.create_task(ask("Hi", options.changed(system_prompt="Be"), via=pool))
             await until(lambda: pool.report().waiting == 1)
@@ -356,14 +357,14 @@ async def test_who_waits_for_another_kind_is_not_passed_for_ever(options, calm):
     got_in = asyncio.Event()
 
     async def strange() -> None:
-        async with connect(options.changed(system_prompt="Be brief"), pool=pool):
+        async with connect(options.changed(system_prompt="Be brief"), via=pool):
             got_in.set()
 
     async def usual(turn: asyncio.Semaphore) -> None:
         """Comes again and again, and at every moment one of the two is in."""
         while not got_in.is_set():
             with contextlib.suppress(errors.PoolBusy):
-                async with connect(options, pool=pool), turn:
+                async with connect(options, via=pool), turn:
                     await asyncio.sleep(0.02)
 
     async with Pool(calm, size=1, at_once=2, wait=4) as pool, asyncio.timeout(40):
@@ -380,11 +381,11 @@ async def test_a_queue_is_served_in_its_order(options, calm):
     order = []
 
     async def one(name: str) -> None:
-        async with connect(options, pool=pool):
+        async with connect(options, via=pool):
             order.append(name)
 
     async with Pool(calm, size=1, at_once=1) as pool:
-        async with connect(options, pool=pool):
+        async with connect(options, via=pool):
             waiting = []
             for number in range(4):
                 waiting.append(asyncio.create_task(one(str(number))))
@@ -404,7 +405,7 @@ async def test_a_process_that_dies_is_replaced(fake_gemini, options, door):
     async with Pool(door, size=1) as pool:
         await ask("Hi", options, via=pool)
         (old,) = pids(pool)
-        async with connect(options, pool=pool) as one, connect(options, pool=pool) as two:
+        async with connect(options, via=pool) as one, connect(options, via=pool) as two:
             both = asyncio.Barrier(2)
             endings = await asyncio.gather(*(killed(chat, old, both) for chat in (one, two)))
             await until(lambda: pids(pool) not in ([], [old], [None]))
@@ -432,7 +433,7 @@ async def test_a_folder_that_went_away_harms_nobody_else(fake_gemini, options, d
     """Not even when it is the one that the process was started in."""
     fake_gemini.say("Hello").always()
     async with Pool(door) as pool:
-        async with connect(options, pool=pool) as chat, chat.turn("Hi") as live:
+        async with connect(options, via=pool) as chat, chat.turn("Hi") as live:
             async for event in live:
                 if isinstance(event, TextDelta):
                     options.cwd.rmdir()
@@ -555,7 +556,7 @@ async def test_leaving_the_block_ends_what_runs(fake_gemini, options, door):
     """S0-34: a turn in flight is told, one Done; nothing is left."""
     fake_gemini.hang("Begun").always()
     async with Pool(door) as pool:
-        chat = await connect(options, pool=pool).__aenter__()
+        chat = await connect(options, via=pool).__aenter__()
         live = await chat.turn("Go").__aenter__()
         events = []
         async for event in live:
@@ -585,7 +586,7 @@ async def test_a_pool_is_used_in_its_block_and_in_its_loop(options, door):
 
 async def test_who_waits_for_a_place_is_told_that_the_pool_is_closed(options, calm):
     async with Pool(calm, size=1, at_once=1) as pool:
-        chat = await connect(options, pool=pool).__aenter__()
+        chat = await connect(options, via=pool).__aenter__()
         waiting = asyncio.create_task(ask("Hi", options, via=pool))
         await until(lambda: pool.report().waiting == 1)
     with pytest.raises(errors.GeminorumError, match="not open"):
@@ -634,7 +635,7 @@ def test_without_await(options, calm):
     """The same from threads: the pool's loop is everybody's."""
     with sync.Pool(calm, size=1) as pool:
         pool.warm(options)
-        with sync.connect(options, pool=pool) as chat:
+        with sync.connect(options, via=pool) as chat:
             assert chat.ask("Hi").text == "Hello"
             with sync.run("Hi", options, via=pool) as live:
                 assert last(list(live)).status == "success"
@@ -718,7 +719,7 @@ async def test_whoever_decides_does_so_for_the_right_guest(fake_gemini, options,
 
 async def test_an_ordinary_end_is_no_crash(options, calm):
     async with Pool(calm) as pool:
-        chat = connect(options, pool=pool)
+        chat = connect(options, via=pool)
         await chat.__aenter__()
         await chat.ask("Hi")
     await chat.__aexit__()
@@ -735,10 +736,9 @@ async def test_warming_up_has_its_limit_and_its_words(stand_in_acp, tmp_path):
             await pool.warm(options)
 
 
-def test_one_door_at_a_time(door):
+def test_a_pool_goes_into_via_like_every_transport():
     for verb in (connect, sync.connect):
-        with pytest.raises(errors.InvalidOptions, match="both doors"):
-            verb(via=door, pool=Pool(door))
+        assert "pool" not in inspect.signature(verb).parameters
 
 
 # ---- all of it at once
@@ -757,7 +757,7 @@ async def test_two_hundred_turns_with_cancels_kills_and_slow_answers(fake_gemini
     async def chatting(pool: Pool) -> None:
         for first in turns:
             # A chat of a few turns, then another.
-            async with connect(options.changed(approval="yolo"), pool=pool) as chat:
+            async with connect(options.changed(approval="yolo"), via=pool) as chat:
                 for number in chain([first], islice(turns, dice.randrange(7))):
                     endings.append(last(await one_turn(chat, number)))
 

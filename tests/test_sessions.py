@@ -482,10 +482,28 @@ def test_a_fork_is_the_same_session_under_another_name(store):
     assert json.loads(info.path.read_bytes().splitlines()[0])["extra"] == {"kept": True}
     assert [agent.id for agent in info.subagents] == [C]
     assert set(store.ids()) == {A, NEW}
-    assert A not in info.path.read_text()
+    top, rest = info.path.read_text().split("\n", 1)
+    assert (json.loads(top)["forkedFrom"], A in rest) == (A, False)
     assert [p.name for p in store.chats.iterdir() if p.name.startswith(".")] == []
     sessions.delete(A, home=store.home)
     assert [agent.id for agent in sessions.find(None, NEW, home=store.home).subagents] == [C]
+
+
+def test_a_fork_keeps_its_duration_and_says_what_it_was_forked_from(store):
+    """Also a fork of a fork; from its first turn on, its own time counts."""
+    path = store.save(A, "hello", "hi", lastUpdated="2026-01-01T10:00:07.000Z")
+    info = sessions.fork(A, new_id=NEW, home=store.home)
+    again = sessions.fork(NEW, home=store.home)
+    for one in (A, NEW, again.id):
+        *_, done = sessions.load(one, home=store.home).events()
+        assert (done.duration, done.timestamp) == (7.0, 1767261607000)
+    told = {one.id: one.forked_from for one in store.list()}
+    assert told == {A: None, NEW: A, again.id: NEW}
+    with info.path.open("a") as file:
+        file.write('{"$set": {"lastUpdated": "2026-01-01T11:00:00.000Z"}}\n')
+    *_, done = sessions.load(NEW, home=store.home).events()
+    assert done.duration == 3600.0
+    assert b"forked" not in path.read_bytes()
 
 
 def test_a_fork_gets_an_id_of_its_own(store):

@@ -209,10 +209,28 @@ DESCRIPTIONS = {
     'description: "never closed': '"never closed',
     "# why\n\ndescription: d": "d",
     "description:": "",
+    "description: yes": "yes",
+    "description: 1:30": "1:30",
+    "description: 0o17": "0o17",
+    "description: 1_000_": "1_000_",
+    "description: &a x": "x",
+    "description: !!str 12": "12",
+    "description: !own x": "!own x",
+    "description: a\u2028b": "a\u2028b",
+    'description:\t"a: b"\t# why': "a: b",
+    'description: "a\\\n  b"': "ab",
+    "? description\n: d": "d",
+    "description: d\ntools: [a,\n  b]\nmore:\n  - x: 1\n    y: 2": "d",
+    "description: 'd'\nmore:\n  x: 1\n  x: 2": "'d'",
 }
 
 
 class TestFrontmatter:
+    def test_a_long_frontmatter_is_read_line_by_line(self, tmp_path):
+        """PyYAML would take seconds for what a hostile folder may hold."""
+        long = "description: 'd'\nx: " + "[" * 20_000
+        assert description_of(tmp_path, long) == "'d'"
+
     @pytest.mark.parametrize("frontmatter", DESCRIPTIONS)
     def test_a_description_is_read_as_the_cli_reads_it(self, tmp_path, frontmatter):
         """S1-46"""

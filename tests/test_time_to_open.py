@@ -73,13 +73,13 @@ async def test_waiting_for_a_place_in_a_pool_is_part_of_the_run(
     async with (
         asyncio.timeout(30),
         Pool(stand_in_acp("well_behaved"), size=1, at_once=1) as pool,
-        connect(options, pool=pool) as chat,
+        connect(options, via=pool) as chat,
     ):
         await chat.ask("Hi")
         with pytest.raises(errors.RunTimeout, match="while waiting for a place in the pool"):
             await ask("Hi", options.changed(timeout=0.1), via=pool)
         with pytest.raises(errors.RunTimeout, match="while waiting for a place in the pool"):
-            async with connect(options.changed(timeout=0.1), pool=pool):
+            async with connect(options.changed(timeout=0.1), via=pool):
                 pass
         assert pool.report().waiting == 0
         assert (await chat.ask("Hi")).text == "Hello"

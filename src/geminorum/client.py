@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
@@ -12,16 +12,15 @@ from geminorum.cancellation import finish
 from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
 from geminorum.events import DataT, Event
 from geminorum.options import Options
-from geminorum.prompt import Prompt
+from geminorum.prompt import Content, Prompt
 from geminorum.redaction import Redactor
 from geminorum.shortage import explained_shortage
-from geminorum.transports import Conversation, Transport, Turn
+from geminorum.transports import Conversation, KeepsHistory, Transport, Turn
 from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
 
 if TYPE_CHECKING:
     from geminorum.decisions import Decide
-    from geminorum.transports.pool import Pool
 
 T = TypeVar("T")
 Beginning: TypeAlias = Callable[["_Deadline", AsyncExitStack], Awaitable[Turn]]
@@ -55,15 +54,13 @@ def connect(
     options: Options[DataT] | None = None,
     *,
     via: Transport | None = None,
-    pool: Pool | None = None,
     decide: Decide | None = None,
 ) -> Chat[DataT]:
     """A conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`.
 
-    `pool`: in one of its warm processes; the same as `via=pool`. `decide` answers the permission
-    requests of this conversation, in place of the transport's own.
+    `decide` answers the permission requests of this conversation, in place of the transport's own.
     """
-    return Chat(_checked(options), _deciding(_door(one_of(via, pool)), decide))
+    return Chat(_checked(options), _deciding(_door(via), decide))
 
 
 class Run(Generic[DataT]):
@@ -193,12 +190,17 @@ class Chat(Generic[DataT]):
         return self._session_id
 
     @property
-    def history(self) -> list[Mapping[str, Any]]:
-        """What was said so far, as the API writes it: JSON, for a later `Api(history=…)`."""
-        history = getattr(self._open(), "history", None)
-        if history is None:
-            raise Unsupported("this door keeps the history itself", hint="see geminorum.sessions")
-        return list(history)
+    def history(self) -> list[Content]:
+        """The conversation so far, as the API writes it: JSON, for a later `Api(history=…)`.
+
+        Only on `Api`: a CLI keeps its own, and any other transport raises Unsupported.
+        """
+        if not isinstance(self._door, KeepsHistory):
+            text = f"{type(self._door).__name__} has no history; the CLI keeps its own"
+            raise Unsupported(text, hint="see geminorum.sessions, or use via=Api()")
+        conversation = self._open()
+        assert isinstance(conversation, KeepsHistory)
+        return list(conversation.history)
 
     def turn(self, prompt: Prompt) -> Run[DataT]:
         """The next prompt, in flight."""
@@ -276,13 +278,6 @@ def _checked(options: Options[DataT] | None) -> Options[DataT]:
         kind = type(options).__name__
         raise InvalidOptions(f"options is a {kind}", hint="Options(…), or Options.from_dict(…)")
     return options
-
-
-def one_of(via: Transport | None, pool: Transport | None) -> Transport | None:
-    """The door that was named, by whichever name."""
-    if via is not None and pool is not None:
-        raise InvalidOptions("via and pool are both doors", hint="pass one of them")
-    return pool if via is None else via
 
 
 def _deciding(door: Transport, decide: Decide | None) -> Transport:

@@ -14,23 +14,15 @@ from typing import Any
 import msgspec
 
 from geminorum.cost import Price
-from geminorum.wire.genai_request import ALIASES
+from geminorum.wire.model_names import ALIASES
 
 _CONVERSES = re.compile(r"gemini-\d")
 _OTHER_TRADES = re.compile(r"image|tts|live|embedding|vision|audio")
 
-CLI_ALIASES: Mapping[str, str] = {
-    "auto": "gemini-3.8-flash",
-    "pro": "gemini-3.1-pro-preview",
-    "flash": "gemini-3.8-flash",
-    "flash-lite": "gemini-3.5-flash-lite",
-}
-"""What CLI 0.61.0 takes them for, with an API key. `auto` is chosen for each prompt: this is what
-simple ones get. Another CLI may mean others; the result tells which model answered."""
-
-
-API_ALIASES: Mapping[str, str] = ALIASES
-"""What the Api door takes the same names for."""
+CLI_ALIASES: Mapping[str, str] = {"auto": ALIASES["flash"], **ALIASES}
+"""What CLI 0.61.0 takes short names for, with an API key. Its router chooses the model for `auto`
+per prompt: this is what simple prompts get. Another CLI may resolve them differently; the result
+has the model that answered. `Api` resolves the same names to the same models, except `auto`."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -60,9 +52,9 @@ def known() -> list[Model]:
     return sorted(map(_model, named), key=lambda model: _age(model.id))
 
 
-def meaning_of(name: str, door: str = "cli") -> str:
-    """The model behind a short name; any other name is its own meaning."""
-    return (API_ALIASES if door == "api" else CLI_ALIASES).get(name, name)
+def meaning_of(name: str) -> str:
+    """The model behind a short name, on every transport; any other name is its own meaning."""
+    return CLI_ALIASES.get(name, name)
 
 
 def _is_chat(name: str) -> bool:

@@ -6,7 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -40,6 +40,13 @@ Piece: TypeAlias = str | os.PathLike[str] | Blob | Link
 Prompt: TypeAlias = str | Sequence[Piece] | Mapping[str, Any]
 """Text; or, on the `Api` door, text and files in their order, `["What is this?", Path("a.png")]`;
 or there a whole Content as the API writes it."""
+
+
+class Content(TypedDict):
+    """One side of a turn as the API writes it, in JSON values."""
+
+    role: Literal["user", "model"]
+    parts: list[dict[str, Any]]
 
 
 class PromptFile(str):

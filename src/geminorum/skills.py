@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+import yaml
+
 from geminorum.errors import InvalidOptions
 from geminorum.regular_file import UnfitFile, read_bytes
 
@@ -49,6 +51,15 @@ class Skill:
         return sorted(path for path in below if path != self.path)
 
 
+@dataclass(frozen=True)
+class BrokenSkill:
+    """A SKILL.md that the CLI passes over."""
+
+    path: Path
+    tier: Tier
+    problem: str
+
+
 def discover(
     cwd: str | Path | None = None,
     home: str | Path | None = None,
@@ -78,6 +89,17 @@ def active(
     return {skill.name: skill for skill in found if skill.shadowed_by is None}
 
 
+def broken(
+    cwd: str | Path | None = None,
+    home: str | Path | None = None,
+    *,
+    extensions: Iterable[str | Path] | None = None,
+) -> list[BrokenSkill]:
+    """The SKILL.md files that the CLI passes over in silence, and why."""
+    places = dict(_places(_folder(cwd), _home(home), extensions))
+    return [bad for file, tier in places.items() if (bad := _broken(file, tier))]
+
+
 def read(path: str | Path) -> Skill:
     """The skill in a folder or in a SKILL.md; InvalidOptions where the CLI would ignore it."""
     file = _file(path)
@@ -96,6 +118,25 @@ def validate(path: str | Path) -> list[str]:
 
 
 def _all(cwd: Path, home: Path, extensions: Iterable[str | Path] | None) -> Iterator[Skill]:
+    for file, tier in _places(cwd, home, extensions):
+        try:
+            yield _read(file, tier)
+        except InvalidOptions:
+            continue  # as silent as the CLI; `broken` and `validate` say why
+
+
+def _broken(file: Path, tier: Tier) -> BrokenSkill | None:
+    try:
+        _read(file, tier)
+    except InvalidOptions as error:
+        return BrokenSkill(file, tier, error.message)
+    return None
+
+
+def _places(
+    cwd: Path, home: Path, extensions: Iterable[str | Path] | None
+) -> Iterator[tuple[Path, Tier]]:
+    """Every SKILL.md that the CLI looks at, the weakest tier first."""
     given = _installed(home) if extensions is None else map(_folder, extensions)
     tiers: list[tuple[Tier, Path]] = [
         *(("extension", folder / "skills") for folder in given),
@@ -106,10 +147,7 @@ def _all(cwd: Path, home: Path, extensions: Iterable[str | Path] | None) -> Iter
     ]
     for tier, folder in tiers:
         for file in _files(folder):
-            try:
-                yield _read(file, tier)
-            except InvalidOptions:
-                continue  # as silent as the CLI; `validate` says why
+            yield file, tier
 
 
 def _installed(home: Path) -> list[Path]:
@@ -228,142 +266,106 @@ def _content_problems(skill: Skill) -> Iterator[str]:
 
 
 class _NotYaml(Exception):
-    """The CLI's YAML reader would refuse this, or not see a string."""
+    """js-yaml, which the CLI reads frontmatter with, would refuse this."""
 
 
-_KEY = re.compile(
-    r"""(?P<quote>["']?)(?P<key>[^\s"'#:][^"'#:]*)(?P=quote) ?:(?:\s+(?P<rest>.*))?"""
-)
-_BLOCK = re.compile(r"([|>])(?:([1-9])?([-+])?|([-+])([1-9]))(?:\s+#.*)?\s*")
+_LONGEST_YAML = 16 * 1024
+"""Characters; a longer frontmatter would take PyYAML seconds, and is read line by line."""
 _NOT_A_STRING = re.compile(
-    r"~|null|Null|NULL|true|True|TRUE|false|False|FALSE"
-    r"|[-+]?(?:0b[01_]+|0o[0-7_]+|0x[0-9a-fA-F_]+|[0-9][0-9_]*)"
-    r"|[-+]?(?:\.[0-9]+|[0-9][0-9_]*(?:\.[0-9_]*)?)(?:[eE][-+]?[0-9]+)?"
+    r"(?:~?|null|Null|NULL|true|True|TRUE|false|False|FALSE"
+    r"|[-+]?(?:0b[01_]*[01]|0o[0-7_]*[0-7]|0x[0-9a-fA-F_]*[0-9a-fA-F])"
+    r"|(?:[-+]?[0-9][0-9_]*(?:\.[0-9_]*)?|\.[0-9_]+)(?:[eE][-+]?[0-9]+)?(?<!_)"
     r"|[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"
-    r"|\d{4}-\d\d-\d\d|\d{4}-\d\d?-\d\d?(?:[Tt]|\s+)\d\d?:\d\d:\d\d.*"
+    r"|\d{4}-\d\d-\d\d"
+    r"|\d{4}-\d\d?-\d\d?(?:[Tt]|[ \t]+)\d\d?:\d\d:\d\d(?:\.\d*)?"
+    r"(?:[ \t]*(?:Z|[-+]\d\d?(?::\d\d)?))?)\Z",
+    re.ASCII,
 )
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.|$)", re.S)
-_ESCAPES = dict(zip('ntr0abefv "/\\_', '\n\t\r\0\a\b\x1b\f\v "/\\\xa0', strict=True))
+_TAG = "tag:yaml.org,2002:"
+_STRING = f"{_TAG}str"
+_KNOWN_TAGS = {
+    f"{_TAG}{name}"
+    for name in ("str", "seq", "map", "null", "bool", "int", "float", "timestamp", "merge")
+} | {f"{_TAG}{name}" for name in ("binary", "omap", "pairs", "set")}
+# PyYAML ends lines at them, js-yaml does not; so they stand in as letters of no meaning.
+_BREAKS = dict(zip(map(ord, "\x85\u2028\u2029"), "\ue085\ue028\ue029", strict=True))
+_BREAKS_BACK = {ord(stand_in): chr(real) for real, stand_in in _BREAKS.items()}
 
 
 def _fields(frontmatter: str) -> dict[str, str]:
     """The name and the description, as far as they are there."""
-    lines = re.split(r"\r?\n", frontmatter)
-    if not lines[-1]:
-        lines.pop()  # what follows a closing line break is no line
     try:
-        found = _yaml(lines)
+        found = _yaml(frontmatter)
     except _NotYaml:
         found = {}
     if "name" in found and "description" in found:
         return found
-    return _loose(lines)
+    return _loose(re.split(r"\r?\n", frontmatter))
 
 
-def _yaml(lines: list[str]) -> dict[str, str]:
-    """The top-level strings of flat YAML; deeper structures are passed over."""
-    found: dict[str, str | None] = {}
-    for first, more in _entries(lines):
-        match = _KEY.fullmatch(first.strip())
-        if match is None or match["key"].strip() in found:
-            raise _NotYaml
-        found[match["key"].strip()] = _value((match["rest"] or "").strip(), more)
-    return {key: value for key, value in found.items() if value is not None}
-
-
-def _entries(lines: list[str]) -> Iterator[tuple[str, list[str]]]:
-    """Each line with a key, and the lines that belong to it."""
-    margin: int | None = None
-    first, more = "", list[str]()
-    for line in lines:
-        deep = margin is not None and (_indent(line) > margin or re.match(r"\s*- ", line))
-        if deep or not line.strip():
-            more.append(line)
-        elif not line.lstrip().startswith("#"):
-            if first:
-                yield first, more
-            margin = _indent(line) if margin is None else margin
-            if _indent(line) != margin:
-                raise _NotYaml
-            first, more = line, []
-    if first:
-        yield first, more
-
-
-def _indent(line: str) -> int:
-    return len(line) - len(line.lstrip(" "))
-
-
-def _value(rest: str, more: list[str]) -> str | None:
-    """The string, or None for what is something else."""
-    if block := _BLOCK.fullmatch(rest):
-        return _block(block[1], block[3] or block[4] or "", block[2] or block[5], more)
-    begun = [] if rest.startswith("#") else [rest]
-    text = _folded([*begun, *more])
-    if not rest and (text.startswith("- ") or any(_KEY.fullmatch(line.strip()) for line in more)):
-        return None
-    if text.startswith(('"', "'")):
-        return _quoted(text)
-    return _plain([*begun, *more])
-
-
-def _block(style: str, chomp: str, indent: str | None, lines: list[str]) -> str:
-    margin = int(indent) if indent else next((_indent(x) for x in lines if x.strip()), 0)
-    cut = [line[margin:] if line.strip() else "" for line in lines]
-    while cut and not cut[-1]:
-        cut.pop()
-    tail = "\n" * (len(lines) - len(cut))
-    text = "\n".join(cut) if style == "|" else _block_folded(cut)
-    return {"-": text, "+": f"{text}\n{tail}"}.get(chomp, f"{text}\n" if text else "")
-
-
-def _block_folded(lines: list[str]) -> str:
-    # Lines that are indented further keep their breaks, and so do their neighbours.
-    text = "\n".join(lines)
-    return re.sub(r"(?<=[^\n])\n(\n*)(?=[^\n])", lambda m: _break(m, text), text)
-
-
-def _break(match: re.Match[str], text: str) -> str:
-    before = text[text.rfind("\n", 0, match.start()) + 1]
-    if before in " \t" or text[match.end()] in " \t":
-        return match[0]
-    return match[1] or " "
-
-
-def _folded(lines: list[str]) -> str:
-    text = "\n".join(line.strip() for line in lines).strip()
-    return re.sub(r"\n(\n*)", lambda match: match[1] or " ", text)
-
-
-def _quoted(text: str) -> str:
-    single = re.fullmatch(r"'((?:[^']|'')*)'(?:\s+#.*)?", text, re.S)
-    if single:
-        return single[1].replace("''", "'")
-    double = re.fullmatch(r'"((?:[^"\\]|\\.)*)"(?:\s+#.*)?', text, re.S)
-    if double is None:
+def _yaml(text: str) -> dict[str, str]:
+    """The top-level strings of a YAML mapping."""
+    if len(text) > _LONGEST_YAML:
         raise _NotYaml
-    text = _ESCAPE.sub(_unescaped, double[1])
+    if not text.endswith(("\n", "\r")):
+        text += "\n"  # As js-yaml adds one, which the end of a block scalar shows.
+    try:
+        root = yaml.compose(text.translate(_BREAKS), _Loader)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _NotYaml from error
+    _check(root)
+    if not isinstance(root, yaml.MappingNode):
+        return {}
+    return {
+        key.value: _whole(value.value.translate(_BREAKS_BACK))
+        for key, value in root.value
+        if isinstance(key, yaml.ScalarNode) and value.tag == _STRING
+    }
+
+
+class _Loader(yaml.SafeLoader):
+    """Takes for strings what js-yaml 4 takes for strings: `yes` and `1:30` are."""
+
+    def scan_to_next_token(self) -> None:
+        """Over tabs too, which PyYAML refuses everywhere and js-yaml only as indentation."""
+        super().scan_to_next_token()
+        while self.peek() == "\t" and not self._is_at_indentation():
+            self.forward()
+            super().scan_to_next_token()
+
+    def _is_at_indentation(self) -> bool:
+        return not self.buffer[self.pointer - self.column : self.pointer].strip()
+
+
+_Loader.yaml_implicit_resolvers = {}
+_Loader.add_implicit_resolver(f"{_TAG}null", _NOT_A_STRING, [None, ""])
+
+
+def _check(root: yaml.Node | None) -> None:
+    """Refuses unknown tags and doubled keys, as js-yaml does; a node may be met by many aliases."""
+    seen, rest = set[int](), [root] if root else []
+    while rest:
+        node = rest.pop()
+        if id(node) in seen:
+            continue
+        seen.add(id(node))
+        if node.tag not in _KNOWN_TAGS:
+            raise _NotYaml
+        rest += _children_of(node)
+
+
+def _children_of(node: yaml.Node) -> list[yaml.Node]:
+    if not isinstance(node, yaml.MappingNode):
+        return node.value if isinstance(node, yaml.SequenceNode) else []
+    keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+    if len(set(keys)) < len(keys):
+        raise _NotYaml
+    return [child for pair in node.value for child in pair]
+
+
+def _whole(text: str) -> str:
     # Two escapes may be the halves of one character; half of one alone could not be printed.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-def _unescaped(match: re.Match[str]) -> str:
-    code = match[1]
-    if len(code) > 1:
-        number = int(code[1:], 16)
-        return chr(number) if number < 0x110000 else "\ufffd"
-    if code not in _ESCAPES:
-        raise _NotYaml
-    return _ESCAPES[code]
-
-
-def _plain(lines: list[str]) -> str | None:
-    text = _folded([re.sub(r"(^|\s)#.*", "", line) for line in lines])
-    if text[:1] in ("[", "{", "&", "*", "!"):
-        return None
-    if text[:1] in tuple("|>@`%,]}") or re.search(r":(\s|$)", text) or re.match(r"[-?] ", text):
-        raise _NotYaml
-    return None if not text or _NOT_A_STRING.fullmatch(text) else text
 
 
 def _loose(lines: list[str]) -> dict[str, str]:
@@ -371,7 +373,8 @@ def _loose(lines: list[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     rest = deque(lines)
     while rest:
-        match = re.match(r"\s*(name|description):\s*(.*)$", rest.popleft())
+        # Where a dot of JavaScript ends, a line does not, and so the CLI finds nothing.
+        match = re.match(r"\s*(name|description):\s*([^\r\u2028\u2029]*)\Z", rest.popleft())
         if match is None:
             continue
         words = [match[2].strip()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -19,7 +19,7 @@ from geminorum import client
 from geminorum.errors import GeminorumError
 from geminorum.events import DataT, Event
 from geminorum.options import Options
-from geminorum.prompt import Prompt
+from geminorum.prompt import Content, Prompt
 from geminorum.transports import Conversation, Transport
 from geminorum.views.result import Result
 
@@ -52,16 +52,13 @@ def connect(
     options: Options[DataT] | None = None,
     *,
     via: Transport | None = None,
-    pool: Pool | None = None,
     decide: Decide | None = None,
 ) -> Chat[DataT]:
     """A conversation of many turns: `with connect() as chat`, then `chat.ask(…)`.
 
-    `pool`: in one of its warm processes; the same as `via=pool`. `decide` answers the permission
-    requests of this conversation, in place of the transport's own.
+    `decide` answers the permission requests of this conversation, in place of the transport's own.
     """
-    door = client.one_of(via, pool)
-    return Chat(client.connect(options, via=door, decide=decide), _loop_of(door))
+    return Chat(client.connect(options, via=via, decide=decide), _loop_of(via))
 
 
 class Run(Generic[DataT]):
@@ -159,8 +156,11 @@ class Chat(Generic[DataT]):
         return self._chat.session_id
 
     @property
-    def history(self) -> list[Mapping[str, Any]]:
-        """What was said so far, as the API writes it: JSON, for a later `Api(history=…)`."""
+    def history(self) -> list[Content]:
+        """The conversation so far, as the API writes it: JSON, for a later `Api(history=…)`.
+
+        Only on `Api`: a CLI keeps its own, and any other transport raises Unsupported.
+        """
         return self._chat.history
 
     def turn(self, prompt: Prompt) -> Run[DataT]:
@@ -178,7 +178,7 @@ class Chat(Generic[DataT]):
 
 class Pool:
     """Warm processes for many conversations, of any thread: `with Pool(Acp()) as pool`, then
-    `connect(pool=pool)` or `ask(…, via=pool)`."""
+    `connect(via=pool)` or `ask(…, via=pool)`."""
 
     def __init__(
         self,

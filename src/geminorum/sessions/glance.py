@@ -61,6 +61,8 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Nobody has said anything in it: a run that failed at once, or has just begun."""
     parent: str | None = None
     """The session that a subagent's session belongs to."""
+    forked_from: str | None = None
+    """The id of the session that this one was forked from."""
     problem: str | None = None
     """What is wrong with the file; None where all seems well."""
 
@@ -126,6 +128,7 @@ def _told(info: SessionInfo, seen: _Glimpse) -> SessionInfo:
         kind=top.kind or ("subagent" if info.parent else "main"),
         title=seen.title,
         empty=seen.is_empty,
+        forked_from=top.forked_from,
         problem=problem,
     )
 

@@ -199,11 +199,17 @@ def _fill(file: IO[bytes], session: Session, new_id: str) -> None:
 
 
 def _top(session: Session, new_id: str) -> dict[str, Any]:
-    now = datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    now = _written_out(datetime.now(UTC))
+    before = _written_out(datetime.fromtimestamp(session.ended / 1000, UTC))
     # The CLI does not take a session without it for one.
     project = session.project_hash or hash_of(session.cwd or session.path.parent)
     ours = {"sessionId": new_id, "projectHash": project, "kind": "main", "lastUpdated": now}
-    return {"startTime": now, **_metadata(session.path), **ours}
+    fork = {"forkedFrom": session.id, "forkedAt": now, "updatedBeforeFork": before}
+    return {"startTime": now, **_metadata(session.path), **ours, **fork}
+
+
+def _written_out(moment: datetime) -> str:
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _metadata(path: Path) -> dict[str, Any]:

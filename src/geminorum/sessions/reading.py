@@ -19,6 +19,7 @@ from geminorum.wire.clock import Clock
 from geminorum.wire.saved_events import events_of
 from geminorum.wire.session_file import (
     SavedMessage,
+    Top,
     message_of,
     messages_in,
     record_of,
@@ -49,6 +50,8 @@ class Session:
         self.started = clock.milliseconds(top.start_time)
         """Milliseconds since 1970."""
         self.updated = clock.milliseconds(top.last_updated)
+        self.ended = clock.milliseconds(_last_word(top))
+        """As `updated`, but a fork in which nothing was said yet has its original's."""
         self.messages: Sequence[SavedMessage] = Messages(path, list(index.places.values()))
 
     def __repr__(self) -> str:
@@ -94,15 +97,20 @@ class Session:
         )
         for message in self.messages:
             yield from events_of(message, self.id)
-        seconds = max(0, self.updated - self.started) / 1000
+        seconds = max(0, self.ended - self.started) / 1000
         yield Done(
             "success",
             usage=self.usage,
             duration=seconds,
             resume=self.id,
-            timestamp=self.updated,
+            timestamp=self.ended,
             session_id=self.id,
         )
+
+
+def _last_word(top: Top) -> str:
+    is_untouched_fork = top.forked_at and top.last_updated == top.forked_at
+    return (is_untouched_fork and top.updated_before_fork) or top.last_updated
 
 
 class Messages(Sequence[SavedMessage]):

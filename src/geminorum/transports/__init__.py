@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from geminorum.errors import GeminorumError, SessionBusy
 from geminorum.events import Event
 from geminorum.options import Options
-from geminorum.prompt import Prompt
+from geminorum.prompt import Content, Prompt
 from geminorum.wire.verdict import Stop
 
 
@@ -47,6 +48,14 @@ class Transport(Protocol):
     """A door to Gemini."""
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]: ...
+
+
+@runtime_checkable
+class KeepsHistory(Protocol):
+    """A transport, and its conversations, whose history is the caller's to keep."""
+
+    @property
+    def history(self) -> Sequence[Content]: ...
 
 
 def require_open(*, is_open: bool) -> None:

@@ -66,7 +66,7 @@ class Pool:
     """A door to warm processes, which are started as they are needed, shared and replaced:
 
     async with Pool(Acp(), size=2) as pool:
-        async with connect(Options(cwd="a"), pool=pool) as chat: ...
+        async with connect(Options(cwd="a"), via=pool) as chat: ...
         await ask("Say hello", via=pool)
     """
 

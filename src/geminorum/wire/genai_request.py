@@ -13,18 +13,12 @@ from geminorum.options import Options
 from geminorum.tools import Outcome, Tool
 from geminorum.wire.effort import thinking
 from geminorum.wire.genai import Call, Part
+from geminorum.wire.model_names import ALIASES, is_routed
 
 Content = Mapping[str, Any]
 """A Content as the API writes it: `{"role": "user", "parts": [{"text": "Hi"}]}`."""
 
 DEFAULT_MODEL = "gemini-2.5-flash"
-# The CLI's short names, so that the same Options serve both doors.
-ALIASES = {
-    "auto": DEFAULT_MODEL,
-    "flash": DEFAULT_MODEL,
-    "pro": "gemini-2.5-pro",
-    "flash-lite": "gemini-2.5-flash-lite",
-}
 _THOUGHTLESS = re.compile(r"gemini-1|gemini-2\.0|gemma|learnlm|.*(?:image|tts|audio|embedding)")
 _NO_MODEL = re.compile(r"[?&#%\s]|\.\.|^/|/$")
 
@@ -32,6 +26,11 @@ _NO_MODEL = re.compile(r"[?&#%\s]|\.\.|^/|/$")
 def model_of(options: Options) -> str:
     """The model's name without its `models/`; refuses what would lead to another address."""
     wanted = options.model or DEFAULT_MODEL
+    if is_routed(wanted):
+        hint = (
+            f"name a model, or one of {', '.join(sorted(ALIASES))}; the default is {DEFAULT_MODEL}"
+        )
+        raise Unsupported(f"model={wanted!r} is for the CLI's router, which Api lacks", hint=hint)
     name = ALIASES.get(wanted, wanted).removeprefix("models/")
     if _NO_MODEL.search(name) or not name:
         raise InvalidOptions(
@@ -47,13 +46,15 @@ def checked_history(history: object) -> list[Content]:
         raise InvalidPrompt(f"history is a {type(history).__name__}", hint=hint)
     for number, content in enumerate(history):
         check_content(content, f"history[{number}]")
-    history = [as_json(content, f"history[{at}]") for at, content in enumerate(history)]
-    if history and history[0].get("role", "user") != "user":
+    whole: list[Content] = [
+        {"role": "user", **as_json(content, f"history[{at}]")} for at, content in enumerate(history)
+    ]
+    if whole and whole[0]["role"] != "user":
         raise InvalidPrompt(
             "the history starts with the model's turn",
             hint="begin it with what the user said, as the API demands",
         )
-    return history
+    return whole
 
 
 def check_content(content: object, where: str) -> None:

@@ -68,6 +68,10 @@ class Top(msgspec.Struct, kw_only=True, rename="camel"):
     kind: str | None = None
     summary: str | None = None
     directories: list[str] | None = None
+    forked_from: str | None = None
+    """This and the next two are written by `sessions.fork` and kept by the CLI."""
+    forked_at: str = ""
+    updated_before_fork: str = ""
 
 
 class Record(Top, kw_only=True, rename="camel"):

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from geminorum.apps.command.session_views import titled
 from geminorum.apps.command.tables import flat
 
 if TYPE_CHECKING:
@@ -44,4 +45,4 @@ async def picked(
 def row(number: int, info: SessionInfo) -> str:
     """A session on one line."""
     when = datetime.fromtimestamp(info.updated / 1000)
-    return f"{number:>3}  {when:%Y-%m-%d %H:%M}  {flat(info.title)}"
+    return f"{number:>3}  {when:%Y-%m-%d %H:%M}  {flat(titled(info))}"

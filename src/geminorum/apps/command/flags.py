@@ -4,6 +4,7 @@ commands that send prompts."""
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Collection
 from copy import copy
 from enum import StrEnum
@@ -182,8 +183,16 @@ StallTimeout = Annotated[
         "--stall-timeout", help="Seconds of silence that end it; 600 outside of tools.", panel=_FAR
     ),
 ]
+OptionsFile = Annotated[
+    Path | None,
+    _flag(
+        "--options",
+        help="A JSON or TOML file of options, as `config validate` checks it; flags override it.",
+        panel=_WHERE,
+        metavar="FILE",
+    ),
+]
 _WITH_THE_REST = (CliPath, StartTimeout, StallTimeout)
-_DEFAULTS: dict[str, Any] = {"literal": True, "yolo": False, "replace_system_prompt": False}
 
 
 def takes_options(function: Callable[..., Any], unseen: Collection[str] = ()) -> Callable[..., Any]:
@@ -194,11 +203,12 @@ def takes_options(function: Callable[..., Any], unseen: Collection[str] = ()) ->
 
     @wraps(function)
     def command(**given: Any) -> Any:
+        file = given.pop("options_file")
         fields = {name: given.pop(name) for name in _FLAGS}
         # The API has no sessions, and says so itself.
         if given.get("via") is not Via.API:
             fields["resume"] = _whole_id(fields)
-        return function(**given, options=options_from(fields))
+        return function(**given, options=options_from(fields, file))
 
     own = inspect.signature(function, eval_str=True)
     kept = [each for name, each in own.parameters.items() if name != "options"]
@@ -206,10 +216,10 @@ def takes_options(function: Callable[..., Any], unseen: Collection[str] = ()) ->
         inspect.Parameter(
             name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=_DEFAULTS.get(name),
+            default=None,
             annotation=_hidden(kind) if name in unseen else kind,
         )
-        for name, kind in _FLAGS.items()
+        for name, kind in {**_FLAGS, "options_file": OptionsFile}.items()
     ]
     keyword = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in kept]
     # Those of our panels go with them: a help page begins with what is the command's own.
@@ -243,8 +253,8 @@ def _whole_id(fields: dict[str, Any]) -> str | None:
     return info.id if info else typed
 
 
-def options_from(fields: dict[str, Any]) -> Options:
-    """What was typed, as Options; what was not typed is left at its default."""
+def options_from(fields: dict[str, Any], file: Path | None = None) -> Options:
+    """What was typed, as Options; what was not typed is what the file says, or the default."""
     from geminorum import Options
 
     typed = {name: value for name, value in fields.items() if value not in (None, [], ())}
@@ -254,8 +264,31 @@ def options_from(fields: dict[str, Any]) -> Options:
         "output_schema": _schema,
         "approval": str,
         "effort": str,
+        "home": _folder,
     }
-    return Options(**{name: readers.get(name, _same)(value) for name, value in typed.items()})
+    values = {name: readers.get(name, _same)(value) for name, value in typed.items()}
+    return Options(**values) if file is None else _options_in(file).changed(**values)
+
+
+def _options_in(file: Path) -> Options:
+    from geminorum import Options
+    from geminorum.apps.command.config import problems_in
+
+    data = data_in(file, "--options")
+    if problems := problems_in(data):
+        raise typer.BadParameter(f"{file}: {'; '.join(problems)}", param_hint="--options")
+    options = Options.from_dict(data)
+    if options.home is not None:
+        _folder(options.home)
+    return options
+
+
+def _folder(path: Any) -> Any:
+    """A home that is there: one that is mistyped would be made, and have no login."""
+    if not Path(path).is_dir():
+        text = f"there is no folder {path}; to make an empty home: mkdir {shlex.quote(str(path))}"
+        raise typer.BadParameter(text, param_hint="--home")
+    return path
 
 
 def policy_from(text: str) -> Policy:

@@ -52,7 +52,8 @@ def view_for(door: str, how: Showing, copies: Copies | None = None, *, brief: bo
     if how.quiet:
         return QuietView()
     if not how.redraws:
-        return PlainView(brief=brief or how.offline)
+        # The API saves no session that could be resumed.
+        return PlainView(brief=brief or how.offline or door == "api")
     from geminorum.apps.command.live_terminal import TerminalView
 
     return TerminalView(door, offline=how.offline, copies=copies, brief=brief)

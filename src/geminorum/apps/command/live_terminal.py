@@ -127,7 +127,9 @@ class TerminalView:
         self._advice = "stopping; Ctrl-C kills"
 
     def finish(self, result: Result) -> None:
-        self._console.print(shown.summary(result, brief=self._brief or self._offline))
+        # The API saves no session that could be resumed.
+        brief = self._brief or self._offline or self._door == "api"
+        self._console.print(shown.summary(result, brief=brief))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         # Drawn by a thread of rich's, while events go on to come.

@@ -64,16 +64,11 @@ def _dollars(price: Decimal) -> str:
 
 
 def _aliases(model: Model) -> list[str]:
-    """With the door in brackets where the doors differ."""
-    from geminorum.models import API_ALIASES, CLI_ALIASES
+    """The short names for a model; `auto` is marked, because only the CLI takes it."""
+    from geminorum.models import CLI_ALIASES
 
-    by_door = {"cli": CLI_ALIASES, "api": API_ALIASES}
-    return [
-        f"{name} ({door})"
-        for door, aliases in by_door.items()
-        for name, meaning in aliases.items()
-        if meaning == model.id
-    ]
+    names = [name for name, meaning in CLI_ALIASES.items() if meaning == model.id]
+    return ["auto (CLI only)" if name == "auto" else name for name in names]
 
 
 def _notes(found: list[Model]) -> list[str]:

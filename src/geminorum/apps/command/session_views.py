@@ -41,7 +41,7 @@ def listing(found: Sequence[SessionInfo], *, more: str | None, everywhere: bool)
 
 def _row(info: SessionInfo, is_screen: bool, with_folder: bool) -> list[str]:
     folder = [info.cwd.name if info.cwd and is_screen else str(info.cwd or "")]
-    title = f"({info.problem})" if info.problem else info.title or "(nobody has said anything)"
+    title = f"({info.problem})" if info.problem else titled(info) or "(nobody has said anything)"
     name = _name(info, is_screen)
     return [name, when(info.updated), *(folder if with_folder else []), size_of(info.size), title]
 
@@ -53,11 +53,19 @@ def _name(info: SessionInfo, is_screen: bool) -> str:
     return info.id[:SHORT_ID] if is_screen else info.id
 
 
+def titled(info: SessionInfo) -> str:
+    """The title, and in front of it, where it is not cut off, that this is a fork."""
+    mark = f"(fork of {info.forked_from[:SHORT_ID]}) " if info.forked_from else ""
+    return f"{mark}{info.title}"
+
+
 def heading(info: SessionInfo) -> Styled:
     from rich.text import Text as Styled
 
     name = (_name(info, sys.stdout.isatty()), "cyan")
-    return Styled.assemble(name, (f"  {when(info.updated)}  ", "dim"), (_flat(info.title), "bold"))
+    return Styled.assemble(
+        name, (f"  {when(info.updated)}  ", "dim"), (_flat(titled(info)), "bold")
+    )
 
 
 def snippets(events: Iterable[Event], text: str, width: int | None = None) -> Iterator[Styled]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,7 @@ from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.tables import Column, Sheet, put
 
 if TYPE_CHECKING:
-    from geminorum.skills import Skill
+    from geminorum.skills import BrokenSkill, Skill
 
 app = new_app("Agent Skills: list those that there are, check one.")
 
@@ -25,16 +25,16 @@ def list_(
     cwd: Annotated[Path | None, typer.Option("--cwd", "-C", help="Seen from this folder.")] = None,
     json: Json = False,
 ) -> None:
-    """The skills of this folder, of yours, of extensions; the strongest last."""
+    """The skills of this folder, of yours, of extensions; the strongest last, then broken ones."""
     from geminorum import skills
     from geminorum.apps.command.show import print_json_line
 
-    found = skills.discover(cwd)
+    found, bad = skills.discover(cwd), skills.broken(cwd)
     if json:
-        for skill in found:
-            print_json_line(skill)
-    elif found:
-        put(sheet(found))
+        for line in (*map(_fields, found), *map(_fields, bad)):
+            print_json_line(line)
+    elif found or bad:
+        put(sheet(found, bad))
     else:
         sys.stderr.write("no skills; put one into .gemini/skills/NAME/SKILL.md\n")
 
@@ -57,7 +57,7 @@ def validate(
     return Exit.USAGE if any(problems.values()) else Exit.OK
 
 
-def sheet(found: list[Skill]) -> Sheet:
+def sheet(found: list[Skill], bad: list[BrokenSkill]) -> Sheet:
     columns = [
         Column("name", style="cyan"),
         Column("tier", spare=1),
@@ -65,7 +65,17 @@ def sheet(found: list[Skill]) -> Sheet:
         Column("file", spare=2, elastic=True, style="dim"),
     ]
     rows = [[skill.name, _tier(skill), skill.description, str(skill.path)] for skill in found]
+    # A broken skill may have no name: its folder does.
+    rows += [
+        [one.path.parent.name, f"{one.tier}, broken", one.problem, str(one.path)] for one in bad
+    ]
     return Sheet(columns, rows)
+
+
+def _fields(one: Skill | BrokenSkill) -> dict[str, Any]:
+    """The same keys for both, so that a reader need not tell them apart first."""
+    names = ("name", "description", "path", "tier", "shadowed_by", "problem")
+    return {name: getattr(one, name, None) for name in names}
 
 
 def _tier(skill: Skill) -> str:
