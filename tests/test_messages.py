@@ -385,7 +385,7 @@ def test_other_parts_of_a_result_stand_beside_the_text():
 
 @pytest.mark.parametrize("text", ["Hi", "  Hi \n\n"])
 def test_a_text_is_kept_with_the_space_around_it(text):
-    """S3-18"""
+    """S3-18: a text is kept with the space around it."""
     assert saved(text)["content"] == [{"type": "text", "text": text}]
 
 
@@ -396,7 +396,7 @@ def test_without_any_block_the_content_is_the_text_itself(text):
 
 
 def test_a_user_message_with_no_thoughts_is_one_text_block():
-    """S3-19, S3-20"""
+    """S3-19, S3-20: a user message with no thoughts is one text block."""
     told = saved("Hello", "user", thoughts=[])
     assert told["role"] == "user"
     assert told["content"] == [{"type": "text", "text": "Hello"}]
@@ -511,7 +511,9 @@ def test_a_message_that_the_cli_rebuilt_still_has_its_blocks():
     ],
 )
 def test_tools_have_the_documents_names_and_inputs(tool, arguments, name, expected):
-    """S3-2, S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-47"""
+    """S3-2, S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-47: tools have the documents names
+    and inputs.
+    """
     block = saved(toolCalls=[call(tool, arguments)])["content"][0]
     assert (block["name"], block["input"]) == (name, expected)
     assert (claude_name(tool), claude_input(tool, arguments)) == (name, expected)
@@ -650,7 +652,7 @@ def test_a_message_begins_after_a_result_and_after_a_prompt(next_event):
 def test_a_streamed_result_is_what_the_model_was_told_where_that_is_known(
     result, content, is_error
 ):
-    """S3-16, S3-17"""
+    """S3-16, S3-17: a streamed result is what the model was told where that is known."""
     (told,) = claude([USE_A, result])
     assert (told["content"][1]["content"], told["content"][1]["is_error"]) == (content, is_error)
 
@@ -661,7 +663,7 @@ def test_a_result_whose_call_was_not_seen_is_kept():
 
 
 def test_each_answer_has_the_model_and_usage_of_its_own_request():
-    """S3-22, S3-23, B-34"""
+    """S3-22, S3-23, B-34: each answer has the model and usage of its own request."""
     requests = (
         ModelRequest(input=5, output=2, total=7, model="flash"),
         ModelRequest(input=9, output=1, total=12, model="pro"),
@@ -872,7 +874,7 @@ def test_a_prompt_with_signs_that_the_cli_takes_for_orders_reads_the_same(
 
 @pytest.mark.gemini_cli
 def test_a_failed_run_reads_the_same_as_far_as_it_went(fake_gemini, real_cli_door, tmp_path):
-    """S3-46"""
+    """S3-46: a failed run reads the same as far as it went."""
     (tmp_path / "a.txt").write_text("alpha\n")
     fake_gemini.call("read_file", file_path="a.txt").fail(400, "no more")
     stream = live_events("Go on", fake_gemini, real_cli_door, cwd=tmp_path)
