@@ -655,7 +655,7 @@ def _held() -> tuple[int, int, int]:
 async def test_a_session_is_busy_for_others_while_it_is_open(
     fake_gemini, options, door, real_cli_door
 ):
-    """B-37."""
+    """B-37: a session is busy for others while it is open."""
     fake_gemini.say("Hi").say("Again")
     async with connect(options, via=door) as chat:
         first = await chat.ask("Hi")
@@ -757,7 +757,7 @@ async def test_a_program_with_a_bad_habit_gets_its_own_error(options, stand_in_a
 
 
 async def test_a_cancel_before_the_program_is_ready(options, stand_in_acp):
-    """S0-28."""
+    """S0-28: a cancel before the program is ready."""
     async with run("Hi", options, via=stand_in_acp("silent")) as live:
         await live.cancel()
         events = [event async for event in live]
@@ -895,7 +895,7 @@ async def test_a_session_is_resumed_in_the_minute_of_its_birth(
 
 
 async def test_a_session_that_is_not_there_is_lost_or_replaced(fake_gemini, options, door, acp):
-    """S1-50, B-22."""
+    """S1-50, B-22: a session that is not there is lost or replaced."""
     fake_gemini.say("Fresh")
     with pytest.raises(errors.SessionLost):
         await ask("Hi", options.changed(resume=BOGUS), via=door)

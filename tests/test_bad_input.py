@@ -19,7 +19,7 @@ RESULT = {"type": "result", "status": "success"}
 
 @pytest.mark.parametrize("prompt", ["", "  \n\t "])
 async def test_an_empty_prompt_is_refused_before_anything_starts(stand_in, prompt):
-    """B-1."""
+    """B-1: an empty prompt is refused before anything starts."""
     with pytest.raises(errors.InvalidPrompt, match="the prompt is empty"):
         await ask(prompt, via=stand_in(INIT, RESULT))
     assert not list(stand_in._folder.glob("*.call"))
@@ -91,7 +91,7 @@ ENDINGS = [
 
 @pytest.mark.parametrize(("code", "stderr", "kind", "hint"), ENDINGS)
 async def test_each_exit_code_is_an_error_of_its_own_kind(stand_in, code, stderr, kind, hint):
-    """S0-18 … S0-21, B-9, B-22, B-23."""
+    """S0-18 … S0-21, B-9, B-22, B-23: each exit code is an error of its own kind."""
     via = (
         stand_in(INIT, HELLO, signal=-code, stderr=stderr)
         if code < 0
@@ -408,7 +408,7 @@ class TestTheRealCliRefuses:
         assert caught.value.exit_code == 55
 
     async def test_a_session_that_is_not_there(self, real_cli_door, fake_gemini, tmp_path):
-        """B-22."""
+        """B-22: a session that is not there."""
         options = Options(env=fake_gemini.env, cwd=tmp_path, resume="deadbeef")
         with pytest.raises(errors.SessionLost, match="No previous sessions found"):
             await ask("Hi", options, via=real_cli_door)

@@ -96,21 +96,21 @@ def chunks(fixtures_folder: Path) -> dict[str, list[bytes]]:
 
 class TestLines:
     async def test_complete_lines_are_data(self, chunks):
-        """S0-6, S0-8."""
+        """S0-6, S0-8: complete lines are data."""
         assert await told(parse_ndjson(arriving(chunks["complete"]))) == [
             Parsed(True, {"type": "message", "content": "hello"}),
             Parsed(True, {"type": "message", "content": "world"}),
         ]
 
     async def test_a_line_may_arrive_in_pieces(self, chunks):
-        """S0-7."""
+        """S0-7: a line may arrive in pieces."""
         assert await told(parse_ndjson(arriving(chunks["split"]))) == [
             Parsed(True, {"type": "message", "content": "split"}),
             Parsed(True, {"type": "tool_use", "id": "1", "name": "bash"}),
         ]
 
     async def test_a_result_does_not_wait_for_the_next_line(self):
-        """S0-7."""
+        """S0-7, S0-8: a valid line is data as soon as it is complete."""
         asked_again = False
 
         async def stream() -> AsyncIterator[bytes]:
@@ -125,26 +125,26 @@ class TestLines:
         assert await told(results) == [Parsed(True, {"n": 2})]
 
     async def test_a_malformed_line_is_told_and_the_stream_goes_on(self, chunks):
-        """S0-9."""
+        """S0-9: a malformed line is told and the stream goes on."""
         before, bad, after = await told(parse_ndjson(arriving(chunks["malformed"])))
         assert (before.data["content"], after.data["content"]) == ("before", "after")
         assert (bad.ok, bad.raw, bad.data) == (False, "{bad json}", None)
         assert "JSON" in bad.error
 
     async def test_a_carriage_return_is_no_part_of_a_line(self, chunks):
-        """S0-10."""
+        """S0-10: a carriage return is no part of a line."""
         (bad,) = await told(parse_ndjson(arriving(chunks["crlf_malformed"])))
         assert bad.raw == "{bad json}"
 
     async def test_blank_lines_are_skipped_and_the_last_needs_no_newline(self, chunks):
-        """S0-10."""
+        """S0-10: blank lines are skipped and the last needs no newline."""
         pieces = [*chunks["blank_and_no_final_newline"][:-1], b"  \t\r\n"]
         last = chunks["blank_and_no_final_newline"][-1]
         results = await told(parse_ndjson(arriving([*pieces, last])))
         assert [result.data["content"] for result in results] == ["first", "last"]
 
     async def test_plain_iterables_are_streams_too(self, chunks):
-        """S0-6."""
+        """S0-6: plain iterables are streams too."""
         expected = await told(parse_ndjson(arriving(chunks["malformed"])))
         assert await told(parse_ndjson(chunks["malformed"])) == expected
 
@@ -188,12 +188,12 @@ class TestLines:
 
 class TestIdentity:
     def test_it_is_an_agent_adapter_for_gemini(self):
-        """S0-1."""
+        """S0-1: it is an agent adapter for gemini."""
         assert isinstance(GeminiAdapter(), AgentAdapter)
         assert GeminiAdapter.agent == "gemini"
 
     def test_no_gemini_sdk_is_loaded(self):
-        """S0-2."""
+        """S0-2: no gemini sdk is loaded."""
         code = (
             "import sys, geminorum.contracts.agent_adapter as a; a.GeminiAdapter();"
             "print([n for n in sys.modules if n.split('.')[0] in ('google', 'mcp', 'acp')])"
@@ -202,7 +202,7 @@ class TestIdentity:
         assert (answer.stdout.strip(), answer.stderr) == ("[]", "")
 
     def test_the_licence_of_the_shape_is_named(self):
-        """S0-37."""
+        """S0-37: the licence of the shape is named."""
         source = Path(agent_adapter.__file__).read_text()
         assert source.startswith("# SPDX-License-Identifier: Apache-2.0\n")
         assert "Apache-2.0 document" in agent_adapter.__doc__
@@ -210,20 +210,20 @@ class TestIdentity:
 
 class TestAvailability:
     async def test_a_cli_that_starts_is_available(self, stand_in):
-        """S0-3."""
+        """S0-3: a cli that starts is available."""
         assert await GeminiAdapter(stand_in()).is_available()
         assert stand_in.call["argv"] == ["--version"]
 
     async def test_a_cli_that_fails_is_not(self, stand_in):
-        """S0-3."""
+        """S0-3: a cli that fails is not."""
         assert not await GeminiAdapter(stand_in(exit=1)).is_available()
 
     async def test_a_cli_that_is_not_there_is_not(self, tmp_path):
-        """S0-3."""
+        """S0-3: a cli that is not there is not."""
         assert not await GeminiAdapter(Cli(executable=tmp_path / "gemini")).is_available()
 
     async def test_the_cli_is_looked_for_on_path(self, stand_in, tmp_path, monkeypatch):
-        """S0-3."""
+        """S0-3: the cli is looked for on path."""
         folder = tmp_path / "bin"
         folder.mkdir()
         (folder / "gemini").symlink_to(stand_in().executable)
@@ -234,7 +234,7 @@ class TestAvailability:
 
 class TestStarting:
     async def test_the_prompt_and_the_model_reach_the_cli(self, stand_in, tmp_path):
-        """S0-4, S0-25."""
+        """S0-4, S0-25: the prompt and the model reach the cli."""
         adapter = GeminiAdapter(stand_in(INIT, SUCCESS))
         await told(adapter.run("Say hello", AgentOptions(cwd=tmp_path, model="flash", resume="s1")))
         called = stand_in.call
@@ -286,7 +286,7 @@ def replay(fixtures_folder: Path, stand_in) -> Callable[..., Any]:
 
 class TestRecordings:
     async def test_every_native_event_type(self, replay):
-        """S0-5, S0-11 … S0-16, S0-31: fixture 01."""
+        """S0-5, S0-11 … S0-16, S0-31: fixture 01; every native event type."""
         events = await replay("01-canonical-all-types")
         assert types(events) == ["init", "text", "tool_use", "tool_result", "error", "done"]
         assert {event.session_id for event in events} == {"gemini-session-1"}
@@ -327,7 +327,7 @@ class TestRecordings:
         assert done.payload["usage"]["toolUses"] == 0
 
     async def test_an_empty_allowlist_leaves_no_tool_whatever_the_stream_names(self, replay):
-        """S0-24, S0-36: fixture 02."""
+        """S0-24, S0-36: fixture 02; an empty allowlist leaves no tool whatever the stream names."""
         options = AgentOptions(allowed_tools=[])
         init, done = await replay("02-empty-allowlist-broader-stream-tools", options=options)
         assert init.payload["tools"] == []
@@ -370,7 +370,7 @@ class TestRecordings:
         ],
     )
     async def test_tool_frames_of_any_dialect(self, replay, name, tool, id, arguments, output):
-        """S0-13, S0-14: fixtures 04, 05, 06."""
+        """S0-13, S0-14: fixtures 04, 05, 06; tool frames of any dialect."""
         _, call, answer, done = map(payload, await replay(name))
         assert call == {"toolName": tool, "toolUseId": id, "input": arguments}
         assert (answer["toolName"], answer["toolUseId"]) == (tool, id)
@@ -378,7 +378,7 @@ class TestRecordings:
         assert (done["status"], done["usage"]["toolUses"]) == ("success", 1)
 
     async def test_a_malformed_line_is_a_recoverable_error(self, replay):
-        """S0-17: fixture 07."""
+        """S0-17: fixture 07; a malformed line is a recoverable error."""
         events = await replay("07-malformed-line-then-continue")
         assert types(events) == ["init", "error", "text", "done"]
         error = events[1].payload
@@ -387,7 +387,7 @@ class TestRecordings:
         assert events[-1].payload["status"] == "success"
 
     async def test_a_result_that_says_why_it_failed(self, replay):
-        """S0-16: fixture 08."""
+        """S0-16: fixture 08; a result that says why it failed."""
         events = await replay("08-result-error-with-message", 1)
         _, error, done = map(payload, events)
         assert types(events) == ["init", "error", "done"]
@@ -408,7 +408,7 @@ class TestRecordings:
 
     @pytest.mark.parametrize(("exit", "ours"), [(1, "MISSING_RESULT"), (42, "INPUT")])
     async def test_an_exit_code_that_means_failure(self, replay, exit, ours):
-        """S0-19, S0-20: fixture 10."""
+        """S0-19, S0-20: fixture 10; an exit code that means failure."""
         events = await replay("10-no-result-exit-code", exit)
         assert types(events) == ["init", "text", "error", "done"]
         error, done = map(payload, events[-2:])
@@ -418,7 +418,7 @@ class TestRecordings:
         assert events[-1].metadata["exitCode"] == exit
 
     async def test_an_exit_code_that_means_the_turn_limit(self, replay):
-        """S0-21: fixture 10."""
+        """S0-21: fixture 10; an exit code that means the turn limit."""
         events = await replay("10-no-result-exit-code", 53)
         assert types(events) == ["init", "text", "done"]
         assert events[-1].payload["status"] == "max_turns"
@@ -432,7 +432,7 @@ class TestRecordings:
         assert done["status"] == "error"
 
     async def test_a_stream_without_an_init_gets_one(self, replay, tmp_path):
-        """S0-29: fixture 11."""
+        """S0-29: fixture 11; a stream without an init gets one."""
         options = AgentOptions(model="gemini-3-pro", cwd=tmp_path)
         events = await replay("11-result-error-code", 1, options)
         assert types(events) == ["init", "error", "done"]
@@ -446,7 +446,7 @@ class TestRecordings:
         assert len({event.session_id for event in events} - {""}) == 1
 
     async def test_the_session_to_resume(self, replay):
-        """S0-30: fixtures 12 and 13."""
+        """S0-30: fixtures 12 and 13; the session to resume."""
         *_, told_id = await replay("12-resume-token-from-session")
         *_, no_id = await replay("13-no-session-id")
         assert payload(told_id)["resumeToken"] == "gemini-session-new"
@@ -471,7 +471,7 @@ class TestRecordings:
         ("code", "status"), [(0, "success"), (1, "error"), (42, "error"), (53, "max_turns")]
     )
     def test_the_bare_exit_code_table(self, code, status):
-        """S0-18 … S0-21."""
+        """S0-18 … S0-21: the bare exit code table."""
         assert map_exit_code(code) == status
 
 
@@ -539,7 +539,7 @@ class TestOwnStreams:
         assert "resumeToken" not in payload(events[-1])
 
     def test_the_session_that_replaces_a_lost_one_can_be_resumed(self, tmp_path):
-        """S0-30."""
+        """S0-30: the session that replaces a lost one can be resumed."""
         narrator = Narrator(AgentOptions(resume="s-0"), tmp_path)
         lost = Error("the session is lost", "SESSION_LOST", recoverable=True)
         stream = [lost, Init(session_id="s-1"), Text("Hello"), Done("success", resume="s-1")]
@@ -579,7 +579,7 @@ class TestSetupErrors:
     async def test_what_cannot_be_honoured_is_refused_before_the_start(
         self, stand_in, options, code, names
     ):
-        """S0-33."""
+        """S0-33: what cannot be honoured is refused before the start."""
         events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
         assert types(events) == ["init", "error", "done"]
         assert events[1].payload["code"] == code
@@ -609,7 +609,7 @@ class TestSetupErrors:
             assert done.payload["status"] == "interrupted"
 
     async def test_parallel_tasks_take_plain_dicts(self, stand_in):
-        """S0-34."""
+        """S0-34: parallel tasks take plain dicts."""
         adapter = GeminiAdapter(stand_in(INIT, HELLO, SUCCESS))
         tasks = [AgentTask(adapter, "hi", {"maxTurns": turns}) for turns in (3, 0)]
         events = await told(run_parallel(tasks))
@@ -643,7 +643,7 @@ class TestSetupErrors:
             _ = stand_in.call
 
     async def test_permissions_and_tools_reach_the_cli_as_a_policy(self, stand_in):
-        """S0-22, S0-23, S0-24."""
+        """S0-22, S0-23, S0-24: permissions and tools reach the cli as a policy."""
         options = AgentOptions(
             permissions=PermissionPolicy("allow", "deny"), disallowed_tools=["web_fetch"]
         )
@@ -665,7 +665,7 @@ class TestSetupErrors:
 class TestAbort:
     @pytest.mark.parametrize("signal", [AbortSignal, asyncio.Event])
     async def test_the_signal_ends_the_process_tree(self, stand_in, signal):
-        """S0-27, S0-28."""
+        """S0-27, S0-28: the signal ends the process tree."""
         abort = signal()
         door = stand_in(INIT, hang=True, stderr="something broke", grandchildren=("tool",))
         events = []
@@ -701,7 +701,7 @@ class TestAbort:
         assert await told(events) == []
 
     async def test_an_abort_wins_over_a_result_that_had_arrived(self, stand_in):
-        """S0-28."""
+        """S0-28: an abort wins over a result that had arrived."""
         abort = AbortSignal()
         events = []
         adapter = GeminiAdapter(stand_in(INIT, HELLO, SUCCESS))
@@ -713,7 +713,7 @@ class TestAbort:
         assert "result" not in events[-1].payload
 
     def test_an_abort_wins_over_a_done_that_was_not_read(self, tmp_path):
-        """S0-28."""
+        """S0-28: an abort wins over a done that was not read."""
         abort = AbortSignal()
         narrator = Narrator(AgentOptions(abort_signal=abort), tmp_path)
         assert types(narrator.tell(Init())) == ["init"]
@@ -724,7 +724,7 @@ class TestAbort:
         assert "result" not in done.payload
 
     async def test_an_aborted_signal_starts_nothing(self, stand_in):
-        """S0-34."""
+        """S0-34: an aborted signal starts nothing."""
         abort = AbortSignal()
         abort.abort()
         assert abort.aborted
@@ -785,12 +785,12 @@ class Unrunnable(Other):
 
 class TestGuard:
     async def test_an_orderly_stream_passes_unchanged(self):
-        """S0-34."""
+        """S0-34: an orderly stream passes unchanged."""
         script = [event("init"), event("other:custom"), event("done")]
         assert await told(run_agent(Other(*script), "hi")) == script
 
     async def test_nothing_comes_after_the_done(self):
-        """S0-34."""
+        """S0-34: nothing comes after the done."""
         adapter = Other(event("init"), event("done"), event("text"), event("done"))
         assert types(await told(run_agent(adapter, "hi"))) == ["init", "done"]
         assert adapter.closed
@@ -801,7 +801,7 @@ class TestGuard:
         assert seen == {"init": False, "done": True}
 
     async def test_an_exception_is_an_error_and_a_done(self):
-        """S0-34."""
+        """S0-34: an exception is an error and a done."""
         events = await told(run_agent(Other(event("init"), ValueError("boom")), "hi"))
         assert types(events) == ["init", "error", "done"]
         assert payload(events[1]) == {
@@ -817,13 +817,13 @@ class TestGuard:
         assert {(e.agent, e.session_id) for e in events} == {("other", "o-1")}
 
     async def test_an_adapter_that_raises_at_once(self):
-        """S0-34."""
+        """S0-34: an adapter that raises at once."""
         error, done = await told(run_agent(Unrunnable(), "hi"))
         assert (error.payload["code"], done.payload["status"]) == ("ADAPTER_ERROR", "error")
         assert error.session_id == done.session_id != ""
 
     async def test_a_stream_without_a_done_is_told_so(self):
-        """S0-34."""
+        """S0-34: a stream without a done is told so."""
         events = await told(guarded(Other(event("init")).run("hi"), agent="other"))
         assert types(events) == ["init", "error", "done"]
         error, done = map(payload, events[1:])
@@ -831,7 +831,7 @@ class TestGuard:
         assert done["status"] == "error"
 
     async def test_an_exception_after_the_done_is_swallowed(self):
-        """S0-34."""
+        """S0-34: an exception after the done is swallowed."""
 
         async def stream() -> AsyncIterator[AgentEvent]:
             try:
@@ -842,7 +842,7 @@ class TestGuard:
         assert types(await told(guarded(stream()))) == ["done"]
 
     async def test_an_adapter_that_cancels_itself_does_not_cancel_us(self):
-        """S0-34."""
+        """S0-34: an adapter that cancels itself does not cancel us."""
         events = await told(run_agent(Other(asyncio.CancelledError()), "hi"))
         assert types(events) == ["error", "done"]
         assert events[0].payload["code"] == "ADAPTER_ERROR"
@@ -862,7 +862,7 @@ class TestGuard:
             await task
 
     async def test_an_aborted_signal_does_not_start_any_adapter(self):
-        """S0-34."""
+        """S0-34: an aborted signal does not start any adapter."""
         abort = AbortSignal()
         abort.abort()
         options = AgentOptions(abort_signal=abort)
@@ -901,7 +901,7 @@ class TestParallel:
         assert endings == [("quick", "success"), ("slow", "interrupted")]
 
     async def test_each_stream_keeps_its_order(self, stand_in):
-        """S0-34."""
+        """S0-34: each stream keeps its order."""
         doors = [stand_in({**INIT, "session_id": f"s-{n}"}, HELLO, SUCCESS) for n in range(3)]
         events = await told(run_parallel(AgentTask(GeminiAdapter(door), "hi") for door in doors))
         for n in range(3):
@@ -909,7 +909,7 @@ class TestParallel:
             assert types(mine) == ["init", "text", "done"]
 
     async def test_a_failing_task_does_not_stop_the_others(self, stand_in):
-        """S0-34."""
+        """S0-34: a failing task does not stop the others."""
         adapters = [
             Unrunnable(agent="a"),
             Other(event("init", agent="b"), ValueError("boom"), agent="b"),
@@ -972,7 +972,7 @@ class TestParallel:
 
 class TestRegistry:
     def test_adapters_are_found_by_their_agents_name(self):
-        """S0-35."""
+        """S0-35: adapters are found by their agents name."""
         registry, gemini, other = AdapterRegistry(), GeminiAdapter(), Other()
         registry.register(gemini)
         registry.register(other)
@@ -981,7 +981,7 @@ class TestRegistry:
         assert registry.get("nobody") is None
 
     def test_a_name_is_taken_once(self):
-        """S0-35."""
+        """S0-35: a name is taken once."""
         registry, first = AdapterRegistry(), GeminiAdapter()
         registry.register(first)
         with pytest.raises(ValueError, match="'gemini' is registered already"):
@@ -989,7 +989,7 @@ class TestRegistry:
         assert registry.get("gemini") is first
 
     def test_unregistering_says_whether_there_was_one(self):
-        """S0-35."""
+        """S0-35: unregistering says whether there was one."""
         registry = AdapterRegistry()
         registry.register(GeminiAdapter())
         assert registry.unregister("gemini") is True
@@ -1065,7 +1065,7 @@ class TestEnvelope:
         ("ours", "kind", "body"), SAMPLES, ids=[kind for _, kind, _ in SAMPLES]
     )
     def test_each_kind_of_event_has_its_payload(self, ours, kind, body):
-        """S0-29, S0-30, S0-31."""
+        """S0-29, S0-30, S0-31: each kind of event has its payload."""
         assert envelope(ours).payload == body
         plain = envelope(ours).to_dict()
         plain.pop("metadata", None)
@@ -1085,7 +1085,7 @@ class TestEnvelope:
         assert len(EVENT_TYPES) == 9
 
     def test_what_only_this_agent_knows_is_metadata(self):
-        """S0-29."""
+        """S0-29: what only this agent knows is metadata."""
         stamped = {"timestamp": 7, "session_id": "s-1"}
         assert envelope(Error("oh", "AUTH", hint="log in", **stamped)).to_dict() == {
             "type": "error",
@@ -1099,7 +1099,7 @@ class TestEnvelope:
         assert "metadata" not in envelope(Text("hi")).to_dict()
 
     def test_events_are_plain_json(self):
-        """S0-29."""
+        """S0-29: events are plain json."""
         for ours, _, _ in SAMPLES:
             plain = envelope(ours).to_dict()
             assert json.loads(json.dumps(plain)) == plain
@@ -1107,7 +1107,7 @@ class TestEnvelope:
 
 class TestOptions:
     def test_plain_data_in_either_spelling(self):
-        """S0-33."""
+        """S0-33: plain data in either spelling."""
         signal = AbortSignal()
         camel = {
             "cwd": "repo",
@@ -1135,11 +1135,11 @@ class TestOptions:
         assert AgentOptions.from_dict(camel) == AgentOptions(**{**snake, "cwd": "repo"})
 
     def test_what_is_none_counts_as_left_out(self):
-        """S0-33."""
+        """S0-33: what is none counts as left out."""
         assert AgentOptions.from_dict({"model": None, "disallowedTools": None}) == AgentOptions()
 
     def test_an_unknown_option_warns(self):
-        """S0-33."""
+        """S0-33: an unknown option warns."""
         with pytest.warns(UserWarning, match="'reasoning_effort' is ignored"):
             assert AgentOptions.from_dict({"reasoningEffort": "high"}) == AgentOptions()
         with pytest.warns(UserWarning, match="did you mean 'permissions'"):
@@ -1156,18 +1156,18 @@ class TestOptions:
         ],
     )
     def test_a_wrong_value_is_named(self, data, says):
-        """S0-32, S0-33."""
+        """S0-32, S0-33: a wrong value is named."""
         with pytest.raises(InvalidOptions, match=says):
             AgentOptions.from_dict(data)
 
     def test_a_policy_asks_unless_told_otherwise(self):
-        """S0-32."""
+        """S0-32: a policy asks unless told otherwise."""
         assert PermissionPolicy() == PermissionPolicy("ask", "ask", "ask")
         policy = PermissionPolicy.from_dict({"shellExecute": "deny", "network_access": "allow"})
         assert policy == PermissionPolicy("ask", "deny", "allow")
 
     def test_each_capability_stands_for_tools_of_the_cli(self):
-        """S0-32."""
+        """S0-32: each capability stands for tools of the cli."""
         assert TOOL_GROUPS == {
             "file_write": ("replace", "write_file"),
             "shell_execute": ("run_shell_command",),
@@ -1241,7 +1241,7 @@ async def test_a_runs_own_policy_holds_on_the_real_cli(
 
 @pytest.mark.gemini_cli
 async def test_the_real_cli_behind_the_shape(real_cli_door, fake_gemini, tmp_path):
-    """S0-4, S0-5, S0-11 … S0-16, S0-25, S0-29, S0-31."""
+    """S0-4, S0-5, S0-11 … S0-16, S0-25, S0-29, S0-31: the real cli behind the shape."""
     (tmp_path / "note.txt").write_text("the secret word is pomegranate")
     fake_gemini.call("read_file", file_path="note.txt").say("It is pomegranate.")
     adapter = GeminiAdapter(real_cli_door, Options(env=fake_gemini.env))

@@ -14,6 +14,7 @@ import sys
 import time
 from inspect import signature
 from pathlib import Path
+from typing import NotRequired, get_args, get_origin, get_type_hints
 
 import pytest
 
@@ -22,6 +23,8 @@ from geminorum import Cli, Options
 from geminorum.contracts import agent_cli
 from geminorum.contracts.agent_cli import (
     PERMISSION_MODES,
+    Message,
+    PermissionMode,
     detect_cli,
     execute,
     execute_sync,
@@ -34,6 +37,7 @@ from geminorum.contracts.agent_cli import (
 from geminorum.detect import usual_places
 from geminorum.errors import InvalidOptions, InvalidPrompt, SessionLost, Unsupported
 from geminorum.events import TextDelta
+from geminorum.sessions.reading import load
 
 SOURCE = Path(geminorum.__file__).parent
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,6 +46,7 @@ PROMPT = {"type": "message", "role": "user", "content": "Say hello"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
 STATS = {"input_tokens": 5, "output_tokens": 1, "total_tokens": 8}
 SUCCESS = {"type": "result", "status": "success", "stats": STATS}
+OURS = Path(__file__).parent / "fixtures" / "gemini"
 A_SESSION = "session-2025-10-29T10-36-9c9a14e1"
 
 
@@ -84,7 +89,7 @@ def test_the_pages_document_it():
 
 
 def test_parse_takes_a_message_as_json_has_it():
-    """S3-1, S3-2, S3-3, S3-4, S3-5, S3-13, S3-35"""
+    """S3-1, S3-2, S3-3, S3-4, S3-5, S3-13, S3-35: parse takes a message as json has it."""
     message = {
         "id": "m-1",
         "timestamp": "2025-10-29T10:36:00.123Z",
@@ -105,6 +110,23 @@ def test_parse_takes_a_message_as_json_has_it():
     kinds = [block.get("name", block["type"]) for block in told["content"]]
     assert kinds == ["thinking", "Read", "tool_result", "text"]
     assert told["_original"] == message
+
+
+@pytest.mark.parametrize("nothing", [None, [], "Hello", 7])
+def test_what_is_no_message_is_refused(nothing):
+    """S3-35: parse takes an object of a session file, and says so."""
+    with pytest.raises(InvalidOptions, match="takes one message"):
+        parse(nothing)
+
+
+def test_the_messages_have_a_type():
+    """S3-1: TypedDicts, so that an editor knows the keys."""
+    assert get_type_hints(parse)["return"] is Message
+    keys = get_type_hints(Message, include_extras=True)
+    optional = {key for key, kind in keys.items() if get_origin(kind) is NotRequired}
+    assert keys.keys() - optional == {"id", "role", "content", "timestamp", "tool", "_original"}
+    assert optional == {"model", "usage", "isMeta"}
+    assert set(get_args(PermissionMode)) == {*PERMISSION_MODES}
 
 
 # ---- finding and loading
@@ -203,6 +225,36 @@ def test_the_session_named_is_loaded_or_the_one_used_last(store, project):
     assert texts(load_session(project_path=project, session_id="aaaaaaaa-1")) == ["old"]
 
 
+def test_the_newest_session_is_the_one_updated_last(store, project):
+    """S3-33: what the file says, not the time at which a copy or a backup wrote it."""
+    chats = f"{hash_of(project)}/chats"
+    updated = {"lastUpdated": "2025-10-30T00:00:00.000Z"}
+    store.put(chats, "aaaaaaaa-1", said("newest"), age=90, **updated)
+    store.put(chats, "bbbbbbbb-2", said("older"), lastUpdated="2025-10-29T00:00:00.000Z")
+    assert texts(load_session(project)) == ["newest"]
+
+
+@pytest.mark.parametrize("session_id", [None, "aaaaaaaa-1"])
+@pytest.mark.parametrize("name", ["session-copy.json", "renamed.json"])
+def test_a_file_whose_name_lacks_the_id_is_found(store, project, session_id, name):
+    """S3-33: the id is in the file; its name may have been changed."""
+    store.put(f"{hash_of(project)}/chats", "aaaaaaaa-1", said("Hi"), name=name)
+    assert texts(load_session(project, session_id)) == ["Hi"]
+
+
+def test_the_documents_spelling_is_accepted(store, project):
+    """S3-33, S3-34: projectPath and sessionId; another name is refused."""
+    store.put(f"{hash_of(project)}/chats", "aaaaaaaa-1", said("Hi"))
+    assert texts(load_session(projectPath=project, sessionId="aaaaaaaa-1")) == ["Hi"]
+    assert texts(load_messages(projectPath=project, sessionId="aaaaaaaa-1")) == ["Hi"]
+    assert find_session(projectPath=project).id == "aaaaaaaa-1"
+    with pytest.raises(InvalidOptions, match="projectPaht") as caught:
+        load_session(projectPaht=project)
+    assert "project_path" in caught.value.hint
+    with pytest.raises(InvalidOptions, match="both project_path and projectPath"):
+        load_session(project, projectPath=project)
+
+
 def test_of_two_files_of_a_session_the_one_that_was_used_is_loaded(store, project):
     """What a resume in a later minute leaves beside the session is no session."""
     chats = f"{hash_of(project)}/chats"
@@ -246,7 +298,7 @@ def test_no_session_is_an_error_with_the_documents_words(store, project, session
 
 
 def test_without_a_project_the_error_names_the_current_folder(store, project, monkeypatch):
-    """S3-34"""
+    """S3-34: without a project the error names the current folder."""
     monkeypatch.chdir(project)
     with pytest.raises(SessionLost, match=re.escape(f"for project: {project}\n")):
         load_session()
@@ -282,6 +334,19 @@ def test_a_log_of_today_is_loaded_without_its_context(store, project):
     assert [m.get("isMeta", False) for m in load_session(project, context=True)] == [
         *(True, False, False)
     ]
+
+
+@pytest.mark.parametrize("name", ["0.11.3-reading.json", "0.61.0-at-once.jsonl"])
+def test_recorded_sessions_are_loaded_through_the_store(store, project, name):
+    """S3-33, S3-35, S3-45: every message of the file, in its order."""
+    source = OURS / "full" / name
+    session = load(source)
+    file = store.put(f"{hash_of(project)}/chats", "x", name=f"session-{source.name}")
+    file.write_bytes(source.read_bytes())
+    told = load_session(project, session.id)
+    assert told == [parse(message["_original"]) for message in told]
+    assert [message["role"] for message in told] == ["user", "assistant", "assistant"]
+    assert "Read" in [block.get("name") for block in told[1]["content"]]
 
 
 def test_the_fixture_is_loaded_through_the_store(store, project, fixtures_folder):
@@ -377,7 +442,7 @@ def test_the_cli_is_looked_for_in_the_documents_order(private_home, tmp_path, mo
     ],
 )
 def test_each_platform_has_its_usual_places(tmp_path, place, windows):
-    """S3-36, S3-49"""
+    """S3-36, S3-49: each platform has its usual places."""
     there = Path(program(tmp_path / place))
     env = {"HOME": str(tmp_path), "APPDATA": str(tmp_path)}
     assert there in list(usual_places(env, windows=windows))
@@ -415,6 +480,66 @@ def test_the_prompt_goes_to_the_cli_and_the_folder_is_where_it_works(stand_in, p
     assert stand_in.call["cwd"] == str(project)
 
 
+def test_execute_takes_the_documents_spelling(stand_in, project):
+    """S3-50: permissionMode and workingDir, as the document writes them."""
+    door = stand_in(INIT, PROMPT, HELLO, SUCCESS)
+    seen = []
+    result = execute_sync(
+        prompt="Say hello",
+        permissionMode="acceptEdits",
+        workingDir=project,
+        sessionId="mine",
+        onEvent=seen.append,
+        via=door,
+    )
+    assert result.success
+    assert seen
+    assert stand_in.call["cwd"] == str(project)
+    assert "--approval-mode=auto_edit" in stand_in.call["argv"]
+    assert "mine" in " ".join(stand_in.call["argv"])
+
+
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("timout", "timeout"),
+        ("workDir", "working_dir"),
+        ("permission", "permission_mode"),
+        ("on_evnt", "on_event"),
+    ],
+)
+async def test_an_unknown_keyword_is_refused_with_the_nearest_name(name, near):
+    """S3-50: nothing that a caller asks for is ignored."""
+    with pytest.raises(InvalidOptions, match=name) as caught:
+        await execute("Hi", via=Cli(executable="/no/such/gemini"), **{name: 3})
+    assert repr(near) in caught.value.hint
+    with pytest.raises(InvalidOptions, match=name):
+        execute_sync("Hi", via=Cli(executable="/no/such/gemini"), **{name: 3})
+
+
+def test_a_keyword_with_no_name_near_it_lists_them_all():
+    """S3-50: the hint has every name."""
+    with pytest.raises(InvalidOptions, match="zzz") as caught:
+        execute_sync("Hi", zzz=1)
+    assert "working_dir" in caught.value.hint
+    assert "timeout" in caught.value.hint
+
+
+def test_a_setting_in_both_spellings_is_refused():
+    """S3-50: which of the two counts would be a guess."""
+    with pytest.raises(InvalidOptions, match="both working_dir and workingDir"):
+        execute_sync("Hi", working_dir="/a", workingDir="/b")
+
+
+def test_a_timeout_names_its_unit(stand_in):
+    """S3-50: seconds, in the message, in the help and on the page."""
+    result = execute_sync("Hi", timeout=0.5, via=stand_in(INIT, hang=True))
+    assert not result.success
+    assert "0.5 s" in result.error
+    assert "seconds" in (execute.__doc__ or "").lower()
+    assert "`timeout` (seconds)" in (ROOT / "docs/agent-cli.md").read_text()
+
+
 def test_without_a_mode_it_is_the_default(stand_in):
     """S3-38: nothing is ever yolo by itself."""
     execute_sync("Say hello", via=stand_in(INIT, PROMPT, HELLO, SUCCESS))
@@ -447,7 +572,7 @@ async def test_the_result_has_messages_text_session_and_usage(stand_in):
 
 
 def test_what_else_is_wished_reaches_the_run(stand_in, tmp_path):
-    """S3-43, S3-50"""
+    """S3-43, S3-50: what else is wished reaches the run."""
     seen = []
     door = stand_in(INIT, PROMPT, HELLO, SUCCESS)
     base = Options(env={"MARK": "1"}, model="pro", cwd=tmp_path / "missing")
@@ -481,7 +606,7 @@ def test_a_run_that_fails_is_a_result_with_what_had_arrived(stand_in):
 
 
 def test_a_missing_cli_is_a_result_too(tmp_path):
-    """S3-50"""
+    """S3-50: a missing cli is a result too."""
     result = execute_sync("Say hello", via=Cli(executable=tmp_path / "gemini"))
     assert (result.success, result.messages) == (False, [])
     assert "no such file" in (result.error or "")

@@ -68,7 +68,7 @@ def kinds(transcript: list[local.TranscriptEntry]) -> list[str]:
 
 class TestTheSurface:
     def test_the_module_shows_what_a_registry_shows(self):
-        """S1-66."""
+        """S1-66: the module shows what a registry shows."""
         assert (local.TYPE, local.DEFAULT_MODEL) == ("gemini_local", "auto")
         plain = json.loads(msgspec.json.encode(local.ADAPTER))
         assert (plain["type"], plain["label"]) == (local.TYPE, local.LABEL)
@@ -78,7 +78,7 @@ class TestTheSurface:
         assert plain["configFields"][0]["key"] == "cwd"
 
     def test_it_can_be_chosen_and_is_nobodys_default(self):
-        """S1-1."""
+        """S1-1: it can be chosen and is nobodys default."""
         assert (local.ADAPTER.selectable, local.ADAPTER.default) == (True, False)
         assert local.adapter_for("gemini_local") is local.ADAPTER
         with pytest.raises(InvalidOptions) as caught:
@@ -97,13 +97,13 @@ class TestTheSurface:
         ],
     )
     def test_every_name_of_the_shape_is_there(self, names):
-        """S1-66, S1-67, S1-68, S1-69, S1-70, S1-71."""
+        """S1-66, S1-67, S1-68, S1-69, S1-70, S1-71: every name of the shape is there."""
         for name in names:
             assert name in local.__all__
             assert getattr(local, name) is not None
 
     def test_the_models_say_what_they_are_good_for(self):
-        """S1-23."""
+        """S1-23: the models say what they are good for."""
         listed = {model.id: model.description for model in local.MODELS}
         assert list(listed) == [
             *("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"),
@@ -114,7 +114,7 @@ class TestTheSurface:
         assert "fastest" in listed["gemini-2.5-flash-lite"]
 
     def test_the_notes_say_when_to_use_it(self):
-        """S1-4."""
+        """S1-4: the notes say when to use it."""
         doc = local.AGENT_CONFIGURATION_DOC
         assert "## When to use it" in doc
         for topic in ("tenant", "million tokens", "cheap", "yolo", "GEMINI_API_KEY", "Vertex"):
@@ -167,7 +167,7 @@ class TestTheConfig:
             GeminiLocalConfig()
 
     def test_it_goes_into_json_and_comes_back(self):
-        """S1-5, S1-10."""
+        """S1-5, S1-10: it goes into json and comes back."""
         config = GeminiLocalConfig(
             cwd="/srv/writer",
             model="gemini-2.5-pro",
@@ -184,12 +184,12 @@ class TestTheConfig:
         assert msgspec.json.decode(msgspec.json.encode(config), type=GeminiLocalConfig) == config
 
     def test_both_spellings_are_read(self):
-        """S1-5."""
+        """S1-5: both spellings are read."""
         assert local.build_config({"cwd": "/a", "timeout_sec": 7}).timeout_sec == 7
         assert local.build_config({"cwd": "/a", "timeoutSec": 7}).timeout_sec == 7
 
     def test_its_limits_are_those_of_the_run(self):
-        """S1-11."""
+        """S1-11: its limits are those of the run."""
         assert GeminiLocalConfig(cwd="/a").options().timeout == 120
         limited = GeminiLocalConfig(cwd="/a", timeout_sec=7, max_turns=3).options()
         assert (limited.timeout, limited.max_turns) == (7, 3)
@@ -209,7 +209,7 @@ class TestTheCommandLine:
         assert args == ["--output-format=stream-json", "--skip-trust"]
 
     def test_what_was_asked_for_stands_there(self):
-        """S1-7, S1-28, B-26."""
+        """S1-7, S1-28, B-26: what was asked for stands there."""
         args = local.build_args(GeminiLocalConfig(cwd="/a", model="auto"), "s-1")
         assert "--model=auto" in args
         assert "--resume=s-1" in args
@@ -225,7 +225,7 @@ class TestTheCommandLine:
         [("acceptEdits", "auto_edit"), ("bypassPermissions", "yolo"), ("plan", "plan")],
     )
     def test_other_agents_words_for_the_modes_are_understood(self, mode, flag):
-        """B-2."""
+        """B-2: other agents words for the modes are understood."""
         args = local.build_args(GeminiLocalConfig(cwd="/a", approval_mode=mode))
         assert f"--approval-mode={flag}" in args
 
@@ -269,12 +269,12 @@ class TestTheTemplate:
         assert local.render_template(template, self.CONTEXT) == prompt
 
     def test_unknown_ones_can_be_an_error(self):
-        """B-28."""
+        """B-28: unknown ones can be an error."""
         with pytest.raises(InvalidPrompt, match="asks for 'nobody'"):
             local.render_template("{{nobody}}", self.CONTEXT, strict=True)
 
     def test_each_run_has_an_id_of_its_own(self):
-        """S1-18."""
+        """S1-18: each run has an id of its own."""
         assert asked("Hi").run_id != asked("Hi").run_id
 
 
@@ -302,14 +302,14 @@ class TestParsing:
         assert local.extract_output(events) == output
 
     def test_usage_and_model(self, fixtures_folder):
-        """S1-37, S1-68."""
+        """S1-37, S1-68: usage and model."""
         events = self.read(fixtures_folder, "04-v038-schema.ndjson")
         usage = local.extract_usage(events)
         assert (usage.input, usage.cached, usage.output) == (9095, 8132, 29)
         assert local.extract_model_id(events) == "auto-gemini-3"
 
     def test_the_model_that_answered_goes_before_the_one_asked_for(self, fixtures_folder):
-        """S1-68, B-16."""
+        """S1-68, B-16: the model that answered goes before the one asked for."""
         stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
         assert (
             local.extract_model_id(local.parse_ndjson_lines(stdout.split("\n")))
@@ -323,12 +323,12 @@ class TestParsing:
         assert local.extract_usage(events) is None
 
     def test_a_bad_line_is_told_and_passed_over(self):
-        """S1-29."""
+        """S1-29: a bad line is told and passed over."""
         events = local.parse_ndjson_lines(f"{json.dumps(INIT)}\nnot json\n{json.dumps(SUCCESS)}")
         assert [event.type for event in events] == ["init", "error", "done"]
 
     def test_a_transcript_is_fit_to_show(self, fixtures_folder):
-        """S1-68, S1-72."""
+        """S1-68, S1-72: a transcript is fit to show."""
         stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
         transcript = local.build_transcript(
             local.parse_ndjson_lines(stdout), "Ripgrep is not available.\nquota is low"
@@ -390,7 +390,7 @@ class TestARun:
         assert plain["transcript"][-1]["kind"] == "result"
 
     async def test_template_and_instructions_reach_the_model(self, fake_gemini, config, tmp_path):
-        """S1-8, S1-9, S1-25."""
+        """S1-8, S1-9, S1-25: template and instructions reach the model."""
         instructions = tmp_path / "AGENT.md"
         instructions.write_text("Be brief.\n")
         fake_gemini.say("Hi")
@@ -406,7 +406,7 @@ class TestARun:
         assert result.warnings == ()
 
     async def test_yolo_lets_it_write_files_unattended(self, fake_gemini, config):
-        """S1-3, S1-13, S1-38."""
+        """S1-3, S1-13, S1-38: yolo lets it write files unattended."""
         fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Done.")
         result = await local.execute(changed(config, yolo=True), asked("Write hi to a.txt"))
         written = Path(config.cwd) / "a.txt"
@@ -416,7 +416,7 @@ class TestARun:
         assert kinds(result.transcript) == expected
 
     async def test_without_yolo_it_only_reads(self, fake_gemini, config):
-        """S1-13, B-13."""
+        """S1-13, B-13: without yolo it only reads."""
         fake_gemini.call("write_file", file_path="a.txt", content="hi").say("I may not.")
         result = await local.execute(config, asked("Write hi to a.txt"))
         assert not (Path(config.cwd) / "a.txt").exists()
@@ -498,7 +498,7 @@ class TestAroundARun:
         assert (heard[0], heard[-1]) == ("init", "done")
 
     def test_code_that_does_not_await_runs_it_too(self, plain, door):
-        """S1-67."""
+        """S1-67: code that does not await runs it too."""
         assert local.execute_sync(plain, asked("Hi"), via=door).output == "Hi"
 
     async def test_even_where_a_loop_is_running(self, plain, door):
@@ -511,7 +511,7 @@ class TestAroundARun:
         assert {stored.agent for stored in store.list()} == {"ada/writer", "bob/writer"}
 
     async def test_the_callers_session_goes_before_the_stores(self, plain, door, store, stand_in):
-        """S1-49."""
+        """S1-49: the callers session goes before the stores."""
         remember(store, plain, "stores-1")
         context = asked("Which?", session_id="callers-1")
         await local.execute(plain, context, via=door, store=store)
@@ -558,7 +558,7 @@ class TestSessions:
     async def test_where_the_second_attempt_fails_too_the_session_is_still_lost(
         self, fake_gemini, config, store
     ):
-        """S1-50, B-22."""
+        """S1-50, B-22: where the second attempt fails too the session is still lost."""
         remember(store, config, "gone")
         fake_gemini.fail(400, "not like this")
         result = await local.execute(config, asked("Hi"), store=store, retry_fresh=True)
@@ -594,7 +594,7 @@ class TestTheShapesOwnRuleForSessions:
         "error", ["Session not found", "cannot resume", {"message": "no such session"}]
     )
     def test_an_error_result_that_speaks_of_it_clears_the_session(self, plain, stand_in, error):
-        """S1-34, S1-50, B-21."""
+        """S1-34, S1-50, B-21: an error result that speaks of it clears the session."""
         door = stand_in({"type": "result", "status": "error", "error": error}, exit=1)
         result = local.execute_sync(plain, asked("Hi", session_id="s-1"), via=door)
         assert (result.success, result.clear_session) == (False, True)
@@ -633,7 +633,7 @@ class TestTheShapesOwnRuleForSessions:
         assert (result.session_id, result.resumable) == ("gemini-session-1", True)
 
     def test_text_that_only_speaks_of_limits_is_no_limit(self, plain, stand_in, fixtures_folder):
-        """S1-50."""
+        """S1-50: text that only speaks of limits is no limit."""
         recording = fixtures_folder / "paperclip/11-turn-limit-only-text.ndjson"
         door = stand_in(recording, exit=1, stderr="the max turns limit was reached.")
         result = local.execute_sync(plain, asked("Hi"), via=door)
@@ -670,7 +670,7 @@ class TestWhatGoesWrongBeforeARun:
         assert (result.session_id, result.clear_session) == ("s-1", False)
 
     def test_a_folder_that_cannot_be_made_is_a_result(self, tmp_path):
-        """S1-6, B-29."""
+        """S1-6, B-29: a folder that cannot be made is a result."""
         (tmp_path / "file").write_text("")
         result = local.execute_sync(GeminiLocalConfig(cwd=tmp_path / "file" / "x"), asked("Hi"))
         assert "cannot create the working folder" in result.error
@@ -680,7 +680,7 @@ class TestWhatGoesWrongBeforeARun:
         assert (result.error_code, result.status) == ("INPUT", "not_started")
 
     def test_a_prompt_that_the_template_leaves_out_is_told(self, tmp_path, stand_in):
-        """S1-8."""
+        """S1-8: a prompt that the template leaves out is told."""
         config = GeminiLocalConfig(cwd=tmp_path, prompt_template="Hello")
         result = local.execute_sync(config, asked("Do it"), via=stand_in(INIT, SUCCESS))
         assert any("has no {{prompt}}" in note for note in result.warnings)
@@ -710,7 +710,7 @@ class TestTheEnvironmentOfARun:
     def test_the_configs_variables_lie_over_the_process_s_own(
         self, tmp_path, stand_in, monkeypatch
     ):
-        """S1-10, S1-26."""
+        """S1-10, S1-26: the configs variables lie over the process's own."""
         monkeypatch.setenv("BOTH", "process")
         monkeypatch.setenv("ONE", "process")
         config = GeminiLocalConfig(cwd=tmp_path, env={"BOTH": "config"})
@@ -827,7 +827,7 @@ class TestTheBill:
 
 class TestTheForm:
     def test_there_is_a_field_for_each_setting(self):
-        """S1-70."""
+        """S1-70: there is a field for each setting."""
         plain = GeminiLocalConfig(cwd="/a")
         fields = {field.key: field for field in local.CONFIG_FIELDS}
         encoded = {field.encode_name: field for field in msgspec.structs.fields(plain)}
@@ -840,13 +840,13 @@ class TestTheForm:
                 assert field.default == getattr(plain, encoded[key].name)
 
     def test_secrets_are_marked_and_the_rare_ones_put_aside(self):
-        """S1-10, S1-70."""
+        """S1-10, S1-70: secrets are marked and the rare ones put aside."""
         assert [field.key for field in local.CONFIG_FIELDS if field.secret] == ["env"]
         advanced = {field.key for field in local.CONFIG_FIELDS if field.advanced}
         assert advanced.isdisjoint({"cwd", "model", "yolo"})
 
     def test_the_choices_are_values_that_the_config_takes(self):
-        """S1-7, S1-23, S1-70."""
+        """S1-7, S1-23, S1-70: the choices are values that the config takes."""
         for field in local.CONFIG_FIELDS:
             for choice in field.choices:
                 assert local.validate_config({"cwd": "/a", field.key: choice.id}) == []
@@ -889,21 +889,21 @@ class TestTheForm:
         ],
     )
     def test_variables_may_be_written_as_in_a_dotenv_file(self, line):
-        """S1-10, S1-70."""
+        """S1-10, S1-70: variables may be written as in a dotenv file."""
         assert local.build_config({"cwd": "/a", "env": line}).env == {"A": "1"}
 
     @pytest.mark.parametrize("value", ["a#b", "a # b", "a=b", '"', "'a\"", "{}", "", "exported"])
     def test_the_value_of_a_variable_is_not_cut(self, value):
-        """S1-10, S1-70."""
+        """S1-10, S1-70: the value of a variable is not cut."""
         assert local.build_config({"cwd": "/a", "env": f"export={value}"}).env == {"export": value}
 
     def test_no_limit_can_be_chosen(self):
-        """S1-11."""
+        """S1-11: no limit can be chosen."""
         assert local.build_config({"cwd": "/a", "timeoutSec": None}).timeout_sec is None
         assert local.build_config({"cwd": "/a", "timeoutSec": ""}).timeout_sec == 120
 
     def test_a_good_config_has_no_problems(self):
-        """S1-70."""
+        """S1-70: a good config has no problems."""
         assert local.validate_config({"cwd": "/a", "env": '{"A": "1"}', "max_turns": "3"}) == []
 
     def test_all_problems_are_told_in_the_order_of_the_form(self):
@@ -939,19 +939,19 @@ class TestTheForm:
         ],
     )
     def test_each_bad_value_is_one_problem(self, key, value):
-        """S1-6, S1-10, S1-11, S1-70."""
+        """S1-6, S1-10, S1-11, S1-70: each bad value is one problem."""
         problems = local.validate_config({"cwd": "/a", key: value})
         assert [problem.key for problem in problems] == [key]
 
     def test_yolo_and_another_mode_exclude_each_other(self):
-        """B-2."""
+        """B-2: yolo and another mode exclude each other."""
         values = {"cwd": "/a", "yolo": True}
         (problem,) = local.validate_config({**values, "approvalMode": "plan"})
         assert problem.key == "approvalMode"
         assert local.validate_config({**values, "approvalMode": "bypassPermissions"}) == []
 
     def test_a_config_with_problems_is_refused_with_all_of_them(self):
-        """S1-70."""
+        """S1-70: a config with problems is refused with all of them."""
         with pytest.raises(InvalidOptions, match="cwd is missing; yolo") as caught:
             local.build_config({"yolo": 3})
         assert "cwd: a folder" in caught.value.hint
@@ -965,7 +965,7 @@ class TestTheForm:
 @pytest.mark.gemini_cli
 class TestTheHealthChecks:
     def test_they_come_in_order_and_are_all_well(self, fake_gemini, config, tmp_path):
-        """S1-51, S1-52, S1-53, S1-54, S1-69, B-2, B-31."""
+        """S1-51, S1-52, S1-53, S1-54, S1-69, B-2, B-31: they come in order and are all well."""
         (tmp_path / "AGENT.md").write_text("Be brief.")
         Path(config.cwd).mkdir()
         fake_gemini.say("hello")
@@ -996,7 +996,7 @@ class TestTheHealthChecks:
         assert (probe.name, probe.level) == ("live", "warn")
 
     def test_a_missing_instructions_file_is_a_failure(self, config):
-        """S1-53, B-28."""
+        """S1-53, B-28: a missing instructions file is a failure."""
         absent = changed(config, instructions_file_path="AGENT.md")
         _, _, instructions = local.test_environment(absent, live=False)
         assert (instructions.name, instructions.level) == ("instructions", "fail")
@@ -1024,7 +1024,7 @@ class TestTheHealthOfAFolder:
         assert (there.level, there.detail) == ("warn", "/proc may be read, but not written to")
 
     def test_a_try_leaves_nothing_behind(self, tmp_path):
-        """S1-52."""
+        """S1-52: a try leaves nothing behind."""
         assert self.check(tmp_path).level == "ok"
         assert self.check(tmp_path / "agents" / "writer").level == "ok"
         assert [*tmp_path.iterdir()] == []
@@ -1039,7 +1039,7 @@ def test_pytest_does_not_take_the_health_check_for_a_test(request):
 
 class TestTheHealthOfACliThatIsNotThere:
     def test_a_missing_cli_is_the_first_failure(self, tmp_path):
-        """S1-51."""
+        """S1-51: a missing cli is the first failure."""
         config = GeminiLocalConfig(cwd=tmp_path, executable=str(tmp_path / "nothing"))
         cli, _, _, probe = local.test_environment(config)
         assert (cli.name, cli.level, cli.code) == ("cli", "fail", "CLI_NOT_FOUND")
@@ -1054,7 +1054,7 @@ class TestTheHealthOfACliThatIsNotThere:
         assert local.test_environment(config, live=False)[0].level == "fail"
 
     def test_the_probe_has_twenty_seconds_unless_told(self):
-        """S1-54, B-31."""
+        """S1-54, B-31: the probe has twenty seconds unless told."""
         from inspect import signature
 
         parameter = signature(local.test_environment).parameters["probe_timeout"]

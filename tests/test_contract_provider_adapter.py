@@ -341,7 +341,7 @@ class TestTranslation:
         ]
 
     def test_an_adapter_translates_as_it_would_send(self, adapter):
-        """S2-7: a method, as in the shape; it follows the adapter's options."""
+        """S2-7, S2-9: a method, as in the shape; it follows the adapter's options."""
         prompt = [{"role": "system", "content": "Be brief."}, *HI]
         assert adapter().translate_to_gemini(prompt) == translate_to_gemini(prompt)
         beside = adapter(systemInstruction=True).translate_to_gemini(prompt)
@@ -350,7 +350,7 @@ class TestTranslation:
             adapter().translate_to_gemini([])
 
     def test_the_prompt_is_left_as_it_was(self, art):
-        """S2-7: a pure function."""
+        """S2-7: a pure function; the prompt is left as it was."""
         before = json.dumps(art["translate"])
         for case in art["translate"][:4]:
             translate_to_gemini(case["prompt"])
@@ -798,7 +798,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_nobody_listens(self, stream, adapter):
-        """S2-26: NETWORK_ERROR."""
+        """S2-26: NETWORK_ERROR; nobody listens."""
         events = await told(adapter(apiBaseUrl="http://127.0.0.1:9"), stream=stream)
         assert types(events) == ["ERROR", "END"]
         assert (error(events).code, error(events).retryable) == ("NETWORK_ERROR", True)

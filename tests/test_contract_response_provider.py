@@ -61,12 +61,12 @@ def write(tool: str = "write_file", id: str = "t1", path: str = "/a.txt", **resu
 
 class TestTheShape:
     def test_no_configuration_is_needed(self):
-        """S4-3, S4-29."""
+        """S4-3, S4-29: no configuration is needed."""
         assert GeminiCliProvider().config == GeminiCliProvider(None).config == {}
         assert GeminiCliProvider.get_metadata()["requires_config"] is False
 
     def test_its_metadata(self):
-        """S4-6, S4-27, S4-28, S4-29, S4-30, S4-31, S4-32."""
+        """S4-6, S4-27, S4-28, S4-29, S4-30, S4-31, S4-32: the metadata is the document's own."""
         assert GeminiCliProvider.get_metadata() == {
             "name": "gemini-cli",
             "description": "Gemini CLI AI agent via subprocess",
@@ -85,7 +85,7 @@ class TestTheShape:
         }
 
     def test_nobody_can_spoil_the_metadata_of_others(self):
-        """S4-6."""
+        """S4-6: nobody can spoil the metadata of others."""
         GeminiCliProvider.get_metadata()["config_keys"].clear()
         assert len(GeminiCliProvider.get_metadata()["config_keys"]) == 7
 
@@ -106,7 +106,7 @@ class TestTheShape:
         ],
     )
     def test_its_methods_can_be_called_as_the_document_says(self, name, parameters):
-        """S4-4, S4-5, S4-6, S4-7."""
+        """S4-4, S4-5, S4-6, S4-7: its methods can be called as the document says."""
         assert [*signature(getattr(GeminiCliProvider(), name)).parameters][: len(parameters)] == (
             parameters
         )
@@ -135,12 +135,12 @@ class TestTheShape:
         assert not [key for key in GeminiCliProvider.get_metadata()["config_keys"] if "cost" in key]
 
     def test_a_result_is_a_text_and_paths(self):
-        """S4-2, S4-5."""
+        """S4-2, S4-5: a result is a text and paths."""
         assert ProviderResult() == ProviderResult("", {})
         assert ProviderResult("a", {"b": None}).files == {"b": None}
 
     def test_tests_of_the_real_cli_can_be_left_out(self, request):
-        """S4-39."""
+        """S4-39: tests of the real cli can be left out."""
         assert any(line.startswith("gemini_cli:") for line in request.config.getini("markers"))
         here = [item for item in request.session.items if item.path == Path(__file__)]
         real = [item for item in here if "real_cli_door" in item.fixturenames]
@@ -153,7 +153,7 @@ class TestTheShape:
 class TestConfiguration:
     @pytest.mark.parametrize("seconds", [0, -1, -0.5, float("nan")])
     def test_a_timeout_is_positive(self, seconds):
-        """S4-14, S4-33."""
+        """S4-14, S4-33: a timeout is positive."""
         with pytest.raises(ValueError, match=r"^timeout must be > 0$"):
             GeminiCliProvider({"timeout": seconds})
 
@@ -163,7 +163,7 @@ class TestConfiguration:
             GeminiCliProvider().generate("Hi", **{name: 0})
 
     def test_an_approval_mode_is_one_of_three(self):
-        """S4-10, S4-34, S4-40a."""
+        """S4-10, S4-34, S4-40a: an approval mode is one of three."""
         for mode in ("default", "auto_edit", "yolo"):
             GeminiCliProvider({"approval_mode": mode})
         with pytest.raises(ValueError, match="approval_mode") as caught:
@@ -175,7 +175,7 @@ class TestConfiguration:
     @pytest.mark.parametrize("key", ["include_directories", "allowed_tools"])
     @pytest.mark.parametrize(("value", "kind"), [("a", "str"), (("a",), "tuple"), ({}, "dict")])
     def test_lists_are_lists(self, key, value, kind):
-        """S4-11, S4-12, S4-35, S4-40a."""
+        """S4-11, S4-12, S4-35, S4-40a: lists are lists."""
         with pytest.raises(ValueError, match=f"^{key} must be a list, got: {kind}$"):
             GeminiCliProvider({key: value})
 
@@ -206,19 +206,19 @@ class TestConfiguration:
         ],
     )
     def test_an_unknown_key_is_warned_of(self, key, advice):
-        """S4-36."""
+        """S4-36: an unknown key is warned of."""
         with pytest.warns(UserWarning, match=advice) as told:
             GeminiCliProvider({key: 1})
         assert told[0].filename == __file__
 
     def test_the_known_keys_are_not(self):
-        """S4-30, S4-36."""
+        """S4-30, S4-36: the known keys are not."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             GeminiCliProvider(dict.fromkeys(GeminiCliProvider.get_metadata()["config_keys"]))
 
     def test_later_changes_to_the_callers_dict_change_nothing(self):
-        """S4-3."""
+        """S4-3: later changes to the callers dict change nothing."""
         mine = {"model": "pro"}
         provider = GeminiCliProvider(mine)
         mine["model"] = "flash"
@@ -242,7 +242,7 @@ class TestArguments:
         ],
     )
     def test_the_flag_of_each_key(self, config, token):
-        """S4-1, S4-8, S4-9, S4-10, S4-11."""
+        """S4-1, S4-8, S4-9, S4-10, S4-11: the flag of each key."""
         assert token in GeminiCliProvider(config)._build_args(None)
 
     def test_nothing_is_asked_for_that_nobody_asked_for(self):
@@ -255,12 +255,12 @@ class TestArguments:
 
     @pytest.mark.parametrize("path", ["a b.md", "-rf.md", Path("/x/p.md")], ids=str)
     def test_a_prompt_file_is_one_token(self, path):
-        """S4-15, B-1."""
+        """S4-15, B-1: a prompt file is one token."""
         arguments = GeminiCliProvider()._build_args({"prompt_file": path})
         assert arguments[-1] == f"--prompt=Process the prompt in {path}"
 
     def test_what_is_built_is_what_is_started(self, stand_in, tmp_path):
-        """S4-7, S4-8, S4-9, S4-10, S4-11, S4-15."""
+        """S4-7, S4-8, S4-9, S4-10, S4-11, S4-15: what is built is what is started."""
         config = {
             "model": "flash",
             "sandbox": True,
@@ -274,12 +274,12 @@ class TestArguments:
         assert started == provider._build_args(context)
 
     def test_a_sandbox_may_have_a_name(self, stand_in):
-        """S4-9."""
+        """S4-9: a sandbox may have a name."""
         GeminiCliProvider({"sandbox": "docker"}, via=stand_in(INIT, HELLO, SUCCESS)).generate("Hi")
         assert stand_in.call["env"]["GEMINI_SANDBOX"] == "docker"
 
     def test_allowed_tools_become_rules_that_allow_and_nothing_more(self):
-        """S4-12, B-20."""
+        """S4-12, B-20: allowed tools become rules that allow and nothing more."""
         allowed = ["read_file", "run_shell_command(git status)"]
         with_them, without = policy_toml(Options(), pre_approved=allowed), policy_toml(Options())
         others = tomllib.loads(without)["rule"]
@@ -299,7 +299,7 @@ class TestArguments:
         assert not Path(file.removeprefix("--policy=")).exists()
 
     def test_a_cli_without_policies_gets_its_own_flag(self, tmp_path):
-        """S4-12, B-20: before 0.30."""
+        """S4-12, B-20: before 0.30; a cli without policies gets its own flag."""
         package = tmp_path / "node_modules/@google/gemini-cli"
         (package / "bundle").mkdir(parents=True)
         about = {"name": "@google/gemini-cli", "version": "0.29.0"}
@@ -342,12 +342,14 @@ class TestTheStream:
         ],
     )
     def test_the_documents_recordings(self, fixtures_folder, name, text, files):
-        """S4-2, S4-7, S4-18, S4-19, S4-20, S4-22, S4-23, S4-37, S4-41: all fourteen."""
+        """S4-2, S4-7, S4-18, S4-19, S4-20, S4-22, S4-23, S4-37, S4-41: all fourteen; the documents
+        recordings.
+        """
         stdout = (fixtures_folder / f"aiwf/{name}.ndjson").read_bytes()
         assert GeminiCliProvider()._parse_ndjson_stream(stdout) == (text, dict.fromkeys(files))
 
     def test_the_beginning_and_the_end_are_logged(self, log):
-        """S4-17, S4-21."""
+        """S4-17, S4-21: the beginning and the end are logged."""
         GeminiCliProvider()._parse_ndjson_stream(lines(INIT, HELLO, SUCCESS))
         assert log.messages == [
             "gemini began: session s-1, model gemini-2.5-flash",
@@ -355,19 +357,19 @@ class TestTheStream:
         ]
 
     def test_deltas_are_put_together(self):
-        """S4-18."""
+        """S4-18: deltas are put together."""
         deltas = [{**HELLO, "content": word, "delta": True} for word in ("Hel", "lo")]
         assert GeminiCliProvider()._parse_ndjson_stream(lines(*deltas)) == ("Hello", {})
 
     @pytest.mark.parametrize("tool", ["write_file", "replace"])
     def test_two_tools_write(self, tool):
-        """S4-19, S4-20, S4-22, S4-23, S4-40a."""
+        """S4-19, S4-20, S4-22, S4-23, S4-40a: two tools write."""
         _, files = GeminiCliProvider()._parse_ndjson_stream(write(tool))
         assert files == {"/a.txt": None}
 
     @pytest.mark.parametrize("tool", ["read_file", "edit", "run_shell_command"])
     def test_the_others_do_not(self, tool):
-        """S4-22, S4-40a."""
+        """S4-22, S4-40a: the others do not."""
         assert GeminiCliProvider()._parse_ndjson_stream(write(tool)) == ("", {})
 
     @pytest.mark.parametrize(
@@ -383,17 +385,17 @@ class TestTheStream:
         assert GeminiCliProvider()._parse_ndjson_stream(write(**result)) == ("", {})
 
     def test_a_call_without_its_result_is_no_file(self):
-        """S4-19, S4-20."""
+        """S4-19, S4-20: a call without its result is no file."""
         call = write().splitlines()[0]
         assert GeminiCliProvider()._parse_ndjson_stream(call) == ("", {})
 
     def test_files_come_in_the_order_of_writing(self):
-        """S4-23, B-7."""
+        """S4-23, B-7: files come in the order of writing."""
         stream = write(path="/z") + write("replace", path="/a") + write(path="/z")
         assert [*GeminiCliProvider()._parse_ndjson_stream(stream)[1]] == ["/z", "/a"]
 
     def test_a_broken_line_is_logged_with_a_sample_and_passed_over(self, fixtures_folder, log):
-        """S4-37, S4-40a."""
+        """S4-37, S4-40a: a broken line is logged with a sample and passed over."""
         stdout = (fixtures_folder / "aiwf/08-malformed-line.ndjson").read_bytes()
         GeminiCliProvider()._parse_ndjson_stream(stdout)
         (record,) = log.records
@@ -401,7 +403,7 @@ class TestTheStream:
         assert "raw: not valid json" in record.getMessage()
 
     def test_the_sample_is_short_and_holds_no_secret(self, log, monkeypatch):
-        """S4-37."""
+        """S4-37: the sample is short and holds no secret."""
         monkeypatch.setenv("SOME_API_KEY", "hush-hush-hush")
         GeminiCliProvider()._parse_ndjson_stream(b"it is hush-hush-hush " + b"x" * 100_000)
         assert "it is [redacted] xxx" in log.text
@@ -441,7 +443,7 @@ class TestFailures:
         ],
     )
     def test_a_missing_login(self, code, stderr):
-        """S4-24, B-23."""
+        """S4-24, B-23: a missing login raises with the document's words."""
         error = self.wrapped(code, stderr)
         assert error.message == f"{NOT_LOGGED_IN}\n{stderr}"
         assert "GEMINI_API_KEY" in str(error).splitlines()[-1]
@@ -462,15 +464,15 @@ class TestFailures:
         ],
     )
     def test_words_that_only_look_like_it(self, stderr):
-        """S4-26, B-23."""
+        """S4-26, B-23: words that only look like it."""
         assert str(self.wrapped(1, stderr)) == f"Gemini CLI failed (exit 1): {stderr}"
 
     def test_a_missing_program(self):
-        """S4-25."""
+        """S4-25: a missing program raises with where to get it."""
         assert str(self.wrapped(127, "sh: gemini: not found")) == NOT_FOUND
 
     def test_anything_else(self):
-        """S4-26, S4-40a."""
+        """S4-26, S4-40a: any other failure names its exit code."""
         error = self.wrapped(3, "disk full")
         assert str(error) == "Gemini CLI failed (exit 3): disk full"
         assert (error.exit_code, error.stderr) == (3, "disk full")
@@ -538,7 +540,7 @@ class TestFailures:
         assert type(provider._wrap_process_error(3, "boom")) is Mine
 
     def test_no_program_at_all(self):
-        """S4-4, S4-25."""
+        """S4-4, S4-25: no program at all."""
         provider = GeminiCliProvider(via=Cli(executable="/no/such/gemini"))
         for call in (provider.validate, lambda: provider.generate("Hi")):
             with pytest.raises(ProviderError) as caught:
@@ -563,7 +565,7 @@ class TestFailures:
     def test_what_cannot_be_run_is_not_started(
         self, stand_in, prompt, context, cause, system_prompt
     ):
-        """B-1."""
+        """B-1: what cannot be run is not started."""
         with pytest.raises(ProviderError, match="was not started") as caught:
             GeminiCliProvider(via=stand_in(INIT, SUCCESS)).generate(prompt, context, system_prompt)
         assert isinstance(caught.value.__cause__, cause)
@@ -589,7 +591,7 @@ class TestAnAnswer:
         assert provider.generate("Hi") == ProviderResult("Hello", {})
 
     def test_needs_no_sdk(self, stand_in, monkeypatch):
-        """S4-1, S4-40a."""
+        """S4-1, S4-40a: needs no sdk."""
         for name in ("google", "google.genai"):
             monkeypatch.setitem(sys.modules, name, None)
         answer = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS)).generate("Hi")
@@ -597,26 +599,26 @@ class TestAnAnswer:
         assert "--output-format=stream-json" in stand_in.call["argv"]
 
     def test_the_prompt_goes_by_stdin(self, stand_in):
-        """S4-16, S4-40a."""
+        """S4-16, S4-40a: the prompt goes by stdin."""
         GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS)).generate("--help me")
         assert stand_in.call["stdin"] == "--help me"
         assert not [token for token in stand_in.call["argv"] if "help me" in token]
 
     def test_the_system_prompt_stands_before_it(self, stand_in):
-        """S4-41."""
+        """S4-41: the system prompt stands before it."""
         provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
         provider.generate("Hi", system_prompt="Be brief.")
         assert stand_in.call["stdin"] == "Be brief.\n\nHi"
 
     def test_with_a_prompt_file_the_prompt_is_ignored(self, stand_in):
-        """S4-15, S4-40a."""
+        """S4-15, S4-40a: with a prompt file the prompt is ignored."""
         provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
         provider.generate("ignored", {"prompt_file": "p.md"})
         assert stand_in.call["stdin"] == ""
         assert "--prompt=Process the prompt in p.md" in stand_in.call["argv"]
 
     def test_without_text_is_an_empty_string(self, stand_in):
-        """S4-41."""
+        """S4-41: without text is an empty string."""
         answer = GeminiCliProvider(via=stand_in(INIT, SUCCESS)).generate("Hi")
         assert answer == ProviderResult("", {})
 
@@ -641,7 +643,7 @@ class TestAnAnswer:
         assert stand_in.call["cwd"] == str(tmp_path / ("mine" if own else "project"))
 
     def test_stderr_is_logged_on_success_too_without_secrets(self, stand_in, log):
-        """S4-17, S4-21, S4-41."""
+        """S4-17, S4-21, S4-41: stderr is logged on success too without secrets."""
         door = stand_in(INIT, HELLO, SUCCESS, stderr="careful with hush-hush-hush\n")
         base = Options(env={"GEMINI_API_KEY": "hush-hush-hush"})
         GeminiCliProvider(via=door, base=base).generate("Hi")
@@ -652,7 +654,7 @@ class TestAnAnswer:
         ]
 
     def test_a_broken_line_in_mid_run(self, stand_in, log):
-        """S4-37."""
+        """S4-37: a broken line in mid run."""
         door = stand_in(INIT, HELLO, "not valid json", {**HELLO, "content": " you"}, SUCCESS)
         assert GeminiCliProvider(via=door).generate("Hi").response == "Hello you"
         assert "raw: not valid json" in log.text
@@ -670,13 +672,13 @@ class TestAnAnswer:
         assert "response_timeout" in caught.value.hint
 
     def test_that_never_begins(self, stand_in):
-        """S4-41."""
+        """S4-41: that never begins."""
         with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 0.5s") as caught:
             GeminiCliProvider(via=stand_in(hang=True)).generate("Hi", connection_timeout=0.5)
         assert isinstance(caught.value.__cause__, StartTimeout)
 
     def test_has_ten_minutes_by_default(self):
-        """S4-14, S4-31, B-12."""
+        """S4-14, S4-31, B-12: has ten minutes by default."""
         assert GeminiCliProvider()._options(None).timeout == 600
         assert GeminiCliProvider({"timeout": 5})._options(None).timeout == 5
 
@@ -723,7 +725,7 @@ class TestTheRealCli:
         fake.call(tool, **arguments).say("Done.")
 
     def test_answers(self, provider, fake_gemini):
-        """S4-1, S4-5, S4-8, S4-16, S4-41."""
+        """S4-1, S4-5, S4-8, S4-16, S4-41: the real CLI answers a prompt."""
         fake_gemini.say("Four", ".")
         chosen = provider(model="gemini-2.5-pro")
         chosen.validate()
@@ -732,7 +734,7 @@ class TestTheRealCli:
         assert fake_gemini.requests[0].model == "gemini-2.5-pro"
 
     def test_writes_files_in_yolo(self, provider, fake_gemini, workspace):
-        """S4-2, S4-10, S4-13, S4-22, S4-23, S4-32."""
+        """S4-2, S4-10, S4-13, S4-22, S4-23, S4-32: writes files in yolo."""
         edit = {"file_path": "b.txt", "old_string": "x", "new_string": "y", "instruction": "x to y"}
         fake_gemini.calls(self.WRITE, ("replace", edit)).say("Written and edited.")
         (workspace / "b.txt").write_text("x")
@@ -749,7 +751,7 @@ class TestTheRealCli:
         assert not (workspace / "a.txt").exists()
 
     def test_reads_in_more_folders(self, provider, fake_gemini, tmp_path):
-        """S4-11."""
+        """S4-11: reads in more folders."""
         beside = tmp_path / "beside"
         beside.mkdir()
         (beside / "note.txt").write_text("It is me.")
@@ -758,7 +760,7 @@ class TestTheRealCli:
         assert "It is me." in str(fake_gemini.requests[1].tool_results)
 
     def test_reads_a_prompt_file(self, provider, fake_gemini, workspace):
-        """S4-15, S4-41, B-1."""
+        """S4-15, S4-41, B-1: reads a prompt file."""
         name = "-my own prompt.md"
         (workspace / name).write_text("What is 2 + 2?")
         self.attempt(fake_gemini, "read_file", {"file_path": name})
@@ -770,7 +772,7 @@ class TestTheRealCli:
     def test_an_at_in_the_name_of_a_prompt_file_reads_no_other(
         self, provider, fake_gemini, workspace
     ):
-        """S4-15."""
+        """S4-15: an at in the name of a prompt file reads no other."""
         (workspace / "b.md").write_text("Do something else.")
         (workspace / "a@b.md").write_text("Do this.")
         fake_gemini.call("read_file", file_path="a@b.md").say("Done.")
@@ -804,7 +806,7 @@ class TestTheRealCli:
         assert fake_gemini.requests[0].prompt == r"Process the prompt in a\@b c.md"
 
     def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace):
-        """S4-12, B-20."""
+        """S4-12, B-20: an allowed tool runs unasked."""
         self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
         chosen = provider(allowed_tools=["run_shell_command"], approval_mode="auto_edit")
         chosen.generate("Go")
@@ -823,7 +825,7 @@ class TestTheRealCli:
         assert offered[0] <= offered[1]
 
     def test_what_the_user_denies_stays_denied(self, provider, fake_gemini, workspace):
-        """S4-12."""
+        """S4-12: what the user denies stays denied."""
         folder = fake_gemini.home / ".gemini/policies"
         folder.mkdir(parents=True)
         (folder / "mine.toml").write_text(
@@ -834,14 +836,14 @@ class TestTheRealCli:
         assert not (workspace / "a.txt").exists()
 
     def test_a_model_that_never_answers(self, provider, fake_gemini):
-        """S4-14, S4-40, S4-41."""
+        """S4-14, S4-40, S4-41: a model that never answers."""
         fake_gemini.hang()
         with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 3s") as caught:
             provider(timeout=3).generate("Hi")
         assert isinstance(caught.value.__cause__, RunTimeout)
 
     def test_without_a_login(self, real_cli_door, tmp_path):
-        """S4-24, B-23: exit 41."""
+        """S4-24, B-23: exit 41; without a login."""
         home = tmp_path / "home"
         home.mkdir()
         provider = GeminiCliProvider(via=real_cli_door, base=Options(home=home))
@@ -852,7 +854,7 @@ class TestTheRealCli:
         assert "GEMINI_API_KEY" in last
 
     async def test_from_several_threads_and_inside_a_running_loop(self, provider, fake_gemini):
-        """S4-5, S4-40a."""
+        """S4-5, S4-40a: from several threads and inside a running loop."""
         fake_gemini.reply(lambda request: request.prompt.upper()).always()
         shared = provider()
         with ThreadPoolExecutor(1) as pool:

@@ -130,43 +130,55 @@ def priced(model: str) -> Decimal | None:
 
 
 def test_the_document_prices_2_5_pro():
-    """S1-58: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 10.00 = 1 + 0.062 + 1."""
+    """S1-58: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 10.00 = 1 + 0.062 + 1; the price of 2.5 pro."""
     assert priced("gemini-2.5-pro") == Decimal("2.062")
 
 
 def test_the_document_prices_2_5_flash():
-    """S1-59: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06."""
+    """S1-59: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06; the document prices 2
+    5 flash.
+    """
     assert priced("gemini-2.5-flash") == Decimal("0.1875")
 
 
 def test_the_document_prices_2_5_flash_lite():
-    """S1-60: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04."""
+    """S1-60: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04; the document prices 2 5
+    flash lite.
+    """
     assert priced("gemini-2.5-flash-lite") == Decimal("0.125")
 
 
 def test_the_document_prices_2_0_flash():
-    """S1-61: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04."""
+    """S1-61: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04; the document prices 2 0
+    flash.
+    """
     assert priced("gemini-2.0-flash") == Decimal("0.125")
 
 
 def test_the_document_prices_1_5_pro():
-    """S1-62: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 5.00 = 1 + 0.062 + 0.5."""
+    """S1-62: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 5.00 = 1 + 0.062 + 0.5; the price of 1.5 pro."""
     assert priced("gemini-1.5-pro") == Decimal("1.562")
 
 
 def test_the_document_prices_1_5_flash():
-    """S1-63: 0.8 · 0.075 + 0.2 · 0.019 + 0.1 · 0.30 = 0.06 + 0.0038 + 0.03."""
+    """S1-63: 0.8 · 0.075 + 0.2 · 0.019 + 0.1 · 0.30 = 0.06 + 0.0038 + 0.03; the document prices 1
+    5 flash.
+    """
     assert priced("gemini-1.5-flash") == Decimal("0.0938")
 
 
 def test_the_document_prices_1_5_flash_8b():
-    """S1-64: 0.8 · 0.0375 + 0.2 · 0.01 + 0.1 · 0.15 = 0.03 + 0.002 + 0.015."""
+    """S1-64: 0.8 · 0.0375 + 0.2 · 0.01 + 0.1 · 0.15 = 0.03 + 0.002 + 0.015; the document prices 1
+    5 flash 8b.
+    """
     assert priced("gemini-1.5-flash-8b") == Decimal("0.047")
 
 
 @pytest.mark.parametrize("model", ["auto-gemini-3", "gemini-9-ultra", ""])
 def test_the_document_prices_what_it_does_not_know_by_its_last_row(model):
-    """S1-65: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06."""
+    """S1-65: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06; the document prices
+    what it does not know by its last row.
+    """
     assert priced(model) == Decimal("0.1875")
 
 

@@ -132,6 +132,7 @@ def test_the_names_of_claudes_tools_are_those_of_the_translation():
 
 
 def test_every_error_is_explained_with_its_code_and_its_exit_code():
+    """B-24: one tree of errors, each with a code of its own."""
     page = (DOCS / "errors.md").read_text()
     for kind in set(errors._BY_CODE.values()) - {errors.GeminorumError}:
         begin = f"`{kind.__name__}` | `{kind.code}`"

@@ -104,7 +104,7 @@ def files_of_other_days(folder):
 
 
 def test_every_saved_session_leaves_in_every_format(fixtures_folder):
-    """S3-44, S3-45, B-5."""
+    """S3-44, S3-45, B-5: every saved session leaves in every format."""
     found = files_of_other_days(fixtures_folder)
     assert len(found) > 15
     for path in found:

@@ -128,7 +128,7 @@ class TestPaperclip:
         assert (usage.input, usage.cached, usage.output) == (9095, 8132, 29)
 
     def test_an_error_told_as_a_string(self, read):
-        """S1-34, B-21."""
+        """S1-34, B-21: an error told as a string."""
         assert _failure(read("paperclip/07-result-error-string.ndjson", 1)) == "boom"
 
     def test_an_error_after_the_result_wins(self, read):
@@ -156,7 +156,7 @@ class TestPaperclip:
         assert replay(b"", 53)[-1].status == "max_turns"
 
     def test_the_cli_s_own_phrases_are_recognised(self, fixtures_folder):
-        """B-22, B-23, D-17."""
+        """B-22, B-23, D-17: the cli's own phrases are recognised."""
         phrases = json.loads((fixtures_folder / "paperclip/classifier-strings.json").read_text())
         ours = phrases["real_cli_0_61_additions_ours"]
         expected = {
@@ -219,7 +219,7 @@ class TestAiwf:
 
 class TestCligent:
     def test_every_native_event_type(self, read):
-        """S0-11 … S0-16."""
+        """S0-11 … S0-16: every native event type."""
         events = read("cligent/01-canonical-all-types.ndjson")
         init, text, call, answer, error, done = events
         assert isinstance(done, Done)
@@ -274,7 +274,7 @@ class TestCligent:
         )
 
     def test_a_malformed_line_in_between(self, read):
-        """S0-9, S0-17."""
+        """S0-9, S0-17: a malformed line in between."""
         events = read("cligent/07-malformed-line-then-continue.ndjson")
         assert [event.type for event in events] == ["init", "error", "text", "done"]
         assert "raw: {bad json" in events[1].message
@@ -293,7 +293,7 @@ class TestCligent:
         ("exit_code", "status"), [(1, "error"), (42, "error"), (53, "max_turns")]
     )
     def test_without_a_result_the_exit_code_decides(self, read, exit_code, status):
-        """S0-19 … S0-21."""
+        """S0-19 … S0-21: without a result the exit code decides."""
         events = read("cligent/10-no-result-exit-code.ndjson", exit_code)
         assert events[-1].status == status
         assert result(events).text == "no result event"
@@ -330,7 +330,7 @@ def test_an_empty_success_is_the_context_overflow():
 
 
 def test_a_cancel_of_ours_wins_over_a_buffered_result():
-    """S0-28."""
+    """S0-28: a cancel of ours wins over a buffered result."""
     decoder = StreamDecoder()
     decoder.feed(b'{"type":"result","status":"success"}\n')
     assert judge(decoder, Ending(0, stop="cancel")).status == "interrupted"

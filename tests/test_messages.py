@@ -44,6 +44,8 @@ FULL = (
     "session-2025-10-29T10-39-a63242d9",
     "session-2025-10-29T10-40-359abdd0",
 )
+OURS = Path(__file__).parent / "fixtures" / "gemini"
+POEM, NOTES = "/tmp/geminorum-fixtures/poems/poem.txt", "/tmp/geminorum-fixtures/poems/notes.md"
 CONTEXT = "<session_context>\nToday is Monday.\n</session_context>"
 
 
@@ -79,7 +81,169 @@ def kinds(message) -> list[str]:
     return [block.get("name") or block["type"] for block in message["content"]]
 
 
-# ---- the fixtures of the shape's origin
+# ---- our own fixtures: recorded by `fixtures/make.py` from real CLIs of three versions
+
+SINGLE = {
+    "gemini-with-thoughts": (1, "Glob", {"pattern": "*", "path": f"{POEM[:-9]}"}, "notes.md"),
+    "tool-google_web_search": (0, "WebSearch", {"query": "poems about pipes"}, "Few people write"),
+    "tool-list_directory": (1, "Glob", {"pattern": "*", "path": f"{POEM[:-9]}"}, "notes.md"),
+    "tool-read_file": (0, "Read", {"file_path": POEM}, "A pipe holds so much,"),
+    "tool-replace": (
+        *(2, "Edit"),
+        {"file_path": POEM, "old_string": "it waits", "new_string": "it waits and waits"},
+        "Successfully modified file",
+    ),
+    "tool-result-cancelled": (
+        *(0, "Bash", {"command": "python3", "description": "Start Python"}),
+        "[Operation Cancelled] Reason: Operation cancelled",
+    ),
+    "tool-result-error": (0, "Glob", {"pattern": "*", "path": "."}, "Path must be absolute: ."),
+    "tool-result-success": (2, "Read", {"file_path": NOTES}, "Pipes are patient"),
+    "tool-run_shell_command": (
+        *(1, "Bash", {"command": "wc -w notes.md", "description": "Count the words"}),
+        "3 notes.md",
+    ),
+    "tool-write-file": (
+        *(2, "Write"),
+        {"file_path": POEM, "content": "A pipe holds so much,\nthen it waits for a reader.\n"},
+        "Successfully created",
+    ),
+}
+"""How many thoughts each message has, Claude's name for its tool, the input, and the result."""
+SESSIONS = {
+    "0.11.3-reading": ["text", "thinking thinking Read tool_result", "text"],
+    "0.11.3-tour": [
+        "text",
+        "thinking Glob tool_result",
+        "thinking thinking Write tool_result text",
+        "Glob tool_result! text",
+        "Read tool_result text",
+        "WebSearch tool_result text",
+        "thinking thinking Edit tool_result",
+        "thinking text",
+    ],
+    "0.29.0-cancelled": ["text", "thinking text", "text", "Bash tool_result!"],
+    "0.29.0-shell": ["text", "thinking Bash tool_result text", "text"],
+    "0.61.0-at-once": [
+        "text",
+        "Read tool_result Glob tool_result Bash tool_result text",
+        "thinking text",
+    ],
+    "0.61.0-misnamed": ["text", "thinking Write tool_result!", "text"],
+}
+"""The blocks of each message; `!` marks an error."""
+
+
+def single(name: str) -> bytes:
+    return (OURS / "individual" / f"{name}.json").read_bytes()
+
+
+def full(name: str) -> Path:
+    (file,) = (OURS / "full").glob(f"{name}.json*")
+    return file
+
+
+def shown(message) -> str:
+    marks = ("!" if block.get("is_error") else "" for block in message["content"])
+    return " ".join(map("".join, zip(kinds(message), marks, strict=True)))
+
+
+def test_the_fixtures_are_those_that_the_document_names():
+    """S3-44, S3-45: ten single messages and six sessions, of three CLI versions."""
+    assert {file.stem for file in (OURS / "individual").iterdir()} == {*SINGLE} == {*INDIVIDUAL}
+    assert {file.stem for file in (OURS / "full").iterdir()} == {*SESSIONS}
+    assert len(SESSIONS) == len(FULL)
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_every_single_message_has_its_blocks(name):
+    """S3-44, S3-5, S3-13, S3-15, S3-16, S3-47: thoughts, a call, its result, the text."""
+    thoughts, tool, arguments, result = SINGLE[name]
+    original = json.loads(single(name))
+    told = of_saved(message_of(single(name)))
+    assert (told["role"], told["tool"], told["model"]) == ("assistant", "gemini", original["model"])
+    assert told["_original"] == original
+    *thinking, use, answer = told["content"][: thoughts + 2]
+    assert [block["thinking"] for block in thinking] == [
+        f"{thought['subject']}: {thought['description']}" for thought in original["thoughts"]
+    ]
+    assert (use["type"], use["name"], use["input"]) == ("tool_use", tool, arguments)
+    assert use["id"] == answer["tool_use_id"] == original["toolCalls"][0]["id"]
+    assert result in answer["content"]
+    text = [{"type": "text", "text": original["content"]}] if original["content"] else []
+    assert told["content"][thoughts + 2 :] == text
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_a_failed_call_and_a_cancelled_one_are_errors(name):
+    """S3-17, S3-46, B-33: and no other is."""
+    (answer,) = [
+        block
+        for block in of_saved(message_of(single(name)))["content"]
+        if block["type"] == "tool_result"
+    ]
+    assert answer["is_error"] is (name in ("tool-result-error", "tool-result-cancelled"))
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_every_single_message_has_the_tokens_of_its_request(name):
+    """S3-11, S3-23: input with the cached ones, output, total; nothing where none were saved."""
+    tokens = json.loads(single(name)).get("tokens")
+    told = of_saved(message_of(single(name)))
+    assert told.get("usage") == (
+        tokens and {f"{key}_tokens": tokens[key] for key in ("input", "output", "total")}
+    )
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_every_session_has_its_messages(name):
+    """S3-45, S3-1, S3-6, S3-7, S3-8, S3-9, S3-10: documents and logs alike."""
+    told = claude(load(full(name)))
+    assert [shown(message) for message in told] == SESSIONS[name]
+    assert told[0]["role"] == "user"
+    assert {message["role"] for message in told[1:]} <= {"assistant", "system"}
+
+
+def test_a_session_with_one_call_is_three_messages():
+    """S3-45: a user, then an assistant that reads, then its answer."""
+    told = claude(load(full("0.11.3-reading")))
+    assert [message["role"] for message in told] == ["user", "assistant", "assistant"]
+    assert told[1]["content"][2]["input"] == {"file_path": NOTES}
+
+
+def test_a_misnamed_argument_is_kept_in_the_original():
+    """S3-25, S3-5: the input has what Claude's tool takes, `_original` has all."""
+    told = claude(load(full("0.61.0-misnamed")))[1]
+    (use,) = [block for block in told["content"] if block["type"] == "tool_use"]
+    assert use["input"].keys() == {"content"}
+    assert told["_original"]["toolCalls"][0]["args"]["path"] == "poem.txt"
+
+
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_replay_of_our_sessions_gives_the_very_messages_of_the_file(name):
+    """S3-41, B-34: ids, times and originals too, and after a way through JSON."""
+    session = load(full(name))
+    assert claude(session.events()) == claude(session)
+    again = [events.decode(events.encode(event)) for event in session.events()]
+    assert claude(again) == claude(session)
+
+
+@pytest.mark.parametrize("name", [name for name in SESSIONS if "cancelled" not in name])
+def test_our_streams_give_the_messages_of_their_sessions(name):
+    """S3-41: two formats, the same calls with the same results' fate, and the same texts."""
+
+    def gist(messages):
+        blocks = [block for message in messages for block in message["content"]]
+        used = [(b["name"], b["input"]) for b in blocks if b["type"] == "tool_use"]
+        failed = [block["is_error"] for block in blocks if block["type"] == "tool_result"]
+        return used, failed, [block["text"].strip() for block in blocks if block["type"] == "text"]
+
+    decoder = StreamDecoder()
+    stream = [*decoder.feed((OURS / "streams" / f"{name}.ndjson").read_bytes())]
+    assert gist(claude([*stream, *decoder.close()])) == gist(claude(load(full(name))))
+
+
+# ---- the fixtures of the shape's origin: an extra, where they are on the machine
 
 
 def expected(folder: Path, kind: str, name: str):
@@ -221,7 +385,7 @@ def test_other_parts_of_a_result_stand_beside_the_text():
 
 @pytest.mark.parametrize("text", ["Hi", "  Hi \n\n"])
 def test_a_text_is_kept_with_the_space_around_it(text):
-    """S3-18"""
+    """S3-18: a text is kept with the space around it."""
     assert saved(text)["content"] == [{"type": "text", "text": text}]
 
 
@@ -232,10 +396,30 @@ def test_without_any_block_the_content_is_the_text_itself(text):
 
 
 def test_a_user_message_with_no_thoughts_is_one_text_block():
-    """S3-19, S3-20"""
+    """S3-19, S3-20: a user message with no thoughts is one text block."""
     told = saved("Hello", "user", thoughts=[])
     assert told["role"] == "user"
     assert told["content"] == [{"type": "text", "text": "Hello"}]
+
+
+def test_an_empty_subject_is_kept_as_the_document_keeps_it(tmp_path):
+    """S3-14: subject, colon, description; from the file and from its events."""
+    thoughts = [{"subject": "", "description": "hm"}]
+    assert saved("Hi", thoughts=thoughts)["content"][0]["thinking"] == ": hm"
+    session = load(log(tmp_path, record("Hi", thoughts=thoughts, model="m")))
+    assert claude(session.events()) == claude(session)
+    (thought,) = [event for event in session.events() if isinstance(event, Thinking)]
+    (live,) = claude([thought, Text("Hi")])
+    assert live["content"] == claude(session)[0]["content"]
+
+
+def test_thoughts_and_calls_of_a_user_message_are_blocks_too():
+    """S3-13, S3-19: the document transforms each message alike; only the role differs."""
+    thoughts = [{"subject": "Plan", "description": "ask"}]
+    told = saved("Hello", "user", thoughts=thoughts, toolCalls=[call("x", {}, {"output": "o"})])
+    assert told["role"] == "user"
+    assert kinds(told) == ["thinking", "x", "tool_result", "text"]
+    assert told["content"][-1] == {"type": "text", "text": "Hello"}
 
 
 def test_the_envelope_of_a_message():
@@ -297,6 +481,8 @@ def test_a_message_that_the_cli_rebuilt_still_has_its_blocks():
         ("read_file", {"absolute_path": "/a"}, "Read", {"file_path": "/a"}),
         ("read_file", {"file_path": "a", "limit": 3}, "Read", {"file_path": "a"}),
         ("read_file", {"absolute_path": None, "file_path": "a"}, "Read", {"file_path": "a"}),
+        ("read_file", {"absolute_path": "", "file_path": "a"}, "Read", {"file_path": "a"}),
+        ("read_file", {"absolute_path": "", "file_path": ""}, "Read", {"file_path": ""}),
         (
             "write_file",
             {"content": "", "file_path": "a"},
@@ -325,7 +511,9 @@ def test_a_message_that_the_cli_rebuilt_still_has_its_blocks():
     ],
 )
 def test_tools_have_the_documents_names_and_inputs(tool, arguments, name, expected):
-    """S3-2, S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-47"""
+    """S3-2, S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-47: tools have the documents names
+    and inputs.
+    """
     block = saved(toolCalls=[call(tool, arguments)])["content"][0]
     assert (block["name"], block["input"]) == (name, expected)
     assert (claude_name(tool), claude_input(tool, arguments)) == (name, expected)
@@ -464,7 +652,7 @@ def test_a_message_begins_after_a_result_and_after_a_prompt(next_event):
 def test_a_streamed_result_is_what_the_model_was_told_where_that_is_known(
     result, content, is_error
 ):
-    """S3-16, S3-17"""
+    """S3-16, S3-17: a streamed result is what the model was told where that is known."""
     (told,) = claude([USE_A, result])
     assert (told["content"][1]["content"], told["content"][1]["is_error"]) == (content, is_error)
 
@@ -475,7 +663,7 @@ def test_a_result_whose_call_was_not_seen_is_kept():
 
 
 def test_each_answer_has_the_model_and_usage_of_its_own_request():
-    """S3-22, S3-23, B-34"""
+    """S3-22, S3-23, B-34: each answer has the model and usage of its own request."""
     requests = (
         ModelRequest(input=5, output=2, total=7, model="flash"),
         ModelRequest(input=9, output=1, total=12, model="pro"),
@@ -686,7 +874,7 @@ def test_a_prompt_with_signs_that_the_cli_takes_for_orders_reads_the_same(
 
 @pytest.mark.gemini_cli
 def test_a_failed_run_reads_the_same_as_far_as_it_went(fake_gemini, real_cli_door, tmp_path):
-    """S3-46"""
+    """S3-46: a failed run reads the same as far as it went."""
     (tmp_path / "a.txt").write_text("alpha\n")
     fake_gemini.call("read_file", file_path="a.txt").fail(400, "no more")
     stream = live_events("Go on", fake_gemini, real_cli_door, cwd=tmp_path)

@@ -44,7 +44,7 @@ def test_without_wishes_no_flag_is_sent():
     ],
 )
 def test_flags_are_those_of_the_cli_version(version, trust, flags):
-    """B-30."""
+    """B-30: flags are those of the cli version."""
     assert arguments(Options(trust_workspace=trust), version=version) == flags
 
 
@@ -107,7 +107,7 @@ def test_a_wrong_value_in_plain_data_names_its_key(data, message):
 
 
 def test_an_unknown_key_warns_and_suggests_the_nearest():
-    """S4-36."""
+    """S4-36: an unknown key warns and suggests the nearest."""
     with pytest.warns(UserWarning, match="'aproval' is ignored; did you mean 'approval'"):
         assert Options.from_dict({"aproval": "yolo"}) == Options()
 

@@ -39,7 +39,7 @@ def _listed(rule: dict) -> list[str]:
 
 @pytest.mark.parametrize("levels", list(itertools.product(LEVELS, repeat=3)), ids="-".join)
 def test_each_of_the_27_policies_says_its_word_on_every_tool(levels):
-    """S0-22, S0-23, S0-32, S0-36."""
+    """S0-22, S0-23, S0-32, S0-36: each of the 27 policies says its word on every tool."""
     options = Options(policy=Policy(*levels))
     words = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
     for level, tools in zip(levels, TOOL_GROUPS.values(), strict=True):
@@ -47,7 +47,7 @@ def test_each_of_the_27_policies_says_its_word_on_every_tool(levels):
 
 
 def test_a_whitelist_leaves_nothing_else():
-    """S0-24, S0-36."""
+    """S0-24, S0-36: a whitelist leaves nothing else."""
     options = Options(allowed_tools=["read_file", "glob"], disallowed_tools=["glob"])
     assert decision_on("read_file", options) == "allow"
     assert decision_on("glob", options) == "deny"
@@ -308,7 +308,7 @@ class TestSafeByDefault:
     async def test_a_folders_own_settings_are_not_loaded_unless_it_is_trusted(
         self, fake_gemini, options, real_cli_door, trusted
     ):
-        """B-30."""
+        """B-30: a folders own settings are not loaded unless it is trusted."""
         settings = Path(options.cwd) / ".gemini/settings.json"
         settings.parent.mkdir()
         hook = {"type": "command", "command": "touch hooked"}

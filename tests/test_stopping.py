@@ -65,7 +65,7 @@ def sleeping(fake_gemini, tmp_path):
 @pytest.mark.gemini_cli
 class TestTheRealCliInItsShellTool:
     async def test_cancel_ends_the_whole_tree(self, sleeping, real_cli_door):
-        """S0-27, S0-28, D-3, D-4."""
+        """S0-27, S0-28, D-3, D-4: cancel ends the whole tree."""
         async with start("Sleep", sleeping, via=real_cli_door) as live:
             await read_until_tool(live)
             await live.cancel()
@@ -137,7 +137,7 @@ def sleeping_as_data(options: Options) -> dict:
 
 class TestStubbornPrograms:
     async def test_one_that_ignores_term_is_killed_after_the_grace(self, stand_in):
-        """S1-12, S1-39, D-3."""
+        """S1-12, S1-39, D-3: one that ignores term is killed after the grace."""
         via = stand_in(INIT, HELLO, hang=True, ignore_term=True, grace=0.3)
         async with start("Hi", via=via) as live:
             await anext(aiter(live))

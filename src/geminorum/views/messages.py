@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import (
+    Any,
+    Literal,
+    NamedTuple,
+    NotRequired,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    runtime_checkable,
+)
 
 import msgspec
 
@@ -26,10 +35,62 @@ from geminorum.events import (
     encode,
 )
 from geminorum.wire.clock import Clock
-from geminorum.wire.saved_events import events_of
+from geminorum.wire.saved_events import events_of, thought_text
 from geminorum.wire.session_file import SavedMessage, is_context, message_of, text_of
 
-Message: TypeAlias = dict[str, Any]
+
+class TextBlock(TypedDict):
+    type: Literal["text"]
+    text: str
+
+
+class ThinkingBlock(TypedDict):
+    type: Literal["thinking"]
+    thinking: str
+
+
+class ToolUseBlock(TypedDict):
+    type: Literal["tool_use"]
+    id: str
+    name: str
+    """Claude's name for the tool; the tool's own name where Claude has no such tool."""
+    input: dict[str, Any]
+
+
+class ToolResultBlock(TypedDict):
+    type: Literal["tool_result"]
+    tool_use_id: str
+    content: str
+    is_error: bool
+
+
+Block: TypeAlias = TextBlock | ThinkingBlock | ToolUseBlock | ToolResultBlock
+
+
+class MessageUsage(TypedDict):
+    """The tokens of one request. `input_tokens` includes the cached ones."""
+
+    input_tokens: int
+    output_tokens: int
+    total_tokens: int
+
+
+class Message(TypedDict):
+    """One message in Claude's format."""
+
+    id: str | None
+    role: Literal["user", "assistant", "system"]
+    content: list[Block] | str
+    """The blocks; the plain text of a message that has none."""
+    timestamp: int | None
+    """Milliseconds since 1970."""
+    tool: Literal["gemini"]
+    model: NotRequired[str]
+    usage: NotRequired[MessageUsage]
+    isMeta: NotRequired[bool]
+    """True for the context that the CLI puts before every conversation."""
+    _original: Any
+    """The message of the session file; for a message from a stream, its events."""
 
 
 @runtime_checkable
@@ -57,28 +118,30 @@ def of_saved(message: SavedMessage) -> Message:
     answered = {call.id or None for call in message.tool_calls or () if call.result}
     events = [
         event
-        for event in events_of(message)
+        for event in _all_events_of(message)
         if not isinstance(event, ToolResult) or event.id in answered
     ]
-    told = {
-        **_head(message.id, _ROLES.get(message.type or "", "system")),
-        "content": _content(events, _text(events) or text_of(message.content)),
+    told: Message = {
+        "id": message.id,
+        "role": _ROLES.get(message.type or "", "system"),
+        "content": _content(events, _text(events) or text_of(message.content), message),
         "timestamp": Clock().milliseconds(message.timestamp),
-        **_tail(message.model, message.tokens),
+        "tool": "gemini",
+        "_original": msgspec.json.decode(message.raw),
     }
     if is_context(message):
         told["isMeta"] = True
-    return told | {"_original": msgspec.json.decode(message.raw)}
+    return _with_model(told, message.model, message.tokens)
 
 
-def without_origin(messages: Iterable[Message]) -> list[Message]:
+def without_origin(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The messages without what a stream and a file cannot agree on: ids, times, `_original`."""
     return [
         {key: value for key, value in message.items() if key not in _ORIGIN} for message in messages
     ]
 
 
-def usage_of(tokens: Tokens) -> Message:
+def usage_of(tokens: Tokens) -> MessageUsage:
     """What a request consumed, in the shape's words.
 
     The cached tokens are not named: in Claude's format those come on top of the input, and front
@@ -96,7 +159,7 @@ def claude_name(tool: str) -> str:
     return _TOOLS[tool].name if tool in _TOOLS else tool
 
 
-def claude_input(tool: str, arguments: Mapping[str, Any]) -> Message:
+def claude_input(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """A call's arguments under the names that Claude's tool has for them."""
     if tool == "write_todos":
         return {**arguments, "todos": _todos(arguments.get("todos"))}
@@ -104,7 +167,7 @@ def claude_input(tool: str, arguments: Mapping[str, Any]) -> Message:
 
 
 _ORIGIN = frozenset({"id", "timestamp", "_original"})
-_ROLES = {"user": "user", "gemini": "assistant"}
+_ROLES: dict[str, Literal["user", "assistant"]] = {"user": "user", "gemini": "assistant"}
 _NOTES = ("info", "warning", "error")
 _ANSWER = (Thinking, Text, ToolUse, ToolResult)
 _SPACE = "\t\n\v\f\r \u00a0\u1680\u2028\u2029\u202f\u205f\u3000\ufeff" + "".join(
@@ -208,14 +271,15 @@ class _Draft:
         first = self.events[0]
         # The CLI, too, saves an answer without the space around it, and a prompt with it.
         text = _text(self.events).strip(_SPACE) if self.is_answer else _text(self.events)
-        message_id = self.saved.id if self.saved else f"{first.session_id or 'message'}:{number}"
-        return {
-            **_head(message_id, "assistant" if self.is_answer else "user"),
-            "content": _content(self.events, text),
+        told: Message = {
+            "id": self.saved.id if self.saved else f"{first.session_id or 'message'}:{number}",
+            "role": "assistant" if self.is_answer else "user",
+            "content": _content(self.events, text, self.saved),
             "timestamp": first.timestamp,
-            **_tail(*self._consumed()),
+            "tool": "gemini",
             "_original": [msgspec.json.decode(encode(event)) for event in self.events],
         }
+        return _with_model(told, *self._consumed())
 
     def _is_all_of(self, saved: SavedMessage) -> bool:
         """A live stream takes only the thoughts from the file; its texts are its own."""
@@ -230,34 +294,45 @@ class _Draft:
 # ---- what is in a message
 
 
-def _head(message_id: str | None, role: str) -> Message:
-    return {"id": message_id, "role": role}
+def _all_events_of(message: SavedMessage) -> list[Event]:
+    """The events of a message; thoughts and calls count whoever the message is from."""
+    events = list(events_of(message))
+    if message.type != "gemini" and (message.thoughts or message.tool_calls):
+        as_answer = events_of(msgspec.structs.replace(message, type="gemini"))
+        events += [event for event in as_answer if not isinstance(event, Text)]
+    return events
 
 
-def _tail(model: str | None, tokens: Tokens | None) -> Message:
-    told: Message = {"tool": "gemini"}
+def _with_model(message: Message, model: str | None, tokens: Tokens | None) -> Message:
     if model:
-        told["model"] = model
+        message["model"] = model
     if tokens is not None:
-        told["usage"] = usage_of(tokens)
-    return told
+        message["usage"] = usage_of(tokens)
+    return message
 
 
 def _text(events: Iterable[Event]) -> str:
     return "".join(event.text for event in events if isinstance(event, Text | UserMessage))
 
 
-def _content(events: list[Event], text: str) -> list[Message] | str:
+def _content(events: list[Event], text: str, saved: SavedMessage | None) -> list[Block] | str:
     """Thoughts, then each call with its result, then the text; without any, the text as it is."""
-    thoughts = (event.text for event in events if isinstance(event, Thinking))
-    blocks = [{"type": "thinking", "thinking": thought} for thought in thoughts]
-    blocks += _calls(events)
+    blocks: list[Block] = [*_thoughts(events, saved), *_calls(events)]
     if text.strip(_SPACE):
         blocks.append({"type": "text", "text": text})
     return blocks or text
 
 
-def _calls(events: list[Event]) -> Iterator[Message]:
+def _thoughts(events: list[Event], saved: SavedMessage | None) -> Iterator[ThinkingBlock]:
+    # The document writes the colon after an empty subject too; our events leave it out.
+    thoughts = (saved.thoughts if saved else None) or []
+    spelled = {thought_text(one): f"{one.subject}: {one.description}" for one in thoughts}
+    for event in events:
+        if isinstance(event, Thinking):
+            yield {"type": "thinking", "thinking": spelled.get(event.text, event.text)}
+
+
+def _calls(events: list[Event]) -> Iterator[Block]:
     results = [event for event in events if isinstance(event, ToolResult)]
     for use in events:
         if isinstance(use, ToolUse):
@@ -270,7 +345,7 @@ def _calls(events: list[Event]) -> Iterator[Message]:
     yield from map(_tool_result, results)
 
 
-def _tool_use(use: ToolUse) -> Message:
+def _tool_use(use: ToolUse) -> ToolUseBlock:
     return {
         "type": "tool_use",
         "id": use.id or "",
@@ -279,7 +354,7 @@ def _tool_use(use: ToolUse) -> Message:
     }
 
 
-def _tool_result(result: ToolResult) -> Message:
+def _tool_result(result: ToolResult) -> ToolResultBlock:
     told = result.output if result.content is None else result.content
     return {
         "type": "tool_result",
@@ -306,15 +381,18 @@ class _Tool(NamedTuple):
     """For each of its arguments, what Gemini's tools have called it; None: all as they are."""
     always: Mapping[str, Any] = {}
 
-    def input(self, arguments: Mapping[str, Any]) -> Message:
+    def input(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         if self.takes is None:
             return dict(arguments)
-        # Gemini's names differ by version; what was left out of a call is left out here.
-        named = {
-            ours: next((arguments[key] for key in theirs if arguments.get(key) is not None), None)
-            for ours, theirs in self.takes.items()
-        }
+        # What was left out of a call is left out here.
+        named = {ours: _first(arguments, theirs) for ours, theirs in self.takes.items()}
         return {**self.always, **{key: value for key, value in named.items() if value is not None}}
+
+
+def _first(arguments: Mapping[str, Any], names: Iterable[str]) -> Any:
+    """The argument under the first of its names: they differ by version, and "" is none yet."""
+    given = [arguments[name] for name in names if arguments.get(name) is not None]
+    return next(filter(None, given), given[-1] if given else None)
 
 
 def _todos(todos: Any) -> list[Any]:

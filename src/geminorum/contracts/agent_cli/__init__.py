@@ -8,6 +8,7 @@ from geminorum.contracts.agent_cli.capabilities import detect_cli, get_capabilit
 from geminorum.contracts.agent_cli.executing import (
     PERMISSION_MODES,
     ExecuteResult,
+    PermissionMode,
     execute,
     execute_sync,
 )
@@ -17,10 +18,15 @@ from geminorum.contracts.agent_cli.loading import (
     load_session,
     parse,
 )
+from geminorum.views.messages import Block, Message, MessageUsage
 
 __all__ = [
     "PERMISSION_MODES",
+    "Block",
     "ExecuteResult",
+    "Message",
+    "MessageUsage",
+    "PermissionMode",
     "detect_cli",
     "execute",
     "execute_sync",

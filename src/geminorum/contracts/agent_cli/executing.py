@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypedDict, Unpack
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
 from geminorum import client
 from geminorum.contracts.agent_cli.routing import TOOL, refuse_others
+from geminorum.contracts.agent_cli.spelling import merged
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import Event, TextDelta, Usage
 from geminorum.options import Options, StrPath
@@ -16,7 +17,8 @@ from geminorum.transports import Transport
 from geminorum.views.messages import Message, claude, usage_of
 from geminorum.views.result import Result
 
-PERMISSION_MODES = {
+PermissionMode: TypeAlias = Literal["default", "acceptEdits", "bypassPermissions", "plan"]
+PERMISSION_MODES: dict[PermissionMode, str] = {
     "default": "default",
     "acceptEdits": "auto_edit",
     "bypassPermissions": "yolo",
@@ -42,40 +44,48 @@ class ExecuteResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(TypedDict, total=False):
-    """What else a run may be told."""
+    """Further keywords of a run; in camelCase, those that the document spells so."""
 
     tool: str
     model: str | None
     resume: str | None
     """The session to go on with, or "latest"."""
     session_id: str | None
-    """The id that a new session shall have."""
+    """The id for a new session."""
     timeout: float | None
+    """Seconds until the run is stopped."""
     on_event: Callable[[Event], object] | None
-    """Is given each event as it arrives."""
+    """Called with each event as it arrives."""
     base: Options | None
-    """What the shape has no word for: environment, home, limits."""
+    """Options that the document does not have: environment, home, limits."""
     via: Transport | None
+    permissionMode: PermissionMode | None
+    workingDir: StrPath | None
+    sessionId: str | None
+    onEvent: Callable[[Event], object] | None
 
 
 async def execute(
     prompt: str,
-    permission_mode: str = "default",
+    permission_mode: PermissionMode | None = None,
     working_dir: StrPath | None = None,
     **settings: Unpack[Settings],
 ) -> ExecuteResult:
-    """One run of the agent, to its end. A run that fails is a result; a wrong call raises.
+    """Run the agent to its end. A run that fails is a result; a wrong call raises.
 
-    The permission mode is always said to the CLI, so it goes before what `base` says.
+    The permission mode is "default" unless you name another; it replaces the approval of `base`.
+    `timeout` is in seconds. A keyword that does not exist raises InvalidOptions.
     """
-    refuse_others(settings.get("tool", TOOL))
-    options = _options(permission_mode, working_dir, settings)
-    note, events = settings.get("on_event"), list[Event]()
+    parameters = {"permission_mode": permission_mode, "working_dir": working_dir}
+    given = merged(parameters, settings, _NAMES)
+    refuse_others(given.get("tool", TOOL))
+    options = _options(given)
+    on_event, events = given.get("on_event"), list[Event]()
     try:
-        async with client.run(prompt, options, via=settings.get("via")) as live:
+        async with client.run(prompt, options, via=given.get("via")) as live:
             async for event in live:
-                if note is not None:
-                    note(event)
+                if on_event is not None:
+                    on_event(event)
                 # The whole message follows its deltas.
                 if type(event) is not TextDelta:
                     events.append(event)
@@ -88,7 +98,7 @@ async def execute(
 
 def execute_sync(
     prompt: str,
-    permission_mode: str = "default",
+    permission_mode: PermissionMode | None = None,
     working_dir: StrPath | None = None,
     **settings: Unpack[Settings],
 ) -> ExecuteResult:
@@ -99,19 +109,19 @@ def execute_sync(
         return loop.call(execute(prompt, permission_mode, working_dir, **settings))
 
 
-def _options(mode: str, working_dir: StrPath | None, settings: Settings) -> Options:
+_SHARED = ("model", "resume", "session_id", "timeout")
+_NAMES = ("tool", *_SHARED, "on_event", "base", "via")
+
+
+def _options(given: Mapping[str, Any]) -> Options:
+    mode = given.get("permission_mode") or "default"
     if mode not in PERMISSION_MODES:
         choices = ", ".join(PERMISSION_MODES)
         raise InvalidOptions(f"permission_mode={mode!r}", hint=f"write one of: {choices}")
-    wanted: dict[str, Any] = {
-        "cwd": working_dir,
-        "model": settings.get("model"),
-        "resume": settings.get("resume"),
-        "session_id": settings.get("session_id"),
-        "timeout": settings.get("timeout"),
-    }
-    given = {name: value for name, value in wanted.items() if value is not None}
-    return (settings.get("base") or Options()).changed(approval=PERMISSION_MODES[mode], **given)
+    wanted = {name: given[name] for name in _SHARED if given.get(name) is not None}
+    if given.get("working_dir") is not None:
+        wanted["cwd"] = given["working_dir"]
+    return (given.get("base") or Options()).changed(approval=PERMISSION_MODES[mode], **wanted)
 
 
 def _result(result: Result, messages: list[Message]) -> ExecuteResult:

@@ -3,24 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
 from geminorum.contracts.agent_cli.routing import TOOL, refuse_others
-from geminorum.errors import SessionLost
+from geminorum.contracts.agent_cli.spelling import merged
+from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.options import Options, StrPath
 from geminorum.sessions import places
-from geminorum.sessions.reading import Session, load
+from geminorum.sessions.reading import SUFFIXES, Session, load
 from geminorum.surroundings import home_of
 from geminorum.views.messages import Message, claude, of_saved
 from geminorum.wire.session_file import is_spoken, message_of
 
 
+class Spelled(TypedDict, total=False):
+    """The document's own spelling of the arguments."""
+
+    projectPath: StrPath | None
+    sessionId: str | None
+
+
 def parse(message: Mapping[str, Any]) -> Message:
     """One message of a session file, as JSON has it, in Claude's format."""
+    if not isinstance(message, Mapping):
+        kind = type(message).__name__
+        raise InvalidOptions(f"parse() takes one message of a session file, a dict, not {kind}")
     return of_saved(message_of(msgspec.json.encode(message)))
 
 
@@ -30,18 +41,21 @@ def load_session(
     *,
     home: StrPath | None = None,
     context: bool = False,
+    **spelled: Unpack[Spelled],
 ) -> list[Message]:
-    """The messages of a session: the one named, else the one of the project used last.
+    """The messages of a session: the one named, else the project's newest by `lastUpdated`.
 
     `home` is the folder that holds `.gemini`; None: GEMINI_CLI_HOME, else the user's own. `context`
-    brings in what the CLI says before every conversation. Raises SessionLost where there is none.
+    includes what the CLI says before every conversation. Raises SessionLost where there is none.
     """
-    session = find_session(project_path, session_id, home=home)
+    wanted = merged({"project_path": project_path, "session_id": session_id}, spelled)
+    session = find_session(**wanted, home=home)
     if session is None:
         raise SessionLost(
-            f"No Gemini session found for project: {os.fspath(project_path or Path.cwd())}",
+            "No Gemini session found for project: "
+            f"{os.fspath(wanted.get('project_path') or Path.cwd())}",
             hint="sessions belong to the folder they began in: load_session(project_path=…)",
-            session_id=session_id,
+            session_id=wanted.get("session_id"),
         )
     return claude(session, context=context)
 
@@ -52,10 +66,11 @@ def load_messages(
     project_path: StrPath | None = None,
     session_id: str | None = None,
     home: StrPath | None = None,
+    **spelled: Unpack[Spelled],
 ) -> list[Message]:
     """`load_session` for callers that name the agent; there is one."""
     refuse_others(tool)
-    return load_session(project_path, session_id, home=home)
+    return load_session(project_path, session_id, home=home, **spelled)
 
 
 def find_session(
@@ -63,22 +78,62 @@ def find_session(
     session_id: str | None = None,
     *,
     home: StrPath | None = None,
+    **spelled: Unpack[Spelled],
 ) -> Session | None:
     """The session that `load_session` would load; None where there is none."""
+    wanted = merged({"project_path": project_path, "session_id": session_id}, spelled)
     store = home_of(Options(home=home), os.environ)
-    folder = Path(project_path or Path.cwd()).expanduser()
-    wanted = session_id or places.latest(store, folder)
-    found = [load(path, folder) for path in _files_of(store, folder, wanted)] if wanted else []
-    # To resume a session in a later minute leaves a second file, with nothing said in it.
-    used = (session for session in found if any(map(is_spoken, session.messages)))
-    return next(used, found[0] if found else None)
+    folder = Path(wanted.get("project_path") or Path.cwd()).expanduser()
+    files = [path for project in places.projects_of(store, folder) for path in _files_in(project)]
+    session_id = wanted.get("session_id")
+    found = _loaded(files, folder) if session_id is None else _named(files, folder, session_id)
+    return _newest(found)
 
 
-def _files_of(store: Path, folder: Path, session_id: str) -> Iterator[Path]:
-    for project in places.projects_of(store, folder):
-        for path in places.files_in(project):
-            # The name first: reading the top of every file takes time.
-            if session_id[: places.ID_IN_NAME] in path.name:
-                top = places.top_of(path)
-                if top and top.session_id == session_id:
-                    yield path
+def _files_in(project: Path) -> list[Path]:
+    # A renamed session is still one; beside `chats` lie other files of the CLI.
+    renamed = [path for path in (project / "chats").glob("*.json*") if path.suffix in SUFFIXES]
+    return list(dict.fromkeys([*places.files_in(project), *renamed]))
+
+
+def _loaded(files: Iterable[Path], folder: Path) -> list[Session]:
+    sessions = list[Session]()
+    for path in files:
+        try:
+            sessions.append(load(path, folder))
+        except SessionUnreadable:
+            continue
+    return [session for session in sessions if session.kind != "subagent" and _was_used(session)]
+
+
+def _named(files: list[Path], folder: Path, session_id: str) -> list[Session]:
+    """The sessions with this id. Names first: reading the top of every file takes time."""
+    likely = [path for path in files if session_id[: places.ID_IN_NAME] in path.name]
+    for some in (likely, files):
+        paths = [path for path in some if _id_in(path) == session_id]
+        if paths:
+            # To resume a session in a later minute leaves a second file, with nothing said in it.
+            sessions = [load(path, folder) for path in paths]
+            return [one for one in sessions if _was_used(one)] or sessions
+    return []
+
+
+def _id_in(path: Path) -> str | None:
+    top = places.top_of(path)
+    return top.session_id if top else None
+
+
+def _was_used(session: Session) -> bool:
+    return any(map(is_spoken, session.messages))
+
+
+def _newest(sessions: list[Session]) -> Session | None:
+    """By what the files say: a copy or a backup has a time of its own."""
+    return max(sessions, key=lambda one: one.updated or _written(one.path), default=None)
+
+
+def _written(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return 0

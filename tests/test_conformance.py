@@ -1,0 +1,57 @@
+"""The conformance page has every clause of the five contracts, and says what the tests say."""
+
+import re
+
+import pytest
+
+from conformance import NUMBER, PAGE, Case, all_tests, clauses, numbers_in, page
+
+LAST = {"S0": 37, "S1": 72, "S2": 32, "S3": 52, "S4": 41, "B": 38}
+BETWEEN = {"S1-71a", "S3-52a", "S4-40a"}
+EXTRA = {"fixtures_folder", "agentcmd", "replay", "read", "art", "chunks"}
+"""Fixtures that read ../shared: a plain clone skips their tests."""
+TESTS = list(all_tests())
+CLAUSES = {clause.number: clause for clause in clauses()}
+
+
+def test_every_clause_of_the_contracts_is_listed_once():
+    """All numbers without a gap, in our own words."""
+    expected = {f"{part}-{n}" for part, last in LAST.items() for n in range(1, last + 1)} | BETWEEN
+    assert set(CLAUSES) == expected
+    assert len(clauses()) == len(expected)
+    assert [one.number for one in clauses() if not one.statement.endswith(".")] == []
+
+
+def test_the_page_is_current():
+    """If this fails: .venv/bin/python tests/conformance.py"""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+@pytest.mark.parametrize("number", CLAUSES)
+def test_every_clause_has_a_test_in_a_plain_clone(number):
+    """Without the fixtures of other projects in ../shared."""
+    naming = [test for test in TESTS if number in test.numbers and not test.needs & EXTRA]
+    assert naming, f"no test names {number}"
+
+
+def test_the_tests_name_no_clause_that_does_not_exist():
+    """A mistyped number would leave its clause without a test."""
+    named = {number for test in TESTS for number in test.numbers}
+    assert named - set(CLAUSES) == set()
+
+
+def test_every_docstring_says_what_is_tested():
+    """A reader does not know the numbers by heart."""
+    bare = [f"{test.file}::{test.name}" for test in TESTS if is_bare(test)]
+    assert bare == []
+
+
+def is_bare(test: Case) -> bool:
+    """Has it only numbers, or a number and a word or two?"""
+    words = re.findall(r"[^\W\d_]{2,}", NUMBER.sub("", test.docstring))
+    return bool(test.numbers) and len(words) < 3
+
+
+def test_a_range_names_all_its_clauses():
+    """What stands between the first and the last counts, too."""
+    assert numbers_in("S0-1 … S0-3, B-2: text") == {"S0-1", "S0-2", "S0-3", "B-2"}
