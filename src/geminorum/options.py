@@ -88,7 +88,7 @@ class Options(
     """`/` and `@` in the prompt are text. False lets the CLI run commands and read files."""
 
     def __post_init__(self) -> None:
-        for name, kind in _kinds().items():
+        for name, kind in plain_kinds().items():
             value = _converted(name, getattr(self, name), kind)
             msgspec.structs.force_setattr(self, name, value)
         if self.yolo:
@@ -136,7 +136,8 @@ _CHECKED_AS: dict[str, Any] = {
 
 
 @cache
-def _kinds() -> dict[str, Any]:
+def plain_kinds() -> dict[str, Any]:
+    """The type of each option in plain data."""
     return get_type_hints(Options) | _CHECKED_AS
 
 

@@ -42,17 +42,27 @@ def validate(
 
 
 def options_schema() -> dict[str, Any]:
-    """As msgspec tells it, with the Policy put in that stands there as anything."""
+    """As msgspec writes it, for the plain data that a file of options can hold."""
     import msgspec
 
     from geminorum import Options, Policy
+    from geminorum.options import plain_kinds
 
-    whole = msgspec.json.schema(Options)
-    policy = msgspec.json.schema(Policy)
-    whole["$defs"] |= policy["$defs"]
-    wanted = {"anyOf": [{"$ref": "#/$defs/Policy"}, {"type": "null"}], "default": None}
-    whole["$defs"]["Options"]["properties"]["policy"] = wanted
+    kinds: dict[str, Any] = {**plain_kinds(), "policy": Policy | None}
+    fields = msgspec.structs.fields(Options)
+    plain = msgspec.defstruct(
+        "Options", [(one.name, kinds[one.name], _default(one)) for one in fields]
+    )
+    whole = msgspec.json.schema(plain)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole}
+
+
+def _default(field: Any) -> Any:
+    import msgspec
+
+    if field.default_factory is msgspec.NODEFAULT:
+        return field.default
+    return msgspec.field(default_factory=field.default_factory)
 
 
 def problems_in(data: Any) -> list[str]:
