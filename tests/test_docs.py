@@ -1,6 +1,7 @@
 """What the pages show is what happens: every block of them is run, and its output compared."""
 
 import ast
+import importlib.metadata
 import inspect
 import os
 import re
@@ -197,3 +198,17 @@ def test_the_demo_shows_a_whole_run_and_says_that_the_model_is_simulated(real_cl
     assert done.returncode == 0, done.stderr
     for part in ("SIMULATED", "write_file", "cat haiku.txt", "tokens", "cost", "session"):
         assert part in done.stdout
+
+
+def test_the_page_of_the_package_index_links_to_what_is_there():
+    """There, a link that is relative to the repository would lead nowhere."""
+    about = importlib.metadata.metadata("geminorum")
+    links = re.findall(r"\]\(([^)]*)\)", str(about.get_payload()))
+    assert any(link.endswith(".svg") for link in links)
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    repository = "https://github.com/geminorum/geminorum/blob/HEAD/"
+    inside = [link.removeprefix(repository) for link in links if link.startswith(repository)]
+    assert len(inside) > 10
+    assert [path for path in inside if not (ROOT / path.partition("#")[0]).exists()] == []
+    named = dict(line.split(", ") for line in about.get_all("Project-URL") or [])
+    assert {"Homepage", "Documentation", "Changelog", "Issues"} <= named.keys()
