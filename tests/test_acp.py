@@ -786,7 +786,7 @@ async def test_a_cli_of_the_time_before_is_refused_before_it_is_started(tmp_path
     (package / "index.js").write_text("require('fs').writeFileSync('started', '')")
     about = {"name": "@google/gemini-cli", "version": "0.29.0", "bin": {"gemini": "index.js"}}
     (package / "package.json").write_text(json.dumps(about))
-    with pytest.raises(errors.CliTooOld, match=r"0\.29\.0.*too old for the Acp door"):
+    with pytest.raises(errors.CliTooOld, match=r"0\.29\.0.*too old for Acp"):
         await ask("Hi", options, via=Acp(executable=package / "index.js"))
     assert not (Path(options.cwd) / "started").exists()
 

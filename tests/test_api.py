@@ -661,7 +661,7 @@ class TestStopping:
 
     async def test_so_is_the_silence(self, fake, options):
         fake.hang("Hello")
-        with pytest.raises(errors.Stalled, match=r"not a word from the API in 1\.5 s") as caught:
+        with pytest.raises(errors.Stalled, match=r"no data from the API for 1\.5 s") as caught:
             await ask("Hi", options, via=Api(idle_timeout=1.5))
         assert caught.value.result.text == "Hello"
 
@@ -804,7 +804,7 @@ class TestRetries:
     async def test_a_redirect_is_not_followed_with_the_key(self, fake, options):
         async with FakeGemini(default="stolen") as other:
             fake.raw(b"", status=307, headers={"Location": other.url + "/v1beta/models/x:y"})
-            with pytest.raises(errors.ApiError, match="leads on to") as caught:
+            with pytest.raises(errors.ApiError, match="redirects to") as caught:
                 await ask("Hi", options, via=Api())
             assert other.log == []
         assert "base_url" in caught.value.message

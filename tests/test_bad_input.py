@@ -143,7 +143,7 @@ async def test_a_child_that_never_speaks_meets_the_start_deadline(stand_in):
     """C-19."""
     via = stand_in(hang=True, stderr="waiting for a lock\n", start_timeout=0.5)
     with pytest.raises(
-        errors.StartTimeout, match=r"not a word from the program in 0\.5 s"
+        errors.StartTimeout, match=r"no output from the program for 0\.5 s"
     ) as caught:
         await ask("Hi", via=via)
     assert "waiting for a lock" in caught.value.stderr
@@ -235,7 +235,7 @@ async def test_an_environment_that_cannot_be_is_refused(stand_in):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"via": Cli}, "is not a door"),
+        ({"via": Cli}, "is not a transport"),
         ({"via": "cli"}, "via=Cli()"),
         ({"options": {"model": "flash"}}, "from_dict"),
     ],

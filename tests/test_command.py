@@ -208,7 +208,7 @@ def test_a_folder_that_is_gone(tmp_path):
         ["bash", "-c", line], env=environment(), cwd=tmp_path, capture_output=True, check=False
     )
     assert done.returncode == Exit.UNWRITABLE
-    assert done.stderr.decode().startswith("error  the folder that you are in is gone\n  → cd ")
+    assert done.stderr.decode().startswith("error  the current folder no longer exists\n  → cd ")
 
 
 @pytest.mark.parametrize(
@@ -399,4 +399,4 @@ def test_a_hint_that_only_python_can_follow_is_replaced():
     assert command_hint(elsewhere) == "resume it there, with --cwd '/a b'"
     done = command("run", "Hi", "--via", "api", "--resume", "abc")
     assert "has no resume" in done.stderr
-    assert "another door may: --via cli" in done.stderr
+    assert "another transport may: --via cli" in done.stderr

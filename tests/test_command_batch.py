@@ -481,7 +481,7 @@ def test_failed_prompts_are_sent_again_only_when_asked(fake_gemini, tmp_path):
     done = command("batch", file, *API, env=fake_gemini.env)
     assert done.returncode == Exit.FAILED
     assert "--retry-failed" in done.stderr
-    assert "the first that failed, 'p1': " in done.stderr
+    assert "first failure, 'p1': " in done.stderr
     assert command("batch", file, *API, env=fake_gemini.env).returncode == Exit.FAILED
     assert len(fake_gemini.requests) == 3
     assert command("batch", file, *API, "--retry-failed", env=fake_gemini.env).returncode == 0

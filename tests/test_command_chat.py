@@ -112,7 +112,7 @@ def test_a_conversation_is_saved_in_the_format_of_the_name(fake_gemini, env, wor
     lines = (work / "a.jsonl").read_text().splitlines()
     assert [events.decode(line).type for line in (lines[0], lines[-1])] == ["init", "done"]
     assert '"assistant"' in (work / "a.json").read_text()
-    assert "a.md is there already" in done.stdout
+    assert "a.md already exists" in done.stdout
     assert "with one of .md, .html" in done.stdout
     assert "cannot write no/a.md" in done.stdout
 
@@ -346,7 +346,7 @@ def test_a_past_session_is_picked_from_a_list(fake_gemini, env, work):
         chat.send("9\r")
         chat.wait_for("a number from 1 to 1")
         chat.send("1\r")
-        chat.wait_for("going on with ")
+        chat.wait_for("continuing ")
         chat.send("Which?\r")
         chat.wait_for("Seven.")
         chat.wait_for("✓ done")

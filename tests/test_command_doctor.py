@@ -60,7 +60,7 @@ def test_what_is_missing_is_code_3_and_says_what_to_type(tmp_path):
     assert done.returncode == Exit.SETUP
     assert "geminorum setup" in done.stdout
     assert "export GEMINI_API_KEY=" in done.stdout
-    assert "to mend before a run can work" in done.stdout
+    assert "problems to fix before a run can work" in done.stdout
 
 
 def test_a_folder_that_is_not_there_is_a_finding(tmp_path):
@@ -144,7 +144,7 @@ def test_a_fix_without_a_question_needs_yes(quick, tmp_path):
     assert done.returncode == 0, done.stdout
     assert f"wrote {home}/.gemini/settings.json" in done.stderr
     done = command("doctor", "--fix", env=env, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "nothing to mend\n"), "so nobody has to be asked"
+    assert (done.returncode, done.stderr) == (0, "nothing to fix\n"), "so nobody has to be asked"
 
 
 def test_settings_with_comments_are_left_alone(tmp_path):

@@ -256,7 +256,7 @@ def test_what_a_door_cannot_do_is_wrong_usage(env, work):
     done = command("run", "Hi", "--via", "api", "--resume", "abc", env=env, cwd=work)
     assert done.returncode == Exit.USAGE
     assert "has no resume" in done.stderr
-    assert "another door may: --via cli or --via acp\n" in done.stderr
+    assert "another transport may: --via cli or --via acp\n" in done.stderr
 
 
 def test_a_session_that_is_not_there(env, work):

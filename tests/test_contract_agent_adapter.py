@@ -984,7 +984,7 @@ class TestRegistry:
         """S0-35: a name is taken once."""
         registry, first = AdapterRegistry(), GeminiAdapter()
         registry.register(first)
-        with pytest.raises(ValueError, match="'gemini' is registered already"):
+        with pytest.raises(ValueError, match="'gemini' is already registered"):
             registry.register(GeminiAdapter())
         assert registry.get("gemini") is first
 

@@ -1021,7 +1021,7 @@ class TestTheHealthOfAFolder:
         """S1-52: root passes every permission check there, and still cannot create anything."""
         assert self.check(Path("/proc/agents/writer")).level == "fail"
         there = self.check(Path("/proc"))
-        assert (there.level, there.detail) == ("warn", "/proc may be read, but not written to")
+        assert (there.level, there.detail) == ("warn", "/proc is readable, but not writable")
 
     def test_a_try_leaves_nothing_behind(self, tmp_path):
         """S1-52: a try leaves nothing behind."""

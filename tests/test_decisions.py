@@ -79,7 +79,7 @@ class TestAnswers:
         assert "StopIteration" in second.reason
 
     def test_nobody_to_ask_is_a_no(self):
-        assert ask(None, SHELL) == Deny("there is nobody to be asked")
+        assert ask(None, SHELL) == Deny("there is nobody to ask")
 
 
 class TestAlways:

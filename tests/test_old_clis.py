@@ -286,7 +286,7 @@ async def test_a_broken_policy_is_found_before_an_old_cli_starts(old_cli, worksp
     policies.mkdir(parents=True)
     (policies / "mine.toml").write_text("[[rule]\nbroken")
     old = old_cli("0.29.0")
-    with pytest.raises(ConfigError, match="mend the policy file"):
+    with pytest.raises(ConfigError, match="fix the policy file"):
         await ask("Hi", Options(cwd=workspace), via=old.door())
     assert not old.was_started
 

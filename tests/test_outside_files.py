@@ -225,7 +225,7 @@ async def test_a_folders_own_skill_is_listed_but_only_yolo_activates_it_unasked(
 @pytest.mark.gemini_cli
 @pytest.mark.parametrize("kind", [Cli, Acp])
 async def test_pipes_in_place_of_files_keep_no_run_waiting(fake_gemini, real_cli_door, clone, kind):
-    """Nobody writes to them: whoever opened one to read would wait for ever."""
+    """Nobody writes to them: whoever opened one to read would wait forever."""
     work = clone / "work"
     (work / ".gemini/skills/pipe").mkdir(parents=True)
     pipes = (
@@ -288,7 +288,7 @@ async def test_a_broken_package_file_of_the_folder_stops_no_run(
 
 @pytest.mark.parametrize("name", ["HEAD", "index", "config"])
 async def test_a_pipe_in_the_folder_of_git_is_refused(tmp_path, stand_in, name):
-    """The CLI starts git, which would wait for ever."""
+    """The CLI starts git, which would wait forever."""
     (tmp_path / "work/.git").mkdir(parents=True)
     os.mkfifo(tmp_path / "work/.git" / name)
     with pytest.raises(ConfigError, match=f"{name}.*not a regular file"):

@@ -113,7 +113,7 @@ def test_a_folder_that_others_may_write_in_is_not_swept(tmp_path):
 
 
 def test_a_folder_that_another_locks_first_is_given_up(tmp_path, monkeypatch):
-    """Not waited for: it may be locked for ever."""
+    """Not waited for: it may be locked forever."""
     make, locks = tempfile.mkdtemp, []
 
     def made_and_locked(**how: str) -> str:

@@ -232,7 +232,7 @@ class TestTheRealCli:
         (folder / "mine.toml").write_text("[[rule]\nbroken")
         fake_gemini.call(*self.WRITE[:1], **self.WRITE[1]).say("Done.")
         options = Options(env=fake_gemini.env, cwd=tmp_path, approval="yolo")
-        with pytest.raises(ConfigError, match="mend the policy file"):
+        with pytest.raises(ConfigError, match="fix the policy file"):
             await ask("Go", options, via=real_cli_door)
         assert not (tmp_path / "a.txt").exists()
 

@@ -136,7 +136,7 @@ async def test_the_turn_limit_ends_the_run(fake_gemini, options, real_cli_door):
     for number in range(3):
         fake_gemini.call("glob", pattern=f"*.{number}")
     limited = options.changed(max_turns=2)
-    async with start("Go on for ever", limited, via=real_cli_door) as live:
+    async with start("Go on forever", limited, via=real_cli_door) as live:
         events = [event async for event in live]
     assert events[-1].status == "max_turns"
     assert live.result.exit_code == 53
@@ -151,11 +151,11 @@ async def test_a_loop_that_the_cli_stops_is_the_same_failure_through_every_door(
     fake_gemini.call("list_directory", dir_path=".").always()
     async with connect(options, via=any_door) as chat:
         with pytest.raises(LoopDetected, match="loop") as caught:
-            await chat.ask("Go on for ever")
+            await chat.ask("Go on forever")
         assert caught.value.result.status == "error"
         assert "max_turns" not in caught.value.hint
         assert (await chat.ask("Enough")).session_id == caught.value.session_id
-    assert "for ever" in str(fake_gemini.requests[-1].contents)
+    assert "forever" in str(fake_gemini.requests[-1].contents)
 
 
 async def test_a_limit_of_turns_in_the_settings_of_a_warm_cli_is_told_from_a_loop(
@@ -166,7 +166,7 @@ async def test_a_limit_of_turns_in_the_settings_of_a_warm_cli_is_told_from_a_loo
     limit = {"model": {"maxSessionTurns": 2}}
     via = Acp(executable=real_cli_door.executable, settings=limit)
     with pytest.raises(TurnLimit):
-        await ask("Go on for ever", options, via=via)
+        await ask("Go on forever", options, via=via)
 
 
 async def test_a_slash_and_an_at_sign_are_text(fake_gemini, options, real_cli_door):

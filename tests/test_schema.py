@@ -294,7 +294,7 @@ class TestJsonSchemas:
             ({"fruit": [{"kind": "pear", "grams": 0}]}, "must be at least 1, got 0"),
             ({"fruit": [{"kind": "pear"}], "note": "too long"}, "at most 5 characters, has 8"),
             ({"fruit": [{"kind": "pear"}], "note": 1}, "expected string or null, got 1"),
-            ({"fruit": [{"kind": "pear"}], "x": 1}, "'x' is not known; known are fruit, note"),
+            ({"fruit": [{"kind": "pear"}], "x": 1}, "'x' is unknown; known are fruit, note"),
         ],
         ids=str,
     )

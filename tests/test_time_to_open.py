@@ -88,7 +88,7 @@ async def test_waiting_for_a_place_in_a_pool_is_part_of_the_run(
 @pytest.mark.parametrize("pooled", [False, True], ids=["acp", "pool"])
 @pytest.mark.parametrize(
     ("habit", "phase"),
-    [("silent", "waiting for the CLI's first word"), ("never open", "opening a session")],
+    [("silent", "waiting for the CLI's first output"), ("never open", "opening a session")],
 )
 async def test_a_warm_process_that_gives_no_session(
     options: Options, stand_in_acp: Callable[..., Acp], habit: str, phase: str, pooled: bool
@@ -107,7 +107,7 @@ async def test_a_warm_process_that_gives_no_session(
 
 async def test_a_headless_run_that_does_not_begin(options: Options, stand_in: StandIn) -> None:
     hasty = options.changed(timeout=0.5)
-    with pytest.raises(errors.RunTimeout, match="while waiting for the CLI's first word"):
+    with pytest.raises(errors.RunTimeout, match="while waiting for the CLI's first output"):
         await ask("Hi", hasty, via=stand_in(hang=True))
 
 

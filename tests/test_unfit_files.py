@@ -15,7 +15,7 @@ from geminorum.sessions import load
 
 @pytest.fixture
 def pipe(tmp_path: Path) -> Path:
-    """Whoever opens it to read, and nobody writes, waits for ever."""
+    """Whoever opens it to read, and nobody writes, waits forever."""
     os.mkfifo(path := tmp_path / "pipe")
     return path
 

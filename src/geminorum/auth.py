@@ -209,7 +209,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         return {}
     text = read_text(path)
     if not text.strip():
-        raise ValueError("it is empty; {} is the least")
+        raise ValueError("it is empty; write at least {}")
     settings = parsed_settings(text)
     json.dumps(settings, allow_nan=False)  # NaN, which Python reads and JavaScript refuses
     return settings

@@ -94,7 +94,7 @@ class Run(Generic[DataT]):
 
     async def __aenter__(self) -> Run[DataT]:
         if self._turn is not None:
-            raise GeminorumError("this run has begun already", hint="call run() once more")
+            raise GeminorumError("this run has already begun", hint="call run() once more")
         deadline = _Deadline(self._timeout)
         with self._redactor.exceptions():
             async with AsyncExitStack() as stack:
@@ -295,5 +295,5 @@ def _door(via: Transport | None) -> Transport:
 
         return Cli()
     if isinstance(via, type) or not hasattr(via, "open"):
-        raise InvalidOptions(f"via={via!r} is not a door", hint="via=Cli()")
+        raise InvalidOptions(f"via={via!r} is not a transport", hint="via=Cli()")
     return via

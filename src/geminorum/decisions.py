@@ -50,7 +50,7 @@ CANCELLED = Deny("cancelled before it was decided")
 class Decisions:
     """Puts questions to `decide`, one at a time: a person cannot answer two at once.
 
-    Whatever goes wrong is a no: no answer in `timeout` seconds (None waits for ever), an
+    Whatever goes wrong is a no: no answer in `timeout` seconds (None waits forever), an
     exception of any kind, a value that is no decision. True and False are understood. A plain
     function runs in a thread of its own; one that outlives the timeout cannot be stopped, its
     answer is dropped.
@@ -65,7 +65,7 @@ class Decisions:
         is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
         if limit is not None and not (is_number and limit > 0):
             text = f"the time for a decision must be greater than 0, not {timeout!r}"
-            raise InvalidOptions(text, hint="a number of seconds; None waits for ever")
+            raise InvalidOptions(text, hint="a number of seconds; None waits forever")
         self._decide = decide
         self._timeout = timeout
         self._always: set[str] = set()
@@ -79,7 +79,7 @@ class Decisions:
         `on_interrupt` gets what `decide` raised for the whole program, such as Ctrl-C.
         """
         if self._decide is None:
-            return Deny("there is nobody to be asked")
+            return Deny("there is nobody to ask")
         if request.name in self._always:
             return Allow()
         async with self._turn():
@@ -167,7 +167,7 @@ async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> 
 async def in_thread(function: Callable[..., T], /, *args: Any) -> T:
     """What the function gives, from a daemon thread with the context variables of the caller.
 
-    Not the loop's executor: asyncio.run() would wait for its threads at the end, for ever where a
+    Not the loop's executor: asyncio.run() would wait for its threads at the end, forever where a
     function never returns. Where nobody waits any more, a late result is dropped.
     """
     loop = asyncio.get_running_loop()

@@ -260,7 +260,7 @@ def _read_package(file: Path, mtime_ns: int, size: int) -> _Package | None:
 
 def _executable(path: Path) -> str:
     if not os.access(path, os.X_OK):
-        raise CliNotFound(f"{path} may not be executed", hint=f"type `chmod +x {path}`")
+        raise CliNotFound(f"{path} is not executable", hint=f"type `chmod +x {path}`")
     return str(path)
 
 

@@ -134,7 +134,7 @@ class TrustError(SetupError):
 
 class ConfigError(SetupError):
     code = "CONFIG"
-    default_hint = "mend the settings file that the message names"
+    default_hint = "fix the settings file that the message names"
 
 
 class SandboxError(SetupError):
@@ -274,7 +274,7 @@ class RunTimeout(Incomplete):
 
 class StartTimeout(Incomplete):
     code = "START_TIMEOUT"
-    default_hint = "see .stderr; a slow machine needs Cli(start_timeout=…), None waits for ever"
+    default_hint = "see .stderr; a slow machine needs Cli(start_timeout=…), None waits forever"
 
 
 class Stalled(Incomplete):

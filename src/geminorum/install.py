@@ -43,12 +43,12 @@ NPM_FLAGS = (
 NPM_TIMEOUT = 600.0
 CAUSES = {
     "EINTEGRITY": "what the registry sent is not the package that geminorum was tested with, so it "
-    "was not installed: look at `npm config get registry`, and tell whoever runs it",
+    "was not installed: look at `npm config get registry`, and tell its administrator",
     "CERT|VERIFY_LEAF": "name your proxy's certificate: NODE_EXTRA_CA_CERTS=/path/to/ca.pem",
     "ETARGET": f"there is no such version: `npm view {PACKAGE} versions` lists them",
     "E404": f"the registry has no {PACKAGE}: look at `npm config get registry`",
     "ENOSPC": "the disk is full: make room, then type it again",
-    "EACCES": "the folder may not be written: choose another with --into",
+    "EACCES": "the folder is not writable: choose another with --into",
 }
 UNCHECKED = "its hash did not come with geminorum: the registry's own has to do"
 """What there is to say of a version that has no lock file."""

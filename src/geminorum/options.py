@@ -76,7 +76,7 @@ class Options(
     replace_system_prompt: bool = False
     """Instead of its own."""
     effort: Effort | None = None
-    """How hard the model shall think."""
+    """How much the model thinks."""
     output_schema: type[DataT] | UnionType | Mapping[str, Any] | None = None
     """The shape of the answer: a dataclass, a msgspec Struct, a TypedDict, a pydantic model, a type
     like `list[int]`, or a JSON Schema. `result.data` is then of it."""

@@ -43,7 +43,7 @@ class OwnedFolder:
             if self._lock >= 0:
                 break
         else:
-            text = f"every folder made in {str(self.path.parent)!r} is taken away at once"
+            text = f"every folder made in {str(self.path.parent)!r} disappears at once"
             raise SetupError(text, hint="name another temporary folder: export TMPDIR=…")
         # Runs at interpreter exit too.
         self.remove = weakref.finalize(self, _remove, self.path, self._lock, os.getpid())

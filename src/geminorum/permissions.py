@@ -70,7 +70,7 @@ def _is_writable(text: str) -> bool:
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What may happen unasked. "ask" means refused where there is nobody to be asked."""
+    """What may happen unasked. "ask" means refused where there is nobody to ask."""
 
     file_write: Level = "ask"
     shell_execute: Level = "ask"

@@ -48,7 +48,7 @@ _MOST_TEXT = 64 * 1024 * 1024
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What would happen to a call. "ask" means refused where there is nobody to be asked."""
+    """What would happen to a call. "ask" means refused where there is nobody to ask."""
 
     decision: Level
     because: str
@@ -91,7 +91,7 @@ class Rules:
             hint = "name a policy file in TOML; `geminorum policy show` prints one"
             raise ConfigError(f"cannot read {os.fspath(path)!r}: {why}", hint=hint) from error
         if problems := policy_problems(text):
-            hint = "mend it: the CLI would drop the whole file and run without it"
+            hint = "fix it: the CLI would drop the whole file and run without it"
             raise ConfigError(f"{os.fspath(path)}: {problems[0]}", hint=hint)
         return cls(read_policy(text).rule, approval)
 

@@ -54,7 +54,7 @@ def shape_of(wanted: Any) -> Shape:
     if isinstance(wanted, dict):
         return _from_schema(wanted)
     if wanted is None or isinstance(wanted, str | bytes) or not _is_type(wanted):
-        raise InvalidOptions(f"{_named(wanted)} is no shape for an answer", hint=_HINT)
+        raise InvalidOptions(f"{_named(wanted)} cannot describe an answer", hint=_HINT)
     try:
         schema = schema_of(wanted)
     except TypeError as error:
@@ -89,7 +89,7 @@ def schema_of(kind: Any) -> dict[str, Any]:
 def converted(data: Any, kind: Any, schema: dict[str, Any], at: str) -> Any:
     """Plain data as the type; msgspec.ValidationError lists what is wrong, not just the first."""
     try:
-        # Strict: "3" is no number, and 1 is no date. `str_keys`, because JSON has no others.
+        # Strict: "3" is no number, and 1 is not a date. `str_keys`, because JSON has no others.
         return msgspec.convert(data, kind, str_keys=True, dec_hook=_validated)
     except (msgspec.ValidationError, UnicodeError) as error:  # half a surrogate pair
         text = "; ".join(problems(schema, data, at)) or str(error).replace("`$", f"`{at}")

@@ -198,7 +198,7 @@ def _additional(wanted: Schema, data: Any, place: _Place) -> Iterator[str]:
     for name in [key for key in data if key not in known] if isinstance(data, dict) else []:
         if wanted is False:
             known_names = ", ".join(known) or "none"
-            yield f"{place.at}: {_short(repr(name))} is not known; known are {known_names}"
+            yield f"{place.at}: {_short(repr(name))} is unknown; known are {known_names}"
         else:
             yield from place.inside(wanted, data[name], f".{_step(name)}")
 

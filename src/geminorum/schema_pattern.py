@@ -44,7 +44,9 @@ def _translated(tokens: re.Pattern[str], words: Mapping[str, _Translation], text
 
 def _refuse(token: re.Match[str]) -> str:
     where = token.string[token.start() : token.end() + 9]
-    raise ValueError(f"{where!r} does not mean the same to everybody; write it in another way")
+    raise ValueError(
+        f"{where!r} means different things in different regex engines; write it another way"
+    )
 
 
 def _escape(token: re.Match[str]) -> str:

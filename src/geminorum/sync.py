@@ -2,7 +2,7 @@
 
 A driver, not a copy: each block has an event loop in a thread of its own, and every call is passed
 to the one implementation there. So time limits hold while the caller's code is busy, and it works
-where a loop is running already, as in a notebook.
+where a loop is already running, as in a notebook.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Run(Generic[DataT]):
 
     def __enter__(self) -> Run[DataT]:
         if self._entered:
-            raise GeminorumError("this run has begun already", hint="call run() once more")
+            raise GeminorumError("this run has already begun", hint="call run() once more")
         if self._own_loop:
             self._loop.__enter__()
         try:
@@ -216,7 +216,7 @@ class Pool:
 
     def __enter__(self) -> Pool:
         if self.loop.is_open:
-            raise GeminorumError("this pool is open already", hint="make another: Pool(…)")
+            raise GeminorumError("this pool is already open", hint="make another: Pool(…)")
         self.loop.__enter__()
         self.loop.call(self._pool.__aenter__())
         return self

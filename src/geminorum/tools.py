@@ -173,7 +173,7 @@ def _printable(text: str) -> str:
 def _refuse_what_cannot_be_checked(tool: Tool) -> None:
     if found := list(schema_problems(tool.schema)):
         text = f"the schema of tool {tool.name} cannot be checked: {'; '.join(found)}"
-        raise InvalidOptions(text, hint="mend it, or let Tool.of(function) write it")
+        raise InvalidOptions(text, hint="fix it, or let Tool.of(function) write it")
 
 
 def _refuse_what_cannot_be_called(function: Any) -> None:

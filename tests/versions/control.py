@@ -347,7 +347,7 @@ async def test_broken_policy_is_fatal(fake_gemini, options, real_cli_door):
     folder.mkdir(parents=True)
     (folder / "mine.toml").write_text("[[rule]\nbroken")
     fake_gemini.call(WRITE[0], **WRITE[1]).say("Done.")
-    with pytest.raises(ConfigError, match="mend the policy file"):
+    with pytest.raises(ConfigError, match="fix the policy file"):
         await ask("Go", options.changed(approval="yolo"), via=real_cli_door)
     assert made(options) == set()
 

@@ -62,8 +62,8 @@ def check_of(name: str) -> Callable[[Callable[P, Finding]], Callable[P, Check]]:
             # Anything at all: whoever asks what is broken must not be answered by a crash.
             except Exception as error:
                 kind = type(error).__name__
-                fix = "mend what the message names; the other checks may say more"
-                return Check(name, "fail", f"could not be looked at: {kind}: {error}", fix, "SETUP")
+                fix = "fix what the message names; the other checks may say more"
+                return Check(name, "fail", f"could not be checked: {kind}: {error}", fix, "SETUP")
 
         return checked
 

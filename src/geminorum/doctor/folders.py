@@ -37,9 +37,9 @@ def cwd_check(cwd: StrPath | None = None) -> Finding:
         fix = f"Options(cwd={str(folder.parent)!r})"
         return fail(f"{folder} is a file, not a folder", fix, "INVALID_OPTIONS")
     if not (os.access(folder, os.R_OK | os.X_OK) and _can_list(folder)):
-        return fail(f"{folder} may not be read", f"chmod u+rx {quoted}", "INVALID_OPTIONS")
+        return fail(f"{folder} is not readable", f"chmod u+rx {quoted}", "INVALID_OPTIONS")
     if not (os.access(folder, os.W_OK) and _can_write(folder)):
-        return warn(f"{folder} may be read, but not written to", f"chmod u+w {quoted}")
+        return warn(f"{folder} is readable, but not writable", f"chmod u+w {quoted}")
     return ok(str(folder))
 
 

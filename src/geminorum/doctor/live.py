@@ -35,11 +35,11 @@ def live_check(
 
 
 def _failed(error: GeminorumError, options: Options, timeout: float) -> Finding:
-    fix = error.hint or "mend what the message names"
+    fix = error.hint or "fix what the message names"
     detail = f"{error.code}: {error.message or type(error).__name__}"
     if isinstance(error, RunTimeout):
         fix = f"doctor.check(live=True, live_timeout={timeout * 3:g})"
         # A CLI that waits between attempts says so on stderr only.
         if last := error.stderr.strip().rpartition("\n")[2]:
-            detail = f"{detail}; its last words: {last[:300]}"
+            detail = f"{detail}; its last output: {last[:300]}"
     return fail(redacted(detail, secrets_in(environment(options))), fix, error.code)

@@ -63,7 +63,7 @@ def _vertex(auth: Auth) -> Finding:
 
 def _google_account(auth: Auth, env: Mapping[str, str]) -> Finding:
     if not auth.credential:
-        what = f"{auth.chosen_by} chooses a Google account, but nobody is logged in; {_ENDED}"
+        what = f"{auth.chosen_by} chooses a Google account, but no one is logged in; {_ENDED}"
         return fail(what, _SET_KEY, "AUTH")
     if env.get("GOOGLE_CLOUD_PROJECT"):
         return ok(f"Google account with a Cloud project; {_ENDED}, licences of companies remain")

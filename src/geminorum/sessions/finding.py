@@ -26,7 +26,7 @@ from geminorum.wire.session_file import words_of
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Kind: TypeAlias = Literal["main", "subagent", "all"]
-HINT = "geminorum.sessions.list() shows the sessions that there are"
+HINT = "geminorum.sessions.list() lists the sessions"
 
 
 def listed(
@@ -233,7 +233,9 @@ def _milliseconds(moment: datetime | int) -> float:
     if isinstance(moment, int):
         return moment
     if not isinstance(moment, datetime):
-        raise InvalidOptions(f"{moment!r} is no moment", hint="pass a datetime, or milliseconds")
+        raise InvalidOptions(
+            f"{moment!r} is not a point in time", hint="pass a datetime, or milliseconds"
+        )
     return moment.timestamp() * 1000
 
 

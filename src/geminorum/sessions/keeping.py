@@ -35,7 +35,7 @@ def delete(session: SessionInfo | Session | AnyPath, *, home: AnyPath | None = N
     place = home_of(home)
     info = known(session, home=place)
     if not info.path.is_symlink() and not info.path.is_file():
-        raise SessionLost(f"{str(info.path)!r} is no session's file", hint=HINT)
+        raise SessionLost(f"{str(info.path)!r} is not a session file", hint=HINT)
     if not info.id:
         return _removed([_named_like_a_session(info.path)], place)
     with SessionLock(place, info.parent or info.id):
@@ -56,12 +56,12 @@ def fork(
     info = known(session, home=place)
     _refuse_name(name, place)
     if info.empty or not info.id:
-        why = info.problem or "nobody has said anything in it yet"
+        why = info.problem or "it has no messages yet"
         raise SessionUnreadable(f"cannot fork {str(info.path)!r}: {why}", hint=HINT)
     chats = _chats_of(info)
     target = chats / f"session-{_stamp(info.started)}-{name[:ID_IN_NAME]}.jsonl"
     if target.exists():
-        raise InvalidOptions(f"{str(target)!r} exists already", hint="choose another new_id")
+        raise InvalidOptions(f"{str(target)!r} already exists", hint="choose another new_id")
     _write(target, load(info.path, info.cwd), name)
     _copy_subagents(info, chats / name)
     return info_of(target, store_of(place), info.cwd)

@@ -34,7 +34,7 @@ class SessionLock:
             if (file := self._locked()) >= 0:
                 self._file = file
                 return self
-        raise _not_lockable(f"somebody removes {str(self._path)!r} again and again")
+        raise _not_lockable(f"something removes {str(self._path)!r} again and again")
 
     def fileno(self) -> int:
         """What holds the lock; whoever has a copy of it holds the session, too."""

@@ -75,7 +75,7 @@ class FakeGemini(Script):
 
     def __enter__(self) -> Self:
         if self._running:
-            raise RuntimeError("this FakeGemini is running already")
+            raise RuntimeError("this FakeGemini is already running")
         with ExitStack() as stack:
             home = stack.enter_context(private_home(self._settings))
             server = stack.enter_context(Server(self._respond, self._note_abandoned))

@@ -131,7 +131,7 @@ def read(path: str, headers: Mapping[str, str], body: bytes) -> Request | None:
         return None
     content = msgspec.json.decode(body or b"{}")
     if not isinstance(content, dict):
-        raise ValueError("the body is no JSON object")
+        raise ValueError("the body is not a JSON object")
     return Request(found["model"], found["method"], path, headers, content, time.time())
 
 

@@ -172,7 +172,7 @@ class Verbs:
         return self._add(answer)
 
     def always(self) -> Self:
-        """Serve the answer just scripted for ever: what comes after it is never reached."""
+        """Serve the answer just scripted forever: what comes after it is never reached."""
         self._queue.repeat_last(math.inf)
         return self
 

@@ -187,7 +187,7 @@ async def _end(
 
 
 async def _pause(seconds: float | None, reader: asyncio.StreamReader) -> None:
-    """Wait, for ever if `seconds` is None, but no longer than the client does."""
+    """Wait, forever if `seconds` is None, but no longer than the client does."""
     # `at_eof` is asked again and again because reading could swallow the next request.
     deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
     while not reader.at_eof():

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from geminorum.transports.pool import Pool
 
 _NOT_HERE = {
-    "session_id": "a warm CLI names its sessions itself; leave it out, or use the Cli door",
+    "session_id": "a warm CLI names its sessions itself; leave it out, or use Cli()",
 }
 
 
@@ -63,12 +63,12 @@ class Acp:
     """Functions of this process that the agent may call while a conversation lasts; whoever
     decides is asked about them."""
     decide_timeout: float | None = 300.0
-    """Seconds for an answer; no answer is a no. None waits for ever."""
+    """Seconds for an answer; no answer is a no. None waits forever."""
     answer_attempts: int = 3
     """How often the agent may try to answer in the shape of `output_schema`."""
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
-    """Seconds until a session is open; None waits for ever."""
+    """Seconds until a session is open; None waits forever."""
     stall_timeout: StallTimeout = "auto"
     """Seconds of silence in mid-turn that end it. "auto": 600, and no limit while a tool runs or
     somebody is asked. None: no limit at all."""
@@ -211,7 +211,9 @@ class WarmAcp:
     @property
     def process(self) -> AcpProcess:
         if self._process is None:
-            raise GeminorumError("the door is not open", hint="async with Acp().warm() as door: …")
+            raise GeminorumError(
+                "the warm process is not open", hint="async with Acp().warm() as warm: …"
+            )
         return self._process
 
     def secrets(self) -> list[str]:
@@ -242,7 +244,7 @@ class AcpConversation:
         self.door, self.options = door, options
         self.decisions = Decisions(door.decide, door.decide_timeout)
         if door.decide is not None and options.approval == "yolo":
-            text = "decide is never asked: these options allow everything by themselves"
+            text = "decide is never called: these options already allow everything"
             warnings.warn(text, stacklevel=3)
         asks = door.decide is not None
         self.tools = SessionTools(
@@ -348,7 +350,7 @@ class AcpConversation:
                 return await self._opened()
         except TimeoutError as error:
             text = f"no session after {limit:g} s"
-            hint = "see .stderr; a slow machine needs Acp(start_timeout=…), None waits for ever"
+            hint = "see .stderr; a slow machine needs Acp(start_timeout=…), None waits forever"
             raise StartTimeout(text, hint=hint) from error
 
     async def _opened(self) -> AcpSession:

@@ -341,7 +341,7 @@ class AcpProcess:
             raise ProtocolError(
                 f"this CLI speaks version {hello.protocol_version} of the protocol, not "
                 f"{acp.PROTOCOL}",
-                hint="update geminorum, or use the Cli door",
+                hint="update geminorum, or use Cli()",
             )
         refuse_older(acp.version_of(hello), "at the other end")
 
@@ -412,9 +412,9 @@ def refuse_older(version: Version | None, where: str) -> None:
     """Raises where a CLI is too old for this door; who does not tell is taken for a new one."""
     if version is not None and not has(version, ACP):
         raise CliTooOld(
-            f"Gemini CLI {version_text(version)} {where} is too old for the Acp door: "
+            f"Gemini CLI {version_text(version)} {where} is too old for Acp: "
             f"{version_text(ACP)} is the first that it was tried with",
-            hint="update it with `npm install -g @google/gemini-cli@latest`, or use the Cli door",
+            hint="update it with `npm install -g @google/gemini-cli@latest`, or use Cli()",
         )
 
 

@@ -279,7 +279,7 @@ class AcpTurn:
             self._news.set()
 
     def _end(self) -> None:
-        self._network.look()  # For its last words: nobody looks after this.
+        self._network.look()  # For its last output: nobody looks after this.
         self._forget()
         for question in [*self._questions.values()]:
             question.cancel()  # Whoever asked is gone.
@@ -437,7 +437,7 @@ class AcpTurn:
         try:
             return acp.prompted_of(reply), None
         except msgspec.MsgspecError:
-            return None, acp.RpcError(-32603, "the answer to the prompt is none")
+            return None, acp.RpcError(-32603, "the answer to the prompt is invalid")
 
     def _was_not_saved(self, prompted: acp.Prompted | None) -> bool:
         """Is the disk full? The CLI then goes on without its session file, and says nothing."""

@@ -73,7 +73,7 @@ class Api:
     patience: float = 60.0
     """The longest wait, in seconds, that the API may ask for between two tries."""
     idle_timeout: float | None = 120.0
-    """Seconds of silence from the API that end a run; None waits for ever."""
+    """Seconds of silence from the API that end a run; None waits forever."""
     grace: float = 5.0
     """Seconds that a cancelled function has to give in; then the run ends without it."""
     prices: PriceBook | None = None
@@ -200,11 +200,11 @@ def _problems(door: Any) -> Iterator[tuple[str, str]]:
         value = getattr(door, name)
         if value is not None and not str(value).startswith(("http://", "https://", "socks5://")):
             # Not the address itself: it may hold a password.
-            yield f"{name} is no address", f'{name}="https://…", or http://'
+            yield f"{name} is not an address", f'{name}="https://…", or http://'
     if (door.project or door.location or door.credentials) and not door.vertex:
         yield "project, location and credentials are for Vertex AI", "add vertex=True"
     if not all(isinstance(word, str) for pair in door.headers.items() for word in pair):
-        yield "headers has something that is no text", _EXAMPLES["headers"]
+        yield "headers has something that is not text", _EXAMPLES["headers"]
     yield from _wrong_settings(door.config)
     yield from _wrong_numbers(door)
 

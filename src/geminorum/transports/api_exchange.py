@@ -154,6 +154,6 @@ def _announced(error: Error, pause: float) -> Error:
 
 
 def _silent(limit: float) -> Error:
-    text = f"not a word from the API in {limit:g} s"
-    hint = "a model that thinks long needs Api(idle_timeout=…), None waits for ever"
+    text = f"no data from the API for {limit:g} s"
+    hint = "a model that thinks long needs Api(idle_timeout=…), None waits forever"
     return Error(text, errors.Stalled.code, hint=hint, retryable=True)

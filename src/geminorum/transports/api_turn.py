@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from geminorum.transports.api import ApiConversation
 
 _MOST_ANSWERS = 100
-"""In one turn, where the caller set no limit: a model can call functions for ever."""
+"""In one turn, where the caller set no limit: a model can call functions forever."""
 _HURRY_SECONDS = 0.3
 """How long a function may take to end when nobody has patience any more."""
 

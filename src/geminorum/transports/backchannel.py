@@ -90,7 +90,7 @@ def reach_of(door: Cli, options: Options) -> Reach:
         return Reach(tools, None, shape)
     asked, own = asked_tools(options), _asked_functions(tools, options)
     if not asked and not own:
-        text = "decide is never asked: these options allow or refuse everything by themselves"
+        text = "decide is never called: these options already allow or refuse everything"
         warnings.warn(text, stacklevel=2)
     names = [tool.name for tool in tools] + ([FINAL_ANSWER] if shape else [])
     pattern = matcher(asked, unasked_tools(options), own, [full_name(name) for name in names])

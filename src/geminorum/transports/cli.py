@@ -40,7 +40,7 @@ class Cli:
     """True, or the name of the sandbox program ("docker")."""
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
-    """Seconds until the first sign of life; None waits for ever."""
+    """Seconds until the first sign of life; None waits forever."""
     stall_timeout: StallTimeout = "auto"
     """Seconds of silence in mid-run that end it. "auto": 600, and no limit while a tool runs or
     somebody is asked. None: no limit at all."""

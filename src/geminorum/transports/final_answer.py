@@ -24,11 +24,11 @@ from geminorum.wire.mcp import declared, full_name
 NAME = "final_answer"
 _DESCRIPTION = "Takes the final answer to the user's request. Call it once, when all else is done."
 _ACCEPTED = "Accepted. The request is answered: write one short closing sentence and nothing else."
-_MENDED = f"Call {full_name(NAME)} again with that mended."
+_MENDED = f"Call {full_name(NAME)} again with that fixed."
 INSTRUCTIONS = f"""\
 Your answer to each request of the user is the arguments of one call of the tool {full_name(NAME)}.
 Only that call is read: text that you write is not. Do the work first, then call it. If it says what
-is wrong, mend that and call it again. When it has accepted the answer, stop."""
+is wrong, fix that and call it again. When it has accepted the answer, stop."""
 ONCE_MORE = f"""\
 You have not given your answer yet. Call the tool {full_name(NAME)} now, with the answer to my
 request as its arguments."""
@@ -112,7 +112,7 @@ class FinalAnswer:
         return Error(
             f"no valid answer from the model in {self._failed} {times}: {self._problem}",
             InvalidAnswer.code,
-            hint="say in the prompt what is wanted, or raise the door's answer_attempts",
+            hint="say in the prompt what is wanted, or raise answer_attempts of the transport",
             timestamp=done.timestamp,
             session_id=done.session_id,
         )

@@ -265,7 +265,7 @@ def _loaded() -> None:
         import_module("google.genai")
     except ImportError as error:
         raise SetupError(
-            f"the Api door needs Google's SDK: {error}",
+            f"Api needs Google's SDK: {error}",
             hint="install it with `pip install 'geminorum[api]'`",
         ) from error
 

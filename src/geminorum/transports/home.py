@@ -161,7 +161,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the settings file {str(path)!r} cannot be used: {error}",
-            hint="mend it, or pass Options(home=…) to run without it",
+            hint="fix it, or pass Options(home=…) to run without it",
         ) from error
 
 

@@ -110,7 +110,7 @@ class Server:
 
     def _end_what_is_left(self) -> None:
         """Until there is nothing: what a killed keeper kept comes to us generation by generation.
-        Not for ever: what is another user's by now does not obey."""
+        Not forever: what is another user's by now does not obey."""
         # Each keeper sees by itself that the owner is gone, unless somebody has stopped it.
         for keeper in self._keepers:
             signal_child(keeper, os.getpid(), signal.SIGCONT)

@@ -179,7 +179,7 @@ def refuse_without_hooks(options: Options) -> None:
     """Where the CLI's hook would not run, whoever decides would not be asked."""
     env = environment(options)
     if sys.platform == "win32" or shutil.which("bash", path=env.get("PATH")) is None:
-        hint = "install bash; on Windows `decide` works on the Acp door only"
+        hint = "install bash; on Windows `decide` works with Acp only"
         raise Unsupported("to ask somebody, the CLI needs bash", hint=hint)
     for file in _settings_above_ours(options, env):
         if turns_hooks_off(_settings_in(file)):

@@ -1,6 +1,6 @@
 """A child process that is spoken to for as long as it lives: lines in, lines out.
 
-Its stdout is a pipe and not a file: it speaks for hours, a file would grow for ever, and what the
+Its stdout is a pipe and not a file: it speaks for hours, a file would grow forever, and what the
 Gemini CLI loses through a pipe it loses only at its exit, when nobody waits for a line any more
 (docs/decisions/0009-a-warm-process-has-a-pipe.md). Whatever comes is taken at once, so a slow
 consumer of one session never holds up the others.
@@ -171,7 +171,7 @@ class PipedChild(ProcessTree):
                 asyncio.get_running_loop().remove_reader(self._end)
             os.close(self._end)
             self._end = None
-        self.over()  # Whoever still waits for an answer would wait for ever.
+        self.over()  # Whoever still waits for an answer would wait forever.
         for end in self._ends:
             end.hang_up()
         for pipe in (self._to, self._from):

@@ -116,7 +116,7 @@ class Pool:
 
     async def __aenter__(self) -> Pool:
         if self._loop is not None:
-            raise GeminorumError("this pool is open already", hint="make another: Pool(…)")
+            raise GeminorumError("this pool is already open", hint="make another: Pool(…)")
         self._loop = asyncio.get_running_loop()
         return self
 
@@ -313,7 +313,7 @@ class Pool:
 
     def _replace(self, worker: Worker) -> None:
         """Another of its kind ahead of need; but not for one that was never used, or a program
-        that dies at once would be started for ever, nor where others wait for the place."""
+        that dies at once would be started forever, nor where others wait for the place."""
         useless = worker.retired == UNUSED or not worker.has_served
         if self._loop is None or useless or self._queue or not self._can_grow:
             return

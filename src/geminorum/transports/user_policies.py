@@ -21,7 +21,7 @@ def read_user_policy(home: Path, cwd: Path, settings: Mapping[str, Any]) -> User
     for file in policy_files(home, cwd, settings):
         text = _text(file)
         if problems := policy_problems(text):
-            hint = f"mend the policy file {file.name}: the CLI would run without it"
+            hint = f"fix the policy file {file.name}: the CLI would run without it"
             raise ConfigError(f"{file.name}: {problems[0]}", hint=hint)
         texts.append(text)
     return user_policy(texts, settings)
@@ -57,7 +57,7 @@ def _text(file: Path) -> str:
     try:
         return read_text(file)
     except (OSError, ValueError) as error:
-        hint = "mend the file, or take it out of ~/.gemini/policies and of `policyPaths`"
+        hint = "fix the file, or take it out of ~/.gemini/policies and of `policyPaths`"
         text = f"cannot read the policy file {str(file)!r}: {error}"
         raise ConfigError(text, hint=hint) from error
 

@@ -68,7 +68,7 @@ def _milliseconds(given: date | None, zone: tzinfo | None) -> int | None:
     if given is None:
         return None
     if not isinstance(given, date):
-        raise InvalidOptions(f"{given!r} is no date", hint="pass a date or a datetime")
+        raise InvalidOptions(f"{given!r} is not a date", hint="pass a date or a datetime")
     moment = given if isinstance(given, datetime) else datetime.combine(given, time())
     if moment.tzinfo is None:
         # Not `replace(tzinfo=None)`: a local time needs `astimezone` to find its offset.

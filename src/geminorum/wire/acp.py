@@ -90,7 +90,7 @@ def answer(number: int | str | None, result: object) -> bytes:
 
 
 def refusal(number: int | str | None, method: str) -> bytes:
-    """To a request that we have no answer for: silence would keep the agent waiting for ever."""
+    """To a request that we have no answer for: silence would keep the agent waiting forever."""
     error = {"code": -32601, "message": f"Method not found: {method}"}
     return _line({"id": number, "error": error})
 

@@ -45,7 +45,7 @@ _SHELL_NOTE = re.compile(
     r"(?: \((?P<description>.*)\))?(?: \[back.*)?"
 )
 _MAX_NOTE = 4_096
-"""Each bracket may be the one that ends the folder, so a note without end would take for ever."""
+"""Each bracket may be the one that ends the folder, so a note without end would take forever."""
 _DENIED = ("denied by policy", "requires user confirmation")
 
 
@@ -292,7 +292,7 @@ def _status(call: Call) -> Literal["success", "error", "denied"]:
 
 def _nobody_to_ask(tool: str, common: dict[str, Any]) -> Error:
     return Error(
-        f"{tool} needs a yes, and nobody is there to be asked: refused",
+        f"{tool} needs approval, and there is nobody to ask: refused",
         NOBODY_TO_ASK,
         recoverable=True,
         hint="pass Acp(decide=…), or allow it beforehand: Options(policy=Policy(…)), "

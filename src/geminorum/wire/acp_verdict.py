@@ -131,7 +131,7 @@ def reported(error: RpcError, ending: Ending) -> Verdict:
 def ended_early(ending: Ending) -> Verdict:
     """What became of a process that ended before it had answered at all."""
     if _NO_FLAG.search(ending.stderr):
-        hint = "update it with `npm install -g @google/gemini-cli@latest`, or use the Cli door"
+        hint = "update it with `npm install -g @google/gemini-cli@latest`, or use Cli()"
         return failed(errors.CliTooOld, "this CLI does not know --acp", hint=hint)
     return by_exit(ending)
 

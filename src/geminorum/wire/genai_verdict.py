@@ -83,7 +83,9 @@ def refusal(status: int, phrase: str, headers: Mapping[str, str], body: bytes) -
         told = {"status": phrase, "message": body.decode("utf-8", "replace")}
     if 300 <= status < 400:
         # Followed, it would take the key and the prompt to wherever it leads.
-        told["message"] = f"the address leads on to {headers.get('location')!r}; set base_url to it"
+        told["message"] = (
+            f"the address redirects to {headers.get('location')!r}; set base_url to it"
+        )
     said = {"status": phrase, **told, "code": status}
     return refused(said, _seconds_of_header(headers.get("retry-after", ""), headers.get("date")))
 

@@ -98,7 +98,7 @@ def _rule_problems(rule: FileRule) -> Iterator[str]:
 
 
 def is_accepted(pattern: str) -> bool:
-    """Does the CLI take the pattern? It refuses those that might run for ever."""
+    """Does the CLI take the pattern? It refuses those that might run forever."""
     return len(pattern) <= _LONGEST_PATTERN and not _has_nested_quantifiers(pattern)
 
 

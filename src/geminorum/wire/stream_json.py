@@ -217,7 +217,7 @@ class StreamDecoder:
 
     def _nobody_to_ask(self, refused: Any) -> Error:
         """Once a run: what a question means where nobody can answer it."""
-        text = f"{refused.name or 'a tool'} needs a yes, and nobody is there to be asked: refused"
+        text = f"{refused.name or 'a tool'} needs approval, and there is nobody to ask: refused"
         return Error(
             text,
             NOBODY_TO_ASK,

@@ -34,7 +34,7 @@ Stop: TypeAlias = Literal[
     "network",
 ]
 
-FIRST_WORD = "waiting for the CLI's first word"
+FIRST_WORD = "waiting for the CLI's first output"
 """The phase between the start of a program and its first line."""
 POLICY_ERROR = "Policy file error"
 """What the CLI says on stderr before it goes on without the policy."""
@@ -204,7 +204,7 @@ def judge(seen: StreamDecoder, ending: Ending) -> Verdict:
 
 def looped() -> Verdict:
     """What became of a run that the CLI ended because the agent repeated itself."""
-    return failed(errors.LoopDetected, "the CLI stopped the agent, which went round in a loop")
+    return failed(errors.LoopDetected, "the CLI stopped the agent because it repeated itself")
 
 
 def cause_of(text: str) -> type[errors.GeminorumError] | None:
@@ -224,7 +224,7 @@ def stopped(ending: Ending) -> Verdict:
         case "timeout" | "start_timeout" | "stall" | "network":
             return _out_of_time(ending)
         case "bad_policy":
-            hint = "mend the policy file that the message names: the CLI would run without it"
+            hint = "fix the policy file that the message names: the CLI would run without it"
             return failed(errors.ConfigError, last_words(ending.stderr), hint=hint)
         case "unasked":
             text = "a tool ran although nobody was asked: the CLI's hooks are switched off"
@@ -249,7 +249,7 @@ def _out_of_time(ending: Ending) -> Verdict:
             phase = f" while {ending.phase}" if ending.phase else ""
             return failed(errors.RunTimeout, text + phase)
         case "start_timeout":
-            text = f"not a word from the program in {ending.limit or 0:g} s"
+            text = f"no output from the program for {ending.limit or 0:g} s"
             return failed(errors.StartTimeout, _with_reason(text, ending.stderr))
         case "stall":
             text = f"the program fell silent for {ending.limit or 0:g} s"

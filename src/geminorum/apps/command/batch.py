@@ -32,7 +32,7 @@ def _option(*names: str, help: str, **more: Any) -> Any:
 def _finite(number: float | None) -> float | None:
     """Infinity is above any least value, and no number that can be counted with."""
     if number is not None and not math.isfinite(number):
-        raise typer.BadParameter(f"{number} is no amount; write a number, or leave it out")
+        raise typer.BadParameter(f"{number} is not an amount; write a number, or omit it")
     return number
 
 
@@ -44,19 +44,22 @@ Output = Annotated[
     Path | None,
     _option("--output", "-o", help="Default: STEM.results.jsonl, for STEM.jsonl or STEM.csv."),
 ]
-Hands = Annotated[int, _option("--concurrency", "-j", min=1, metavar="N", help="At a time.")]
+Hands = Annotated[
+    int, _option("--concurrency", "-j", min=1, metavar="N", help="Prompts at a time.")
+]
 Rate = Annotated[
-    float | None, _option(min=0.001, metavar="N", help="A minute, at most.", callback=_finite)
+    float | None,
+    _option(min=0.001, metavar="N", help="Prompts per minute, at most.", callback=_finite),
 ]
 Budget = Annotated[
     float | None,
-    _option(min=0, metavar="USD", help="Dollars for all of them together.", callback=_finite),
+    _option(min=0, metavar="USD", help="Dollars to spend in all.", callback=_finite),
 ]
-Retries = Annotated[int, _option(min=0, metavar="N", help="After failures that may pass.")]
-RetryFailed = Annotated[bool, _option("--retry-failed", help="Send failed ones again.")]
+Retries = Annotated[int, _option(min=0, metavar="N", help="Tries after a temporary failure.")]
+RetryFailed = Annotated[bool, _option("--retry-failed", help="Send failed prompts again.")]
 Restart = Annotated[bool, _option("--restart", help="Forget earlier results.")]
 Json = Annotated[bool, _option("--json", help="Also print each result.")]
-Door = Annotated[Via, _option(help="The door.")]
+Door = Annotated[Via, _option(help="The transport.")]
 
 
 @app.command()
@@ -77,7 +80,7 @@ def batch(
     *,
     options: Options,
 ) -> Exit:
-    """Send many prompts from a file. Started again, it goes on where it was stopped."""
+    """Send many prompts from a file. Started again, it continues where it stopped."""
     from geminorum.apps.command.batch_input import tasks_in
     from geminorum.apps.command.batch_journal import Journal
     from geminorum.apps.command.batch_runner import Limits

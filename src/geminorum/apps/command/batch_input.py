@@ -15,7 +15,7 @@ import msgspec
 from geminorum.apps.command.flags import text_in
 from geminorum.errors import InvalidOptions
 
-_SHAPES = 'write one a line: "a prompt" or {"prompt": "…", "id": "…"}'
+_SHAPES = 'write one per line: "a prompt" or {"prompt": "…", "id": "…"}'
 _NAMED = 10
 
 
@@ -65,7 +65,7 @@ def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, int]]:
     try:
         reader = _reader(text.lstrip("\ufeff"), column, "\t,;" if is_tsv else ",;\t")
     except csv.Error as error:
-        raise InvalidOptions(f"{file}, line 1: {error}", hint="mend the line") from error
+        raise InvalidOptions(f"{file}, line 1: {error}", hint="fix the line") from error
     names = list(reader.fieldnames or ())
     if column not in names:
         there = ", ".join(map(repr, names)) or "none"
@@ -77,7 +77,7 @@ def _table(text: str, column: str, file: Path) -> Iterator[tuple[Any, int]]:
             yield {"prompt": row[column] or "", **given}, reader.line_num
     except csv.Error as error:
         where = f"{file}, line {reader.line_num}"
-        raise InvalidOptions(f"{where}: {error}", hint="mend the line") from error
+        raise InvalidOptions(f"{where}: {error}", hint="fix the line") from error
 
 
 def _reader(text: str, column: str, marks: str) -> csv.DictReader[str]:
@@ -98,7 +98,7 @@ def _task(row: Any, number: int, where: str) -> Task:
         case {"prompt": str(prompt), **rest} if isinstance(rest.get("id", ""), str | int):
             return Task(str(rest.get("id", number)), prompt)
         case _:
-            raise InvalidOptions(f"{where}: this is no prompt", hint=_SHAPES)
+            raise InvalidOptions(f"{where}: this is not a prompt", hint=_SHAPES)
 
 
 def _refuse_empty(found: Iterable[tuple[Task, int]], file: Path) -> None:

@@ -86,13 +86,13 @@ class Try(msgspec.Struct, frozen=True):
 def _require_amount(usd: Decimal | None) -> None:
     """Nothing can be added to NaN, and no budget held against it; huge numbers overflow in sums."""
     if usd is not None and not (usd.is_finite() and 0 <= usd < _MAX_USD):
-        raise ValueError(f"{usd} is no amount")
+        raise ValueError(f"{usd} is not an amount")
 
 
 def _require_attempt(number: int) -> None:
     """They are counted, and what is not told of one is taken from the budget."""
     if not 1 <= number <= _MAX_ATTEMPTS:
-        raise ValueError(f"{number} is no number of attempts")
+        raise ValueError(f"{number} is not a number of attempts")
 
 
 class Journal:
@@ -245,7 +245,7 @@ class Journal:
         except OSError as error:
             # Half a line would spoil the next one.
             file.truncate(size)
-            hint = "make room, then type the same command again"
+            hint = "make room, then run the same command again"
             raise GeminorumError(f"cannot write {path}: {error.strerror}", hint=hint) from error
 
 
@@ -305,7 +305,7 @@ def _refuse_special(path: Path) -> None:
     except OSError as error:
         raise _not_writable(error) from error
     if not stat.S_ISREG(mode):
-        what = "is a folder" if stat.S_ISDIR(mode) else "is no file that can keep results"
+        what = "is a folder" if stat.S_ISDIR(mode) else "is not a file that can hold results"
         raise InvalidOptions(f"{path} {what}", hint=_ELSEWHERE)
 
 

@@ -78,12 +78,12 @@ def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
         dearest = f"the dearest prompt took ${_plain(batch.purse.dearest)}"
         lines.append(
             f"the budget of ${_plain(batch.purse.budget)} is used up ({dearest});"
-            " raise --budget and type the command again to go on"
+            " raise --budget and run the command again to continue"
         )
     elif batch.brake == "no_price":
         lines.append("a model answered whose price is not known; leave --budget out, or --model")
     elif left:
-        lines.append("type the same command again to go on where it was")
+        lines.append("run the same command again to continue")
     if meter.failed:
         lines.append(_first_failure(journal))
         lines.append("add --retry-failed to send the failed ones again")
@@ -109,7 +109,7 @@ def _first_failure(journal: Journal) -> str:
     """Often all of them failed alike, and one reason tells it."""
     first = next(one for one in journal.outcomes.values() if _kind(one) == "failed")
     reason = first.error.message if first.error else first.status
-    return f"the first that failed, {first.id!r}: {' '.join(reason.split())}"
+    return f"first failure, {first.id!r}: {' '.join(reason.split())}"
 
 
 def _plain(usd: Decimal | None) -> str:

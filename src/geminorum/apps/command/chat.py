@@ -38,10 +38,10 @@ app = new_app()
 def chat(
     via: Annotated[
         Via,
-        typer.Option("--via", help="The door: a CLI for each turn, a warm CLI, the API."),
+        typer.Option("--via", help="The transport: a CLI for each turn, a warm CLI, or the API."),
     ] = Via.ACP,
     pick: Annotated[
-        bool, typer.Option("--pick", "-p", help="Choose a past session to go on with.")
+        bool, typer.Option("--pick", "-p", help="Choose a past session to continue.")
     ] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="A simulated model answers; no account needed.")
@@ -259,5 +259,5 @@ def _going_on(table: Table, options: Options, info: SessionInfo) -> Options:
     from geminorum import sessions
 
     table.talk.move_to(info.id, sessions.load(info).events())
-    table.talk.say(f"going on with {info.id}: {info.title}")
+    table.talk.say(f"continuing {info.id}: {info.title}")
     return options.changed(resume=info.id, session_id=None)

@@ -56,7 +56,7 @@ class Questions:
         if self._is_allowed(request.name):
             return Allow()
         if not self._lines.interactive or self.pause is None:
-            return Deny("nobody is at the terminal to be asked")
+            return Deny("there is nobody at the terminal to ask")
         with self.pause(request.id) as console:
             console.print(question(request, self._cwd))
             return await self._asked(request)
@@ -102,7 +102,7 @@ class Whole:
         yield self._parts
         rows = len(console.render_lines(self._parts, options, pad=False))
         if rows + _ROWS_OF_AN_ANSWER > console.height:
-            yield Line(f"  (that were {rows} lines; scroll up to read all of them)", "bold yellow")
+            yield Line(f"  (that was {rows} lines; scroll up to read all of them)", "bold yellow")
 
 
 def question(request: PermissionRequest, cwd: Path) -> RenderableType:

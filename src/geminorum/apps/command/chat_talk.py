@@ -26,7 +26,7 @@ WORDS = {
     "/files": "the files that were written, by turn",
     "/undo": "put back what the last turn's writes changed",
     "/save": "keep the conversation; /save FILE: .md, .html, .jsonl or .json",
-    "/resume": "go on with a past session of this folder",
+    "/resume": "continue a past session of this folder",
     "/help": "this list",
     "/quit": "leave; Ctrl-D does too",
 }
@@ -149,7 +149,7 @@ class Talk:
             text = sessions.export(self.events, format)  # type: ignore[arg-type]
             write_private(path, text, "x")
         except FileExistsError:
-            return self.say(f"{path} is there already; name another file")
+            return self.say(f"{path} already exists; name another file")
         except OSError as error:
             return self.say(f"cannot write {path}: {error.strerror}")
         return self.say(f"saved to {path}")

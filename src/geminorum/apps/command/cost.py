@@ -32,7 +32,7 @@ class Part(NamedTuple):
 @app.command()
 def cost(
     session: Annotated[
-        str, typer.Argument(help="An id, how one begins, a file, or `latest`.")
+        str, typer.Argument(help="An id or its beginning, a file, or `latest`.")
     ] = "latest",
     explain: Annotated[bool, typer.Option("--explain", help="Show the arithmetic.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,

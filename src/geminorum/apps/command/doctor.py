@@ -30,7 +30,7 @@ def doctor(
         bool, typer.Option("--live", help="Also ask the model for a hello; a few tokens.")
     ] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Mend what can be mended without harm; asks first.")
+        bool, typer.Option("--fix", help="Fix what can be fixed safely; asks first.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
     cwd: Annotated[
@@ -39,7 +39,7 @@ def doctor(
     timeout: Annotated[
         float, typer.Option(help="Seconds for --live.", min=0.1, metavar="N")
     ] = 20.0,
-    json: Annotated[bool, typer.Option("--json", help="JSON, one check a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per check.")] = False,
 ) -> Exit:
     """Look at everything that a run needs, change nothing, and say what to type."""
     from geminorum import Options
@@ -94,8 +94,12 @@ def verdict_on(checks: list[Check]) -> str:
     failed = sum(check.level == "fail" for check in checks)
     warned = sum(check.level == "warn" for check in checks)
     if failed:
-        return f"{failed} to mend before a run can work"
-    return f"a run should work; {warned} to know about" if warned else "all is well"
+        return f"{_counted(failed, 'problem')} to fix before a run can work"
+    return f"a run should work; {_counted(warned, 'warning')}" if warned else "all is well"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def _put(checks: list[Check], *, json: bool) -> None:
@@ -121,14 +125,14 @@ def _mend(checks: list[Check], *, yes: bool) -> bool:
     # One remedy may help against two findings; it is asked about once.
     remedies = {one.what: one for one in map(remedy_for, checks) if one}
     if remedies and not yes and not (sys.stdin and sys.stdin.isatty()):
-        raise InvalidOptions("there is nobody to ask", hint="add --yes to mend all the same")
+        raise InvalidOptions("there is nobody to ask", hint="add --yes to fix it without asking")
     for remedy in remedies.values():
         if yes or confirmed(remedy.what, err=True):
             _tell(remedy.apply())
             done = True
     if not done:
         well = all(check.level == "ok" for check in checks)
-        _tell("nothing to mend" if well else "nothing was changed; what is left is yours to do")
+        _tell("nothing to fix" if well else "nothing was changed; the rest is yours to fix")
     return done
 
 

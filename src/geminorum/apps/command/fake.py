@@ -22,16 +22,14 @@ app = new_app()
 _LOOK = 0.05
 """Seconds between two looks at the log."""
 _DEFAULT = "This is a simulated answer of `geminorum fake`."
-_ADVICE = 'one a line: {"say": "Hi"}, {"call": "write_file", "args": {…}}, {"fail": 429}'
+_ADVICE = 'one per line: {"say": "Hi"}, {"call": "write_file", "args": {…}}, {"fail": 429}'
 
 
 @app.command()
 def fake(
-    say: Annotated[
-        str, typer.Option(help="What it answers when the script has run out.")
-    ] = _DEFAULT,
+    say: Annotated[str, typer.Option(help="The answer once the script has run out.")] = _DEFAULT,
     script: Annotated[
-        Path | None, typer.Option(help="Answers, in order: JSON, one object a line.")
+        Path | None, typer.Option(help="Answers, in order: One JSON object per line.")
     ] = None,
     routing: Annotated[
         Literal["flash", "pro"], typer.Option(help="What the CLI's router is told.")
@@ -75,7 +73,7 @@ def _add(running: FakeGemini, step: Any, where: str) -> None:
         case {"fail": int(code)}:
             running.fail(code)
         case _:
-            raise InvalidOptions(f"{where}: {step!r} is no answer", hint=_ADVICE)
+            raise InvalidOptions(f"{where}: {step!r} is not an answer", hint=_ADVICE)
 
 
 def _announce(running: FakeGemini, *, json: bool) -> None:

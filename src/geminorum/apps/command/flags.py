@@ -73,19 +73,21 @@ _FLAGS: dict[str, Any] = {
         str | None, _flag("--model", "-m", help="A name, or an alias like flash.", panel=_MODEL)
     ],
     "effort": Annotated[
-        Effort | None, _flag("--effort", help="How hard the model shall think.", panel=_MODEL)
+        Effort | None, _flag("--effort", help="How much the model thinks.", panel=_MODEL)
     ],
     "system_prompt": Annotated[
         str | None,
-        _flag("--system-prompt", help="Instructions, behind the agent's own.", panel=_MODEL),
+        _flag("--system-prompt", help="Instructions added to the agent's own.", panel=_MODEL),
     ],
     "replace_system_prompt": Annotated[
         bool,
-        _flag("--replace-system-prompt", help="They replace the agent's own.", panel=_MODEL),
+        _flag(
+            "--replace-system-prompt", help="Replace the agent's own instructions.", panel=_MODEL
+        ),
     ],
     "output_schema": Annotated[
         Path | None,
-        _flag("--output-schema", help="A JSON Schema file that the answer fits.", panel=_MODEL),
+        _flag("--output-schema", help="A JSON Schema file for the answer.", panel=_MODEL),
     ],
     "literal": Annotated[
         bool,
@@ -100,11 +102,11 @@ _FLAGS: dict[str, Any] = {
         _flag(
             "--approval",
             "-a",
-            help="What may happen unasked; default: reading and web searches.",
+            help="What needs no approval; default: reading and web searches.",
             panel=_MAY,
         ),
     ],
-    "yolo": Annotated[bool, _flag("--yolo", help="Everything may happen unasked.", panel=_MAY)],
+    "yolo": Annotated[bool, _flag("--yolo", help="Allow everything without asking.", panel=_MAY)],
     "policy": Annotated[
         str | None,
         _flag(
@@ -126,7 +128,7 @@ _FLAGS: dict[str, Any] = {
         bool | None,
         _flag(
             "--trust-workspace/--no-trust-workspace",
-            help="Load the folder's own settings and hooks; without: leave it to the CLI.",
+            help="Load the folder's own settings and hooks; by default the CLI decides.",
             panel=_MAY,
         ),
     ],
@@ -139,14 +141,16 @@ _FLAGS: dict[str, Any] = {
     "timeout": Annotated[float | None, _flag("--timeout", help="Seconds.", panel=_FAR)],
     "network_timeout": Annotated[
         float | None,
-        _flag("--network-timeout", help="Seconds without a network that end it; 50.", panel=_FAR),
+        _flag(
+            "--network-timeout", help="Seconds without a network before it stops; 50.", panel=_FAR
+        ),
     ],
     "resume": Annotated[
         str | None,
         _flag(
             "--resume",
             "-r",
-            help="The session to go on with: how its id begins, or latest.",
+            help="The session to continue: an id, its beginning, or latest.",
             panel=_SESSION,
         ),
     ],
@@ -166,7 +170,7 @@ _FLAGS: dict[str, Any] = {
     ],
     "home": Annotated[
         Path | None,
-        _flag("--home", help="Another home than yours, isolated from it.", panel=_WHERE),
+        _flag("--home", help="A home other than yours, isolated from it.", panel=_WHERE),
     ],
 }
 CliPath = Annotated[
@@ -180,7 +184,7 @@ StartTimeout = Annotated[
 StallTimeout = Annotated[
     float | None,
     _flag(
-        "--stall-timeout", help="Seconds of silence that end it; 600 outside of tools.", panel=_FAR
+        "--stall-timeout", help="Seconds of silence before it stops; 600 outside tools.", panel=_FAR
     ),
 ]
 OptionsFile = Annotated[

@@ -139,7 +139,7 @@ _PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
     (r"\b(?:Cli|Acp)\((start_timeout|stall_timeout)=[^)]*\)", lambda found: _flag(found[1])),
     (r"\bOptions\((\w+)=[^)]*\)", lambda found: _flag(found[1])),
     (r"; None means ", "; leave it out for "),
-    (r", None waits (?:for ever|on)", ""),
+    (r", None waits (?:forever|on)", ""),
     (r"`python -m geminorum\.install`", "`geminorum setup`"),
     (r"geminorum\.sessions\.list\(\)", "`geminorum sessions list`"),
     (r"\bwithout `resume`", "without --resume"),
@@ -266,7 +266,7 @@ def _last_resort(letter: str) -> str:
 def _next_step(error: GeminorumError) -> str:
     """What to type where the error itself has nothing that could be typed."""
     if error.code == "UNSUPPORTED":
-        return f"another door may: {' or '.join(_other_doors())}"
+        return f"another transport may: {' or '.join(_other_doors())}"
     command = next((word for word in sys.argv[1:] if word.isalpha()), "")
     return " ".join(filter(None, ["geminorum", command, "--help"]))
 
@@ -324,7 +324,7 @@ def _closed_pipe() -> Exit:
 def _unwritable(error: OSError) -> Exit:
     """A disk that is full, a file that may not be read: the machine's fault and not ours."""
     if _is_nowhere():
-        tell("the folder that you are in is gone", "cd to another one, and try again")
+        tell("the current folder no longer exists", "cd to another one, and try again")
         return Exit.UNWRITABLE
     if error.filename is None and error.errno not in _OUTPUT_FAILS:
         return _bug(error)

@@ -20,9 +20,9 @@ app = new_app()
 @app.command()
 def models(
     retired: Annotated[
-        bool, typer.Option("--all", "-a", help="Also those that Google has switched off.")
+        bool, typer.Option("--all", "-a", help="Include models that Google has switched off.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="JSON, one model a line.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object per model.")] = False,
 ) -> None:
     """Models, list prices in dollars per million tokens, windows, and what short names mean."""
     from geminorum.models import known

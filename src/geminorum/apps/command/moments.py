@@ -25,7 +25,7 @@ def moment_of(text: str | None, now: datetime | None = None) -> datetime | None:
             return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         return datetime.fromisoformat(text).astimezone()
     except (ValueError, OverflowError, OSError):
-        raise InvalidOptions(f"{text!r} is no moment", hint=_ADVICE) from None
+        raise InvalidOptions(f"{text!r} is not a point in time", hint=_ADVICE) from None
 
 
 def when(milliseconds: int, now: datetime | None = None) -> str:

@@ -64,7 +64,7 @@ def _call_write(request: Request) -> Say:
     *_, path = ["hello.txt", *_FILE.findall(request.prompt)]
     # A name and never a path: a prompt in play should not write outside its folder.
     arguments = {"file_path": path.rsplit("/", 1)[-1], "content": _POEM}
-    thoughts = ("A file is wanted. I know a poem that fits.",)
+    thoughts = ("You want a file. I know a poem that fits.",)
     return Say(thoughts=thoughts, calls=(Call("write_file", arguments),))
 
 

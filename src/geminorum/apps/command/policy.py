@@ -34,7 +34,7 @@ Mode = Annotated[
 ]
 Only = Annotated[list[str] | None, typer.Option("--allow-tool", help="Only these tools.")]
 Never = Annotated[list[str] | None, typer.Option("--deny-tool", help="Never these tools.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON, one call a line.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per call.")]
 
 
 class Judged(NamedTuple):
@@ -63,7 +63,7 @@ def show(
 
 @app.command("test")
 def replay(
-    session: Annotated[str, typer.Argument(help="An id, how one begins, a file, or `latest`.")],
+    session: Annotated[str, typer.Argument(help="An id or its beginning, a file, or `latest`.")],
     policy: Wanted = None,
     approval: Mode = None,
     allow: Only = None,
@@ -137,7 +137,7 @@ def _summary(calls: list[Judged]) -> str:
         f"{sum(call.verdict.decision == level for call in calls)} {word}"
         for level, word in _WORDS.items()
     )
-    return f"{', '.join(counts)}; asked means refused where there is nobody to ask"
+    return f"{', '.join(counts)}; asked means refused when there is nobody to ask"
 
 
 def _rules(

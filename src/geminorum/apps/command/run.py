@@ -37,10 +37,10 @@ def run(
         Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")
     ] = None,
     via: Annotated[
-        Via, typer.Option("--via", help="The door: the CLI, a warm CLI, or the API.")
+        Via, typer.Option("--via", help="The transport: the CLI, a warm CLI, or the API.")
     ] = Via.CLI,
     json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="The text and no more.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the text.")] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="A simulated model answers; no account needed.")
     ] = False,
@@ -64,7 +64,7 @@ def run(
 def _prompt(prompt: str | None, file: Path | None) -> str:
     """The prompt, from wherever it is to come."""
     if file is not None and prompt is not None:
-        raise typer.BadParameter("it goes without a PROMPT; leave one out", param_hint="--file")
+        raise typer.BadParameter("it replaces PROMPT; leave one of them out", param_hint="--file")
     if file is not None:
         text = text_in(file, "--file")
     else:

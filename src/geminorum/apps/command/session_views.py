@@ -41,7 +41,7 @@ def listing(found: Sequence[SessionInfo], *, more: str | None, everywhere: bool)
 
 def _row(info: SessionInfo, is_screen: bool, with_folder: bool) -> list[str]:
     folder = [info.cwd.name if info.cwd and is_screen else str(info.cwd or "")]
-    title = f"({info.problem})" if info.problem else titled(info) or "(nobody has said anything)"
+    title = f"({info.problem})" if info.problem else titled(info) or "(no messages)"
     name = _name(info, is_screen)
     return [name, when(info.updated), *(folder if with_folder else []), size_of(info.size), title]
 

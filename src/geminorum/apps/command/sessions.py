@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 app = new_app("Saved sessions: list, read, follow, search, export, fork, delete them.")
 
-Name = Annotated[str, typer.Argument(help="An id, how one begins, a file, or `latest`.")]
-Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
-Since = Annotated[str | None, typer.Option(help="From a date on, or from 24h, 7d, 2w ago.")]
-Everywhere = Annotated[bool, typer.Option("--all", "-a", help="Of all folders, not only of this.")]
+Name = Annotated[str, typer.Argument(help="An id or its beginning, a file, or `latest`.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+Since = Annotated[str | None, typer.Option(help="Since a date, or since 24h, 7d, 2w ago.")]
+Everywhere = Annotated[bool, typer.Option("--all", "-a", help="Of all folders, not only this one.")]
 Folder = Annotated[Path | None, typer.Option(help="Of this folder instead of the current one.")]
 Format = Literal["markdown", "html", "jsonl", "claude", "sharegpt"]
 
@@ -34,7 +34,7 @@ def list_(
     cwd: Folder = None,
     since: Since = None,
     limit: Annotated[
-        int, typer.Option("--limit", "-n", min=1, metavar="N", help="At most so many.")
+        int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most this many.")
     ] = 50,
     json: Json = False,
 ) -> None:
@@ -75,7 +75,7 @@ def search(
     for info in found:
         _put_found(info, text)
     if not found:
-        _tell(f"nobody said {text!r} here; add --all to look in every folder")
+        _tell(f"nobody said {text!r} here; add --all to search every folder")
     return None
 
 
@@ -105,13 +105,13 @@ def tail(session: Name, json: Json = False) -> None:
 @app.command()
 def export(
     session: Name,
-    format: Annotated[Format, typer.Option("--format", "-f", help="What to make of it.")] = (
+    format: Annotated[Format, typer.Option("--format", "-f", help="The format to write.")] = (
         "markdown"
     ),
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="A file; without it, stdout.")
     ] = None,
-    force: Annotated[bool, typer.Option(help="Write over a file that is there.")] = False,
+    force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
     title: Annotated[str | None, typer.Option(help="Another title for the page.")] = None,
 ) -> None:
     """A session as Markdown, HTML, our events, Claude's messages, or ShareGPT."""
@@ -123,7 +123,7 @@ def export(
 
         return write_data(text)
     if output.exists() and not force:
-        raise InvalidOptions(f"{output} is there already", hint="add --force to write over it")
+        raise InvalidOptions(f"{output} already exists", hint="add --force to overwrite it")
     try:
         write_private(output, text)
     except OSError as error:
@@ -145,12 +145,12 @@ def fork(
     if json:
         return _put_list([copy], json=True)
     sys.stdout.write(f"{copy.id}\n")
-    return _tell(f'go on with it: geminorum run --resume {copy.id} "…"')
+    return _tell(f'continue it: geminorum run --resume {copy.id} "…"')
 
 
 @app.command()
 def delete(
-    session: Annotated[list[str], typer.Argument(help="Ids, how they begin, or files.")],
+    session: Annotated[list[str], typer.Argument(help="Ids or their beginnings, or files.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
     """Remove sessions for good, with what their tools left behind."""
@@ -206,7 +206,7 @@ def _found(info: SessionInfo | None, problem: str) -> SessionInfo:
     from geminorum.errors import SessionLost
 
     if info is None:
-        hint = "geminorum sessions list --all shows the sessions that there are"
+        hint = "geminorum sessions list --all lists the sessions"
         raise SessionLost(problem, hint=hint)
     return info
 

@@ -1,4 +1,4 @@
-"""`geminorum setup`: the Gemini CLI from npm into a folder of our own."""
+"""`geminorum setup`: the Gemini CLI from npm into geminorum's own folder."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def setup(
         return print_json_line({"path": program.path, "version": wanted})
     write_data(f"{program.path}\n")
     if into is not None:
-        sys.stderr.write(f"tell runs where it is: export GEMINI_CLI_PATH={program.path}\n")
+        sys.stderr.write(f"point runs to it: export GEMINI_CLI_PATH={program.path}\n")
     return None
 
 

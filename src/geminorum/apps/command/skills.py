@@ -15,14 +15,16 @@ from geminorum.apps.command.tables import Column, Sheet, put
 if TYPE_CHECKING:
     from geminorum.skills import BrokenSkill, Skill
 
-app = new_app("Agent Skills: list those that there are, check one.")
+app = new_app("Agent Skills: list or check them.")
 
-Json = Annotated[bool, typer.Option("--json", help="JSON, one object a line.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
 
 
 @app.command("list")
 def list_(
-    cwd: Annotated[Path | None, typer.Option("--cwd", "-C", help="Seen from this folder.")] = None,
+    cwd: Annotated[
+        Path | None, typer.Option("--cwd", "-C", help="As seen from this folder.")
+    ] = None,
     json: Json = False,
 ) -> None:
     """The skills of this folder, of yours, of extensions; the strongest last, then broken ones."""

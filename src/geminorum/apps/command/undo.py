@@ -137,7 +137,7 @@ def _put_back(kept: Kept) -> Outcome:
     if kept.problem:
         return Outcome(kept, False, f"there is no copy: {kept.problem}")
     if digest(kept.path) != kept.after:
-        return Outcome(kept, False, "changed since by somebody else; left as it is")
+        return Outcome(kept, False, "changed by someone else since; left alone")
     try:
         return _restored(kept) if kept.existed else _removed(kept)
     except OSError as error:
@@ -146,7 +146,7 @@ def _put_back(kept: Kept) -> Outcome:
 
 def _restored(kept: Kept) -> Outcome:
     if digest(kept.copy) != kept.before:
-        return Outcome(kept, False, "its copy was changed; left as it is")
+        return Outcome(kept, False, "its copy was changed; left alone")
     kept.path.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(kept.copy, kept.path)
     if kept.mode is not None:

@@ -23,11 +23,11 @@ _MOST_BARS = 30
 
 @app.command()
 def usage(
-    by: Annotated[By, typer.Option(help="What a row stands for.")] = "day",
+    by: Annotated[By, typer.Option(help="What each row stands for.")] = "day",
     since: Annotated[
-        str | None, typer.Option(help="From a date on, or from 24h, 7d, 2w ago.")
+        str | None, typer.Option(help="Since a date, or since 24h, 7d, 2w ago.")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Before a date, which is not counted.")] = None,
+    until: Annotated[str | None, typer.Option(help="Up to a date, which is not counted.")] = None,
     cwd: Annotated[Path | None, typer.Option(help="Only the sessions of this folder.")] = None,
     tz: Annotated[
         str | None, typer.Option(help="Where a day begins: Europe/Berlin. Default: here.")

@@ -107,7 +107,7 @@ class AdapterRegistry:
     def register(self, adapter: AgentAdapter) -> None:
         if adapter.agent in self._adapters:
             raise InvalidOptions(
-                f"an adapter for {adapter.agent!r} is registered already",
+                f"an adapter for {adapter.agent!r} is already registered",
                 hint=f"unregister({adapter.agent!r}) first",
             )
         self._adapters[adapter.agent] = adapter

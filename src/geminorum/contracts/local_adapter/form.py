@@ -54,7 +54,7 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
         label="Working folder",
         kind="path",
         required=True,
-        help="Where the agent works. It is created when it is not there.",
+        help="Where the agent works. It is created if it does not exist.",
         placeholder="/srv/agents/writer",
     ),
     ConfigField(
@@ -71,7 +71,7 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
         label="Prompt template",
         kind="textarea",
         help="Text with {{prompt}}, {{agentId}}, {{agent.name}}, {{tenantId}}, {{tenant.name}} "
-        "and {{runId}}. Without one, the prompt goes out as it comes.",
+        "and {{runId}}. Without one, the prompt is sent as it is.",
         placeholder="You are {{agent.name}} of {{tenant.name}}. {{prompt}}",
     ),
     ConfigField(
@@ -95,7 +95,7 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
         label="Time limit in seconds",
         kind="number",
         default=120,
-        help="A run that takes longer is ended; what had arrived is kept.",
+        help="A run that takes longer is stopped; what has arrived is kept.",
         placeholder="120",
     ),
     ConfigField(
@@ -103,13 +103,13 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
         label="Grace in seconds",
         kind="number",
         default=5,
-        help="How long a run that is ended has to tidy up.",
+        help="How long a stopped run may take to clean up.",
         placeholder="5",
         advanced=True,
     ),
     ConfigField(
         key="yolo",
-        label="Act unasked (yolo)",
+        label="Act without asking (yolo)",
         kind="checkbox",
         default=False,
         help="Without it the agent reads files and searches the web. With it, it also writes "
@@ -131,14 +131,14 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
                 "It searches the web, fetches pages, writes files, runs commands: all, as yolo.",
             ),
         ),
-        help="Finer than yolo; leave one of the two out.",
+        help="Finer than yolo; set only one of the two.",
         advanced=True,
     ),
     ConfigField(
         key="maxTurns",
-        label="Turns at most",
+        label="Maximum turns",
         kind="number",
-        help="Ends a run after so many answers of the model.",
+        help="Ends a run after this many answers from the model.",
         advanced=True,
     ),
     ConfigField(

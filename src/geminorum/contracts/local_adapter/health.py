@@ -77,7 +77,7 @@ def _probe(config: GeminiLocalConfig, checks: list[Check], timeout: float) -> Ch
 
     cli, folder, _ = checks
     if "fail" in (cli.level, folder.level):
-        return Check("live", "warn", "not tried, since it cannot succeed", "mend the checks above")
+        return Check("live", "warn", "not tried, since it cannot succeed", "fix the checks above")
     door, options = Cli(executable=config.executable, grace=config.grace_sec), config.options()
     if nearest_existing(config.folder) == config.folder:
         return live_check(options, door, timeout)

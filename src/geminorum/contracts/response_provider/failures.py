@@ -120,7 +120,7 @@ def _text(error: GeminorumError, limit: float | None) -> str:
         case CliNotFound():
             return f"{NOT_FOUND}\n{error.message}"
         case RunTimeout() | StartTimeout():
-            silent = ", and never said a word" if isinstance(error, StartTimeout) else ""
+            silent = ", without any output" if isinstance(error, StartTimeout) else ""
             return f"Gemini CLI timed out after {limit or 0:.10g}s{silent}"
         case _ if error.exit_code is not None:
             return f"Gemini CLI failed (exit {error.exit_code}): {_said(error)}"
