@@ -211,6 +211,17 @@ def test_counts_of_which_nothing_is_known_are_no_zero():
     assert (done.usage, done.cost) == (None, None)
 
 
+def test_a_price_among_nested_counts_keeps_its_fraction():
+    def priced(frame: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for one in nested_stats(frame):
+            yield (
+                {**one, "stats": one["stats"] | {"total_cost_usd": 0.02}} if "stats" in one else one
+            )
+
+    done = events_of(changed(recording("0.61.0", "adk_tools"), priced))[-1]
+    assert str(done.cost.usd) == "0.02"
+
+
 # ---- session records that changed
 
 SESSION = (

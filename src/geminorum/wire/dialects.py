@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import msgspec
@@ -29,6 +30,7 @@ _COUNTS: Mapping[str, tuple[str, ...]] = {
     "cached": ("cached_input_tokens", "cachedTokens", "cachedContentTokenCount"),
     "tool_calls": ("toolCalls", "totalCalls"),
 }
+_PRICE = "total_cost_usd"
 _COUNT_GROUPS = ("tokens", "usage", "tools")
 """Where counts may stand together, one level deeper."""
 _KINDS: Mapping[str, type] = {"tool_id": str, "session_id": str, "parameters": dict}
@@ -149,6 +151,8 @@ def _counts(stats: Any) -> Data | None:
     groups = [group for name in _COUNT_GROUPS if isinstance(group := stats.get(name), dict)]
     flat = {key: value for group in groups for key, value in group.items()} | stats
     counts: Data = {key: int(n) for key, n in flat.items() if isinstance(n, int | float)}
+    if _PRICE in counts:
+        counts[_PRICE] = Decimal(str(flat[_PRICE]))  # Money has a fraction, counts have none.
     for name, others in _COUNTS.items():
         found = next((counts[one] for one in (name, *others) if one in counts), None)
         counts |= {} if found is None else {name: found}
