@@ -888,3 +888,12 @@ def test_paired_function_responses_are_accepted(fake_gemini):
     fake_gemini.say("Seen.")
     turns = [*user("Look")["contents"], CALL, {"role": "user", "parts": [RESPONSE]}]
     assert text_of(post(fake_gemini, {"contents": turns})) == "Seen."
+
+
+def test_a_prompt_behind_a_response_is_the_prompt(fake_gemini):
+    """So the CLI goes on where a turn broke off after a tool."""
+    fake_gemini.when("Go on").say("Going on.")
+    parts = [RESPONSE, {"text": "Go on"}]
+    turns = [*user("Look")["contents"], CALL, {"role": "user", "parts": parts}]
+    assert text_of(post(fake_gemini, {"contents": turns})) == "Going on."
+    assert (fake_gemini.requests[0].prompt, fake_gemini.requests[0].round) == ("Go on", 0)

@@ -165,8 +165,10 @@ def _has_tool_results(content: Mapping[str, Any]) -> bool:
 
 
 def _is_prompt(content: Mapping[str, Any]) -> bool:
-    from_user = content.get("role", "user") == "user"
-    return from_user and not _has_tool_results(content) and bool(_text(content))
+    if content.get("role", "user") != "user" or not _text(content):
+        return False
+    # The CLI joins a response that the model never saw with the next prompt, which stands last.
+    return not _has_tool_results(content) or bool(parts_of(content)[-1].get("text"))
 
 
 def _tool_names(tools: list[Mapping[str, Any]]) -> Iterator[str]:
