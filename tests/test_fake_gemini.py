@@ -855,3 +855,45 @@ def knock(address: tuple[str, int], wires: list[socket.socket]) -> None:
 def open_files() -> int:
     folder = Path("/proc/self/fd")
     return len(list(folder.iterdir())) if folder.exists() else 0
+
+
+# ---- calls and responses have to be paired, as with Google
+
+
+CALL = {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {}}}]}
+RESPONSE = {"functionResponse": {"name": "look", "response": {"output": "a"}}}
+
+
+@pytest.mark.parametrize(
+    ("answers", "message"),
+    [
+        ([[RESPONSE, RESPONSE]], "number of function response parts is equal"),
+        ([[{"text": "Never mind."}]], "number of function response parts is equal"),
+        ([[RESPONSE], [RESPONSE]], "comes immediately after a function call turn"),
+    ],
+)
+def test_unpaired_function_responses_are_refused(fake_gemini, answers, message):
+    """gemini-cli#16984: Google answers 400, and so does the fake, whatever was scripted."""
+    fake_gemini.say("Never said.")
+    turns = [{"role": "user", "parts": parts} for parts in answers]
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        post(fake_gemini, {"contents": [*user("Look")["contents"], CALL, *turns]})
+    error = json.load(caught.value)["error"]
+    assert (error["code"], error["status"]) == (400, "INVALID_ARGUMENT")
+    assert message in error["message"]
+    assert fake_gemini.unused
+
+
+def test_paired_function_responses_are_accepted(fake_gemini):
+    fake_gemini.say("Seen.")
+    turns = [*user("Look")["contents"], CALL, {"role": "user", "parts": [RESPONSE]}]
+    assert text_of(post(fake_gemini, {"contents": turns})) == "Seen."
+
+
+def test_a_prompt_behind_a_response_is_the_prompt(fake_gemini):
+    """So the CLI goes on where a turn broke off after a tool."""
+    fake_gemini.when("Go on").say("Going on.")
+    parts = [RESPONSE, {"text": "Go on"}]
+    turns = [*user("Look")["contents"], CALL, {"role": "user", "parts": parts}]
+    assert text_of(post(fake_gemini, {"contents": turns})) == "Going on."
+    assert (fake_gemini.requests[0].prompt, fake_gemini.requests[0].round) == ("Go on", 0)

@@ -303,6 +303,13 @@ class ProtocolError(Incomplete):
     default_hint = "is this the Gemini CLI? Its output was not the event stream; see .stderr"
 
 
+class NewerCliWarning(UserWarning):
+    """The installed Gemini CLI is newer than the newest that this geminorum was tested with.
+
+    Said once per version and process. The run goes on; ignore it with `warnings.filterwarnings`.
+    """
+
+
 def class_for(code: str | None) -> type[GeminorumError]:
     """The exception that stands for an `Error` event's code; RunFailed for codes we do not own."""
     return _BY_CODE.get(code or "", RunFailed)

@@ -21,6 +21,7 @@ from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.places import ID_IN_NAME, all_projects, hash_of, home_of, records, store_of
 from geminorum.sessions.reading import ID, SUFFIXES, Session, load
+from geminorum.sessions.repairing import repaired_copy
 from geminorum.wire.session_file import SavedMessage
 
 _MINUTE = 60_000
@@ -62,7 +63,8 @@ def fork(
     target = chats / f"session-{_stamp(info.started)}-{name[:ID_IN_NAME]}.jsonl"
     if target.exists():
         raise InvalidOptions(f"{str(target)!r} already exists", hint="choose another new_id")
-    _write(target, load(info.path, info.cwd), name)
+    with repaired_copy(info.path) as path:
+        _write(target, load(path, info.cwd), name)
     _copy_subagents(info, chats / name)
     return info_of(target, store_of(place), info.cwd)
 

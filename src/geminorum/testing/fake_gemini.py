@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from geminorum.testing import replies
 from geminorum.testing.answers import Answer, Fail, Say
+from geminorum.testing.balance import imbalance
 from geminorum.testing.delivery import delivered, in_json, no_model_call, refused
 from geminorum.testing.home import environment, private_home
 from geminorum.testing.request import Request, read
@@ -131,6 +132,8 @@ class FakeGemini(Script):
             return in_json(replies.token_count(request))
         if request.kind == "other":
             return refused(Fail(404, f"FakeGemini does not know the method {request.method}."))
+        if wrong := imbalance(request.contents):
+            return refused(Fail(400, wrong))
         try:
             answer = self._answer(request)
             return delivered(answer, request, sse, f"fake-{next(self._numbers)}")

@@ -90,7 +90,7 @@ class Request(Struct, frozen=True, eq=False):
     def tool_results(self) -> tuple[ToolResult, ...]:
         """What the tools answered just now: those of the last content only."""
         last = self.contents[-1] if self.contents else {}
-        found = (part.get("functionResponse") for part in _parts(last))
+        found = (part.get("functionResponse") for part in parts_of(last))
         return tuple(
             ToolResult(each.get("name", ""), each.get("response") or {}, each.get("id"))
             for each in found
@@ -146,7 +146,8 @@ def characters(value: object) -> int:
     return 0
 
 
-def _parts(content: object) -> list[Mapping[str, Any]]:
+def parts_of(content: object) -> list[Mapping[str, Any]]:
+    """The parts of a content; anything malformed is left out."""
     found = content.get("parts") if isinstance(content, Mapping) else None
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
 
@@ -155,17 +156,19 @@ def _text(content: object) -> str:
     # The CLI sends a bare `{"text": …}` as system instruction; the API takes that too.
     if isinstance(content, Mapping) and isinstance(content.get("text"), str):
         return str(content["text"])
-    texts = (str(part["text"]) for part in _parts(content) if part.get("text"))
+    texts = (str(part["text"]) for part in parts_of(content) if part.get("text"))
     return "\n".join(text for text in texts if not text.startswith(_PREAMBLES))
 
 
 def _has_tool_results(content: Mapping[str, Any]) -> bool:
-    return any("functionResponse" in part for part in _parts(content))
+    return any("functionResponse" in part for part in parts_of(content))
 
 
 def _is_prompt(content: Mapping[str, Any]) -> bool:
-    from_user = content.get("role", "user") == "user"
-    return from_user and not _has_tool_results(content) and bool(_text(content))
+    if content.get("role", "user") != "user" or not _text(content):
+        return False
+    # The CLI joins a response that the model never saw with the next prompt, which stands last.
+    return not _has_tool_results(content) or bool(parts_of(content)[-1].get("text"))
 
 
 def _tool_names(tools: list[Mapping[str, Any]]) -> Iterator[str]:

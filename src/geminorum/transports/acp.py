@@ -36,6 +36,7 @@ from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.cli import check_callbacks, check_door
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.launch import check_folders, working_folder
+from geminorum.transports.newer_cli import warn_if_newer
 from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.transports.watch import StallTimeout
 from geminorum.wire.argv import missing_flags
@@ -258,7 +259,7 @@ class AcpConversation:
         self.notices: list[Error] = []
         """What is to be said at the head of the next turn."""
         self.dangling = False
-        """Was a turn cancelled between a tool's call and its answer?"""
+        """Did a turn break off after a tool was called? The CLI may remember the call alone."""
 
     @property
     def process(self) -> AcpProcess:
@@ -290,14 +291,22 @@ class AcpConversation:
         return AcpTurn(self, prompt)
 
     async def session(self) -> AcpSession:
-        """The session, once it is open."""
+        """The session, once it is open; loaded anew where the CLI may have lost a response."""
         assert self._opening is not None
         try:
+            if self.dangling and not self.process.gone:
+                await self._reload(await asyncio.shield(self._opening))
             return await asyncio.shield(self._opening)
         except asyncio.CancelledError:
             if not self._opening.cancelled():
                 raise  # It is the caller who was cancelled.
             raise ProcessEnded("session") from None
+
+    async def _reload(self, session: AcpSession) -> None:
+        self.dangling = False
+        session.close()
+        self.options = self.options.changed(resume=session.id)
+        self._opening = asyncio.create_task(self._open())
 
     def begun(self, turn: AcpTurn) -> None:
         require_open(is_open=self._is_open)
@@ -377,6 +386,7 @@ async def _program(door: Acp, options: Options) -> CliProgram:
     KEEPERS.prepare()
     found = await asyncio.to_thread(find_cli, door.executable, environment(options))
     refuse_older(found.version, f"at {found.path}")
+    warn_if_newer(found.version)
     if missing := missing_flags(options, found.version):
         raise Unsupported(
             f"this CLI is too old for {', '.join(missing)}",

@@ -60,11 +60,6 @@ _HURRY_SECONDS = 0.3
 _LAST_GRACE = 1.0
 """Seconds at most for a process that had its whole grace to hear a cancel, and did not; and for
 one to hear it while it tries to reach the network, where the CLI hears nothing."""
-_BAD_REQUEST = 400
-_DANGLING = (
-    "an earlier turn was cancelled while a tool ran, and the CLI has kept that call without its "
-    "answer, which the API may mind: open a fresh conversation"
-)
 _SAMPLE = 200
 
 
@@ -124,9 +119,15 @@ class AcpTurn:
                 await self.stop("cancel")
         finally:
             self._forget()
+            self._conversation.dangling |= self._broke_off_at_a_tool()
             self._conversation.ended(self)
             tasks = [*self._questions.values(), self._beginning, self._killing]
             await _ended(*filter(None, tasks))
+
+    def _broke_off_at_a_tool(self) -> bool:
+        """May the CLI remember a call without its response? Google would refuse what follows."""
+        replied = self._reply is not None and self._reply.error is None
+        return self._decoder.tool_uses > 0 and (self._wish is not None or not replied)
 
     def _new_decoder(self) -> AcpDecoder:
         refused = partial(is_denied, self._options)
@@ -423,11 +424,6 @@ class AcpTurn:
         events[-1] = with_earlier(done, self._earlier, self._price)
         if self._was_not_saved(prompted):
             events.insert(0, self._stamped(not_saved(self._process.home)))
-        if self._conversation.dangling and error is not None and error.code == _BAD_REQUEST:
-            events = [_with_hint(event) for event in events]
-        # Cancelled between a call and its answer: the CLI keeps the one without the other.
-        cut = self._wish is not None and self._decoder.tool_uses > 0
-        self._conversation.dangling |= cut and not self._decoder.spoke_last
         return [self._ledger.completed(event) for event in events] if self._session else events
 
     def _outcome(self) -> tuple[acp.Prompted | None, acp.RpcError | None]:
@@ -584,8 +580,3 @@ async def _ended(*tasks: asyncio.Task[Any]) -> None:
         task.cancel()
     if tasks:
         await asyncio.wait(tasks)
-
-
-def _with_hint(event: Event) -> Event:
-    failure = isinstance(event, Error) and not event.recoverable
-    return msgspec.structs.replace(event, hint=_DANGLING) if failure else event

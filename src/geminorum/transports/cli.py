@@ -24,6 +24,7 @@ from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreach
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.launch import check_folders, refuse_without_hooks
+from geminorum.transports.newer_cli import warn_if_newer
 from geminorum.transports.watch import StallTimeout
 from geminorum.wire.argv import missing_flags
 
@@ -130,6 +131,7 @@ class CliConversation:
         KEEPERS.prepare()
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
+        warn_if_newer(found.version)
         if missing := missing_flags(options, found.version, self._door.pre_approved):
             raise Unsupported(
                 f"this CLI is too old for {', '.join(missing)}",

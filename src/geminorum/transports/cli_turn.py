@@ -51,7 +51,7 @@ from geminorum.transports.launch import (
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.network import NetworkLog, NetworkWatch
 from geminorum.transports.process import Child
-from geminorum.transports.resuming import going_fresh, remove_strays, to_resume
+from geminorum.transports.resuming import going_fresh, remove_strays, repair_session, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id, imported_file
 from geminorum.wire.mcp import own_name
@@ -178,6 +178,8 @@ class CliTurn:
             if self._known_session:
                 lock = stack.enter_context(SessionLock(self._home, self._known_session))
                 kept.append(lock.fileno())
+            if self._options.resume is not None:
+                repair_session(self._home, self._cwd, self._options.resume)
             self._ledger = self._new_ledger()
             back = Backchannel(
                 self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take

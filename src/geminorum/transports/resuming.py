@@ -12,6 +12,7 @@ from geminorum.errors import InvalidOptions, SessionLost
 from geminorum.events import Error
 from geminorum.reserve import RESERVE
 from geminorum.sessions import places
+from geminorum.sessions.repairing import repair_file
 
 _STAMP = re.compile(r"session-(\d{4}-\d\d-\d\dT\d\d-\d\d)-")
 _MINUTES = "%Y-%m-%dT%H-%M"
@@ -52,12 +53,24 @@ async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[
     known = files_of(home, cwd, session_id)
     if not known:
         raise SessionLost(f"there is no session {session_id!r} in {str(cwd)!r}")
+    repair_session(home, cwd, session_id)
     for path in known:
         _aged(path)
     try:
         yield
     finally:
         remove_strays(home, cwd, session_id)
+
+
+def repair_session(home: Path, cwd: Path, session_id: str) -> None:
+    """Pairs calls and responses in a session's file, so that Google's API accepts its resume.
+
+    To be called with the session's lock held. A file that cannot be read or written stays as it is.
+    """
+    for path in files_of(home, cwd, session_id):
+        if path.suffix == ".jsonl":  # Older documents have no responses besides those of calls.
+            with suppress(OSError):
+                repair_file(path)
 
 
 def remove_strays(home: Path, cwd: Path, session_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any, TypeAlias
 
 import msgspec
@@ -16,12 +17,22 @@ Data: TypeAlias = dict[str, Any]
 _ALIASES: Mapping[str, tuple[str, ...]] = {
     "session_id": ("sessionId", "threadId", "thread_id"),
     "tool_name": ("toolName", "name"),
-    "tool_id": ("toolUseId", "tool_use_id", "toolCallId", "callId", "id"),
+    "tool_id": ("toolId", "toolUseId", "tool_use_id", "toolCallId", "callId", "call_id", "id"),
     "parameters": ("input", "args", "arguments"),
     "output": ("response", "content"),
     "duration_ms": ("durationMs",),
     "error": ("errorMessage",),
 }
+_COUNTS: Mapping[str, tuple[str, ...]] = {
+    "total_tokens": ("totalTokens", "total", "totalTokenCount"),
+    "input_tokens": ("inputTokens", "input", "prompt", "promptTokenCount"),
+    "output_tokens": ("outputTokens", "output", "candidates", "candidatesTokenCount"),
+    "cached": ("cached_input_tokens", "cachedTokens", "cachedContentTokenCount"),
+    "tool_calls": ("toolCalls", "totalCalls"),
+}
+_PRICE = "total_cost_usd"
+_COUNT_GROUPS = ("tokens", "usage", "tools")
+"""Where counts may stand together, one level deeper."""
 _KINDS: Mapping[str, type] = {"tool_id": str, "session_id": str, "parameters": dict}
 _FIELDS: Mapping[str, tuple[str, ...]] = {
     "init": ("session_id",),
@@ -29,6 +40,7 @@ _FIELDS: Mapping[str, tuple[str, ...]] = {
     "tool_result": ("tool_name", "tool_id", "output", "duration_ms"),
     "result": ("session_id", "error"),
 }
+_MESSAGE_FIELDS = {"type", "timestamp", "content", "delta", "session_id", "sessionId"}
 _MESSAGE_KEYS = ("detail", "errorMessage", "error", "message")
 """Where an error has its message; the last is looked at first."""
 _MENDABLE = re.compile(rb"[^\x00-\x7f]|\\u")
@@ -83,7 +95,10 @@ def _init(data: Data) -> Data:
 
 
 def _message(data: Data) -> Data:
-    return {**data, "type": "message", "content": _plain(data.get("content"))}
+    # Without a role it is the agent's, but not where a name that nobody knows may be the role's.
+    speaker = "assistant" if data.keys() <= _MESSAGE_FIELDS else "unknown"
+    content = _plain(data.get("content"))
+    return {"role": speaker, **data, "type": "message", "content": content}
 
 
 def _legacy_message(data: Data) -> Data:
@@ -127,13 +142,40 @@ def _result(data: Data) -> Data:
 
 
 def _counts(stats: Any) -> Data | None:
-    """The counts that can be; one odd number must not cost the result it stands in."""
+    """The counts that can be read, under today's names; None where there is none.
+
+    One odd number must not cost the result it stands in, and no count must become a zero.
+    """
     if not isinstance(stats, dict):
         return None
-    counts: Data = {key: int(n) for key, n in stats.items() if isinstance(n, int | float)}
+    groups = [group for name in _COUNT_GROUPS if isinstance(group := stats.get(name), dict)]
+    flat = {key: value for group in groups for key, value in group.items()} | stats
+    counts: Data = {key: int(n) for key, n in flat.items() if isinstance(n, int | float)}
+    if _PRICE in counts:
+        counts[_PRICE] = Decimal(str(flat[_PRICE]))  # Money has a fraction, counts have none.
+    for name, others in _COUNTS.items():
+        found = next((counts[one] for one in (name, *others) if one in counts), None)
+        counts |= {} if found is None else {name: found}
     if isinstance(models := stats.get("models"), dict):
-        counts["models"] = {str(name): _counts(share) or {} for name, share in models.items()}
-    return counts
+        shares = {str(name): _counts(share) for name, share in models.items()}
+        # An incomplete list would pass for the whole.
+        counts |= {"models": shares} if None not in shares.values() else {}
+    if counts.keys().isdisjoint({*_COUNTS, "models"}):
+        return None
+    least = counts.get("input_tokens", 0) + counts.get("output_tokens", 0)
+    return {"total_tokens": least, **counts}
+
+
+def stats_in(line: bytes) -> Data | None:
+    """The counts of a `result` line, whatever a version calls them."""
+    data, _ = mended(line)
+    return _counts(data.get("stats"))
+
+
+def output_in(line: bytes) -> Any:
+    """What a tool returned, whatever a version calls it."""
+    data, _ = mended(line)
+    return _tool_result(data).get("output")
 
 
 def told(data: Any) -> str | None:

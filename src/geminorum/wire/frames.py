@@ -23,15 +23,17 @@ class InitFrame(_Frame, tag="init", kw_only=True):
 
 
 class MessageFrame(_Frame, tag="message", kw_only=True):
+    # Required, so that a renamed role never makes the user's words the agent's.
     content: str
-    role: str = "assistant"
+    role: str
     delta: bool = False
 
 
 class ToolUseFrame(_Frame, tag="tool_use", kw_only=True):
+    # Required, though they may be null: a frame that names them otherwise is one for `dialects`.
     tool_name: str
-    tool_id: str | None = None
-    parameters: dict[str, Any] | None = None
+    tool_id: str | None
+    parameters: dict[str, Any] | None
 
 
 ToolStatus: TypeAlias = Literal["success", "error", "denied"]
@@ -67,6 +69,11 @@ class Stats(msgspec.Struct):
     tool_calls: int = 0
     total_cost_usd: Decimal | None = None
     models: dict[str, Stats] | None = None
+
+
+def is_telling(stats: Stats) -> bool:
+    """Are there tokens in it, and in each model's share? Otherwise it may have other names."""
+    return stats.total_tokens > 0 and all(map(is_telling, (stats.models or {}).values()))
 
 
 class ResultFrame(_Frame, tag="result", kw_only=True):

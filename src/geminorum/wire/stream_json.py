@@ -21,17 +21,19 @@ from geminorum.events import (
     UserMessage,
 )
 from geminorum.wire.clock import Clock
-from geminorum.wire.dialects import in_todays_words, mended
+from geminorum.wire.dialects import in_todays_words, mended, output_in, stats_in
 from geminorum.wire.frames import (
     ErrorFrame,
     Frame,
     InitFrame,
     MessageFrame,
     ResultFrame,
+    Stats,
     ToolResultFrame,
     ToolStatus,
     ToolUseFrame,
     frame_decoder,
+    is_telling,
     status_of,
     was_unasked,
 )
@@ -265,8 +267,8 @@ class StreamDecoder:
         name = frame.tool_name or self._tool_names.pop(frame.tool_id or "", None)
         error = frame.error
         output = frame.output
-        if error and output is None:
-            output = error.message
+        if output is None:
+            output = error.message if error else output_in(bytes(raw))
         return ToolResult(
             id=frame.tool_id,
             name=name,
@@ -303,6 +305,9 @@ class StreamDecoder:
 
     def _result(self, frame: ResultFrame, raw: Raw) -> None:
         self.session_id = frame.session_id or self.session_id
+        if frame.stats is not None and not is_telling(frame.stats):
+            counts = stats_in(bytes(raw))
+            frame.stats = None if counts is None else msgspec.convert(counts, Stats)
         self.result, self.result_line = frame, bytes(raw)
 
     def _flush(self, events: list[Event]) -> None:
