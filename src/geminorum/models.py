@@ -1,6 +1,6 @@
-"""The models that can be named, as far as is known here: names, prices, windows, short names.
+"""The Gemini models known to geminorum: names, prices, context windows, aliases.
 
-The API and the CLI take other names too; this is a list to choose from, not a border.
+The API and the CLI accept other names too: this is a list to choose from, not a restriction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ has the model that answered. `Api` resolves the same names to the same models, e
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A dearer price, for requests longer than `above` tokens."""
+    """A higher price for requests longer than `above` tokens."""
 
     above: int
     price: Price
@@ -35,16 +35,16 @@ class Step(msgspec.Struct, frozen=True):
 class Model(msgspec.Struct, frozen=True):
     id: str
     price: Price | None
-    """Today's list price; None: not known."""
+    """Today's list price. None: unknown."""
     steps: tuple[Step, ...] = ()
     window: int | None = None
-    """Tokens that it can read at once; None: not known."""
+    """Context window in tokens. None: unknown."""
     retired: bool = False
-    """Google has switched it off, or said when it will."""
+    """Google has switched it off or announced when it will."""
 
 
 def known() -> list[Model]:
-    """Gemini models that answer in words, the newest first."""
+    """Returns Gemini models that answer in text, newest first."""
     from genai_prices.data_snapshot import get_snapshot
 
     google = next(one for one in get_snapshot().providers if one.id == "google")
