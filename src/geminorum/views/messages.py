@@ -1,6 +1,6 @@
-"""Saved sessions and streams of events to Claude-format messages: plain dicts, one a message.
+"""Claude-format messages, as plain dicts, from saved sessions and event streams.
 
-The shape comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn. The
+The format comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn. The
 code is our own.
 """
 
@@ -102,10 +102,10 @@ class Conversation(Protocol):
 
 
 def claude(source: Conversation | Iterable[Event], *, context: bool = False) -> list[Message]:
-    """The conversation in Claude's format, from a saved session or from the events of a run.
+    """Converts a saved session or the events of a run to Claude's format.
 
-    The same run gives the same messages both ways, but for what `without_origin` takes away.
-    `context` brings in what the CLI says before every conversation, marked with `isMeta`.
+    Both give the same messages for the same run, except for what `without_origin` removes.
+    `context` includes what the CLI says before every conversation, marked with `isMeta`.
     """
     if not isinstance(source, Conversation):
         return _from_events(source, context)
@@ -155,7 +155,7 @@ def usage_of(tokens: Tokens) -> MessageUsage:
 
 
 def claude_name(tool: str) -> str:
-    """What Claude calls a tool that does the same; the name itself where there is none."""
+    """Returns the name of Claude's equivalent tool, or the name itself if there is none."""
     return _TOOLS[tool].name if tool in _TOOLS else tool
 
 
