@@ -1,4 +1,4 @@
-"""Saved sessions of a project to messages."""
+"""Converts a project's saved sessions to messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def load_messages(
     home: StrPath | None = None,
     **spelled: Unpack[Spelled],
 ) -> list[Message]:
-    """`load_session` for callers that name the agent; there is one."""
+    """`load_session` for callers that name the agent; there is only one."""
     refuse_others(tool)
     return load_session(project_path, session_id, home=home, **spelled)
 
