@@ -58,7 +58,7 @@ def connect(
 ) -> Chat[DataT]:
     """Opens a conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`.
 
-    `decide` answers the permission requests of this conversation, in place of the transport's own.
+    `decide` answers the permission requests of this conversation instead of the transport's own.
     """
     return Chat(_checked(options), _deciding(_door(via), decide))
 
@@ -191,9 +191,9 @@ class Chat(Generic[DataT]):
 
     @property
     def history(self) -> list[Content]:
-        """The conversation so far, as the API writes it: JSON, for a later `Api(history=…)`.
+        """The conversation so far in the API's JSON format, for a later `Api(history=…)`.
 
-        Only on `Api`: a CLI keeps its own, and any other transport raises Unsupported.
+        Only on `Api`. Other transports raise Unsupported: the CLI keeps its own history.
         """
         if not isinstance(self._door, KeepsHistory):
             text = f"{type(self._door).__name__} has no history; the CLI keeps its own"

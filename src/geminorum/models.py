@@ -20,9 +20,9 @@ _CONVERSES = re.compile(r"gemini-\d")
 _OTHER_TRADES = re.compile(r"image|tts|live|embedding|vision|audio")
 
 CLI_ALIASES: Mapping[str, str] = {"auto": ALIASES["flash"], **ALIASES}
-"""What CLI 0.61.0 takes short names for, with an API key. Its router chooses the model for `auto`
-per prompt: this is what simple prompts get. Another CLI may resolve them differently; the result
-has the model that answered. `Api` resolves the same names to the same models, except `auto`."""
+"""How CLI 0.61.0 resolves its aliases with an API key. It resolves `auto` per prompt: this is its
+choice for simple ones. Other CLI versions may differ; the result names the model that answered.
+`Api` resolves the same aliases to the same models, except `auto`."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ def known() -> list[Model]:
 
 
 def meaning_of(name: str) -> str:
-    """The model behind a short name, on every transport; any other name is its own meaning."""
+    """Resolves a model alias, the same on every transport; other names are returned unchanged."""
     return CLI_ALIASES.get(name, name)
 
 

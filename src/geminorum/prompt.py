@@ -43,7 +43,7 @@ Content in the API's format."""
 
 
 class Content(TypedDict):
-    """One side of a turn as the API writes it, in JSON values."""
+    """One message in the API's JSON format."""
 
     role: Literal["user", "model"]
     parts: list[dict[str, Any]]

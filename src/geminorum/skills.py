@@ -53,7 +53,7 @@ class Skill:
 
 @dataclass(frozen=True)
 class BrokenSkill:
-    """A SKILL.md that the CLI passes over."""
+    """A SKILL.md that the CLI skips."""
 
     path: Path
     tier: Tier
@@ -95,7 +95,7 @@ def broken(
     *,
     extensions: Iterable[str | Path] | None = None,
 ) -> list[BrokenSkill]:
-    """The SKILL.md files that the CLI passes over in silence, and why."""
+    """Returns the SKILL.md files that the CLI silently skips, and why."""
     places = dict(_places(_folder(cwd), _home(home), extensions))
     return [bad for file, tier in places.items() if (bad := _broken(file, tier))]
 

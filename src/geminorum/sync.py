@@ -56,7 +56,7 @@ def connect(
 ) -> Chat[DataT]:
     """Opens a conversation of many turns: `with connect() as chat`, then `chat.ask(…)`.
 
-    `decide` answers the permission requests of this conversation, in place of the transport's own.
+    `decide` answers the permission requests of this conversation instead of the transport's own.
     """
     return Chat(client.connect(options, via=via, decide=decide), _loop_of(via))
 
@@ -157,9 +157,9 @@ class Chat(Generic[DataT]):
 
     @property
     def history(self) -> list[Content]:
-        """The conversation so far, as the API writes it: JSON, for a later `Api(history=…)`.
+        """The conversation so far in the API's JSON format, for a later `Api(history=…)`.
 
-        Only on `Api`: a CLI keeps its own, and any other transport raises Unsupported.
+        Only on `Api`. Other transports raise Unsupported: the CLI keeps its own history.
         """
         return self._chat.history
 
@@ -177,8 +177,9 @@ class Chat(Generic[DataT]):
 
 
 class Pool:
-    """Warm processes for many conversations, of any thread: `with Pool(Acp()) as pool`, then
-    `connect(via=pool)` or `ask(…, via=pool)`."""
+    """Warm processes that conversations in any thread share: `with Pool(Acp()) as pool`, then
+    `connect(via=pool)` or `ask(…, via=pool)`.
+    """
 
     def __init__(
         self,

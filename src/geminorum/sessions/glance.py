@@ -60,9 +60,9 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     empty: bool = False
     """It has no messages: the run failed at once, or has just started."""
     parent: str | None = None
-    """The session that a subagent's session belongs to."""
+    """For a subagent's session: the session it belongs to."""
     forked_from: str | None = None
-    """The id of the session that this one was forked from."""
+    """The id of the session it was forked from."""
     problem: str | None = None
     """What is wrong with the file. None: nothing found."""
 

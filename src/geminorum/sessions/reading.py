@@ -51,7 +51,7 @@ class Session:
         """Milliseconds since 1970."""
         self.updated = clock.milliseconds(top.last_updated)
         self.ended = clock.milliseconds(_last_word(top))
-        """As `updated`, but a fork in which nothing was said yet has its original's."""
+        """Like `updated`, but a fork without new messages has its original's."""
         self.messages: Sequence[SavedMessage] = Messages(path, list(index.places.values()))
 
     def __repr__(self) -> str:

@@ -51,7 +51,7 @@ class Transport(Protocol):
 
 @runtime_checkable
 class KeepsHistory(Protocol):
-    """A transport, and its conversations, whose history is the caller's to keep."""
+    """A transport or conversation whose history the caller keeps."""
 
     @property
     def history(self) -> Sequence[Content]: ...

@@ -53,7 +53,7 @@ class ToolUseBlock(TypedDict):
     type: Literal["tool_use"]
     id: str
     name: str
-    """Claude's name for the tool; the tool's own name where Claude has no such tool."""
+    """Claude's name for the tool; the tool's own name if Claude has no such tool."""
     input: dict[str, Any]
 
 
@@ -81,7 +81,7 @@ class Message(TypedDict):
     id: str | None
     role: Literal["user", "assistant", "system"]
     content: list[Block] | str
-    """The blocks; the plain text of a message that has none."""
+    """The blocks, or the plain text of a message without blocks."""
     timestamp: int | None
     """Milliseconds since 1970."""
     tool: Literal["gemini"]
@@ -135,7 +135,7 @@ def of_saved(message: SavedMessage) -> Message:
 
 
 def without_origin(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The messages without what a stream and a file cannot agree on: ids, times, `_original`."""
+    """Removes what a stream and a file cannot have in common: ids, times, `_original`."""
     return [
         {key: value for key, value in message.items() if key not in _ORIGIN} for message in messages
     ]
@@ -160,7 +160,7 @@ def claude_name(tool: str) -> str:
 
 
 def claude_input(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A call's arguments under the names that Claude's tool has for them."""
+    """Returns a call's arguments under the names that Claude's tool uses."""
     if tool == "write_todos":
         return {**arguments, "todos": _todos(arguments.get("todos"))}
     return _TOOLS[tool].input(arguments) if tool in _TOOLS else dict(arguments)

@@ -44,7 +44,7 @@ class ExecuteResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(TypedDict, total=False):
-    """Further keywords of a run; in camelCase, those that the document spells so."""
+    """Further keywords of a run; the camelCase ones are the document's spelling."""
 
     tool: str
     model: str | None
@@ -71,10 +71,10 @@ async def execute(
     working_dir: StrPath | None = None,
     **settings: Unpack[Settings],
 ) -> ExecuteResult:
-    """Run the agent to its end. A run that fails is a result; a wrong call raises.
+    """Runs the agent to its end. A failed run is a result; invalid arguments raise.
 
-    The permission mode is "default" unless you name another; it replaces the approval of `base`.
-    `timeout` is in seconds. A keyword that does not exist raises InvalidOptions.
+    The permission mode, by default "default", replaces the approval of `base`. `timeout` is in
+    seconds. An unknown keyword raises InvalidOptions.
     """
     parameters = {"permission_mode": permission_mode, "working_dir": working_dir}
     given = merged(parameters, settings, _NAMES)
