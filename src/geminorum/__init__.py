@@ -1,10 +1,12 @@
-"""Drive Gemini as an agent: one typed stream of events, whichever door the prompt goes through.
+"""Drive Gemini as an agent: one typed stream of events on every transport.
 
-async with run("Fix the failing test") as live:    # the stream, then live.result
+```python
+async with run("Fix the failing test") as live:    # stream events, then read live.result
     async for event in live: ...
-result = await ask("Say hello")                    # the result, or an exception that carries one
+result = await ask("Say hello")                    # the result, or an exception that carries it
 async with connect() as chat: ...                  # many turns
-result = sync.ask("Say hello")                     # all of it for code that does not await
+result = sync.ask("Say hello")                     # the same API without await
+```
 """
 
 from importlib import import_module

@@ -1,6 +1,6 @@
-"""Environment and settings in, the way to log in out: which one, and where it was found.
+"""Determines from environment and settings which login a run would use, and what selects it.
 
-Never the secret itself: a key is named by its variable, stored credentials by their file.
+It never returns the secret itself: only the variable of a key or the file of credentials.
 """
 
 from __future__ import annotations
@@ -41,21 +41,21 @@ class Auth(msgspec.Struct, frozen=True):
     """How a run would log in."""
 
     mode: Mode
-    """`refused`: a choice that the CLI does not accept. `none`: there is nothing to choose."""
+    """`refused`: a choice that the CLI does not accept. `none`: nothing to choose from."""
     chosen_by: str = ""
     """The variable or the settings file that decided."""
     choice: str = ""
-    """The CLI's own word for it, where somebody wrote one."""
+    """The CLI's own name for it, if one was set."""
     credential: str = ""
-    """The variable or the file that holds the secret; empty where none is to be seen."""
+    """The variable or file that holds the secret; empty if none is visible."""
     missing: str = ""
-    """The variables that the CLI will ask for."""
+    """Variables that the CLI requires and that are not set."""
 
 
 def auth_mode(options: Options | None = None, env: Mapping[str, str] | None = None) -> Auth:
-    """Which way a run with these options would log in, and who decided that.
+    """Returns which login a run with these options would use, and what decided that.
 
-    `env` is everything the run sees; None: this process's variables with `options.env` on top.
+    `env` is the run's whole environment. None: this process's variables plus `options.env`.
     """
     options = options or Options()
     env = environment(options) if env is None else env

@@ -1,4 +1,4 @@
-"""run(), ask() and connect(): a prompt through a door, as a stream of events and a result."""
+"""run(), ask() and connect(): send a prompt through a transport, get events and a result."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ Beginning: TypeAlias = Callable[["_Deadline", AsyncExitStack], Awaitable[Turn]]
 def run(
     prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
 ) -> Run[DataT]:
-    """The prompt in flight: iterate it for events, then read its `.result`.
+    """Runs a prompt: iterate over the Run for events, then read its `.result`.
 
         async with run("Fix the failing test") as live:
             async for event in live:
                 ...
 
-    Failures of the agent are told by the stream, not raised. Leaving the block ends the agent.
+    Agent failures arrive as events and are not raised. Leaving the block stops the agent.
     """
     checked, door = _checked(options), _door(via)
     begin = partial(_only_turn, prompt, checked, door)
@@ -46,7 +46,7 @@ def run(
 async def ask(
     prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
 ) -> Result[DataT]:
-    """The result of a prompt, or an exception that carries it."""
+    """Runs a prompt and returns its result, or raises an exception that carries it."""
     return await _finished(run(prompt, options, via=via))
 
 
@@ -56,15 +56,15 @@ def connect(
     via: Transport | None = None,
     decide: Decide | None = None,
 ) -> Chat[DataT]:
-    """A conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`.
+    """Opens a conversation of many turns: `async with connect() as chat`, then `chat.ask(…)`.
 
-    `decide` answers the permission requests of this conversation, in place of the transport's own.
+    `decide` answers the permission requests of this conversation instead of the transport's own.
     """
     return Chat(_checked(options), _deciding(_door(via), decide))
 
 
 class Run(Generic[DataT]):
-    """A prompt in flight, and afterwards its result."""
+    """A running prompt, and afterwards its result."""
 
     def __init__(self, begin: Beginning, options: Options[DataT], redactor: Redactor) -> None:
         self._begin, self._timeout = begin, options.timeout
@@ -80,7 +80,7 @@ class Run(Generic[DataT]):
 
     @property
     def result(self) -> Result[DataT | None]:
-        """What the run came to; while it runs and after any ending, whatever has arrived."""
+        """The result of the run: complete at the end, partial before that or after a failure."""
         return self._fold.result(self._stderr)
 
     @property
@@ -88,7 +88,7 @@ class Run(Generic[DataT]):
         return self._fold.session_id
 
     async def cancel(self) -> None:
-        """Stop the agent. The events that had arrived, and the `Done`, can still be read."""
+        """Stops the agent. Events that had arrived, and the `Done`, can still be read."""
         if self._turn is not None:
             await self._turn.stop("cancel")
 
@@ -120,7 +120,7 @@ class Run(Generic[DataT]):
         return self._events() if self._turn is not None else self._whole()
 
     async def read(self) -> list[Event]:
-        """The next events, all that are there, at least one; an empty list at the end."""
+        """Returns all events available, waiting for at least one; an empty list at the end."""
         if self._turn is None:
             raise GeminorumError("the run has not begun", hint="async with run(…) as live: …")
         with self._redactor.exceptions():
@@ -161,7 +161,7 @@ class Run(Generic[DataT]):
 
 
 class Chat(Generic[DataT]):
-    """A conversation: turns that know what was said before, one at a time."""
+    """A conversation: one turn at a time, each with the context of those before."""
 
     def __init__(self, options: Options[DataT], door: Transport) -> None:
         self._options = options
@@ -184,16 +184,16 @@ class Chat(Generic[DataT]):
 
     @property
     def session_id(self) -> str | None:
-        """The session, for a later `resume`; None until the first turn has begun."""
+        """The session id, for a later `resume`. None until the first turn has started."""
         if self._last_turn is not None:
             self._session_id = self._last_turn.session_id or self._session_id
         return self._session_id
 
     @property
     def history(self) -> list[Content]:
-        """The conversation so far, as the API writes it: JSON, for a later `Api(history=…)`.
+        """The conversation so far in the API's JSON format, for a later `Api(history=…)`.
 
-        Only on `Api`: a CLI keeps its own, and any other transport raises Unsupported.
+        Only on `Api`. Other transports raise Unsupported: the CLI keeps its own history.
         """
         if not isinstance(self._door, KeepsHistory):
             text = f"{type(self._door).__name__} has no history; the CLI keeps its own"
@@ -203,7 +203,7 @@ class Chat(Generic[DataT]):
         return list(conversation.history)
 
     def turn(self, prompt: Prompt) -> Run[DataT]:
-        """The next prompt, in flight."""
+        """The next turn: `async with chat.turn(…) as live`, like `run`."""
         conversation = self._open()
         self._session_id = self.session_id
         begin = partial(_next_turn, prompt, conversation)
@@ -211,7 +211,7 @@ class Chat(Generic[DataT]):
         return self._last_turn
 
     async def ask(self, prompt: Prompt) -> Result[DataT]:
-        """The next prompt's result, or an exception that carries it."""
+        """Sends the next prompt and returns its result, or raises an exception that carries it."""
         return await _finished(self.turn(prompt))
 
     def _open(self) -> Conversation:

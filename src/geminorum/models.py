@@ -1,6 +1,6 @@
-"""The models that can be named, as far as is known here: names, prices, windows, short names.
+"""The Gemini models known to geminorum: names, prices, context windows, aliases.
 
-The API and the CLI take other names too; this is a list to choose from, not a border.
+The API and the CLI accept other names too: this is a list to choose from, not a restriction.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _CONVERSES = re.compile(r"gemini-\d")
 _OTHER_TRADES = re.compile(r"image|tts|live|embedding|vision|audio")
 
 CLI_ALIASES: Mapping[str, str] = {"auto": ALIASES["flash"], **ALIASES}
-"""What CLI 0.61.0 takes short names for, with an API key. Its router chooses the model for `auto`
-per prompt: this is what simple prompts get. Another CLI may resolve them differently; the result
-has the model that answered. `Api` resolves the same names to the same models, except `auto`."""
+"""How CLI 0.61.0 resolves its aliases with an API key. It resolves `auto` per prompt: this is its
+choice for simple ones. Other CLI versions may differ; the result names the model that answered.
+`Api` resolves the same aliases to the same models, except `auto`."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A dearer price, for requests longer than `above` tokens."""
+    """A higher price for requests longer than `above` tokens."""
 
     above: int
     price: Price
@@ -35,16 +35,16 @@ class Step(msgspec.Struct, frozen=True):
 class Model(msgspec.Struct, frozen=True):
     id: str
     price: Price | None
-    """Today's list price; None: not known."""
+    """Today's list price. None: unknown."""
     steps: tuple[Step, ...] = ()
     window: int | None = None
-    """Tokens that it can read at once; None: not known."""
+    """Context window in tokens. None: unknown."""
     retired: bool = False
-    """Google has switched it off, or said when it will."""
+    """Google has switched it off or announced when it will."""
 
 
 def known() -> list[Model]:
-    """Gemini models that answer in words, the newest first."""
+    """Returns Gemini models that answer in text, newest first."""
     from genai_prices.data_snapshot import get_snapshot
 
     google = next(one for one in get_snapshot().providers if one.id == "google")
@@ -53,7 +53,7 @@ def known() -> list[Model]:
 
 
 def meaning_of(name: str) -> str:
-    """The model behind a short name, on every transport; any other name is its own meaning."""
+    """Resolves a model alias, the same on every transport; other names are returned unchanged."""
     return CLI_ALIASES.get(name, name)
 
 

@@ -1,4 +1,4 @@
-"""Options: what means the same on every door, checked before anything starts."""
+"""Options: settings that mean the same on every transport, checked before anything starts."""
 
 from __future__ import annotations
 
@@ -35,57 +35,59 @@ _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 class Options(
     msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, forbid_unknown_fields=True
 ):
-    """The settings of a run. A door that cannot honour one raises Unsupported before it starts."""
+    """Settings of a run. A transport that cannot honour one raises Unsupported before it starts."""
 
     cwd: StrPath | None = None
-    """The folder the agent works in; None: the current one."""
+    """The agent's working folder. None: the current one."""
     model: str | None = None
-    """A name or an alias ("flash"); None: what the user's own settings say."""
+    """A model name or alias ("flash"). None: the model in the user's settings."""
     approval: Approval | ClaudeApproval | None = None
-    """What may happen unasked. None leaves the CLI's default: to read, and to search the web.
-    Claude's words "acceptEdits" and "bypassPermissions" are understood."""
+    """What the agent may do without asking. None: the CLI's default, which allows reading and web
+    search. Claude's "acceptEdits" and "bypassPermissions" are accepted."""
     yolo: bool = False
-    """Another way to write approval="yolo"; afterwards it stands there."""
+    """Shorthand for approval="yolo"; sets `approval`."""
     policy: Policy | None = None
-    """What may happen unasked, capability by capability."""
+    """What the agent may do without asking, by capability."""
     allowed_tools: tuple[str, ...] | list[str] | None = None
-    """Only these tools, and these without asking; None: all. `run_shell_command(git status)`
-    allows commands that begin so."""
+    """Restrict the agent to these tools and pre-approve them. None: no restriction.
+    `run_shell_command(git status)` allows commands that start with `git status`."""
     disallowed_tools: tuple[str, ...] | list[str] = ()
-    """Never these."""
+    """Tools the agent may never use."""
     max_turns: int | None = None
-    """So many answers of the model, then TurnLimit ends the run; None: the door's own limit."""
+    """Maximum number of model responses; then the run ends with TurnLimit. None: the transport's
+    own limit."""
     max_budget_usd: float | None = None
-    """So many dollars at list prices, then BudgetExceeded ends the run; None: no limit."""
+    """Maximum cost in US dollars at list prices; then the run ends with BudgetExceeded. None: no
+    limit."""
     timeout: float | None = None
-    """Seconds for the whole run, its opening included; None: no limit. A conversation has them for
-    its opening, and for each turn."""
+    """Seconds for the whole run, startup included. None: no limit. In a conversation, it applies to
+    the opening and to each turn."""
     network_timeout: float | None = 50.0
-    """Seconds without an answer from a network that fails, then NetworkError ends the run; None:
-    as long as the door itself tries."""
+    """Seconds of network failure until the run ends with NetworkError. None: as long as the
+    transport itself retries."""
     resume: str | None = None
-    """The id of the session to go on with, or "latest"."""
+    """The id of the session to resume, or "latest"."""
     session_id: str | None = None
-    """The id that a new session shall have."""
+    """The id for a new session."""
     env: Mapping[str, str] = {}
-    """Variables for the agent, on top of this process's own."""
+    """Environment variables for the agent, added to this process's own."""
     include_directories: Sequence[StrPath] = ()
-    """More folders that the agent may work in, beside `cwd`."""
+    """More folders that the agent may work in, besides `cwd`."""
     system_prompt: str | None = None
-    """Instructions for the agent, behind its own."""
+    """Instructions for the agent, added to its own."""
     replace_system_prompt: bool = False
-    """Instead of its own."""
+    """Use `system_prompt` instead of the agent's own."""
     effort: Effort | None = None
-    """How much the model thinks."""
+    """How hard the model should think."""
     output_schema: type[DataT] | UnionType | Mapping[str, Any] | None = None
-    """The shape of the answer: a dataclass, a msgspec Struct, a TypedDict, a pydantic model, a type
-    like `list[int]`, or a JSON Schema. `result.data` is then of it."""
+    """The type of the answer, `result.data`: a dataclass, a msgspec Struct, a TypedDict, a pydantic
+    model, a type like `list[int]`, or a JSON Schema."""
     trust_workspace: bool | None = None
-    """None: run without the folder's own settings. True: load them. False: leave it to the CLI."""
+    """None: run without the folder's own settings. True: load them. False: let the CLI decide."""
     home: StrPath | None = None
-    """None: an overlay of the user's own home. A path: that home instead, isolated."""
+    """None: an overlay of the user's home. A path: that home instead, isolated."""
     literal: bool = True
-    """`/` and `@` in the prompt are text. False lets the CLI run commands and read files."""
+    """Treat `/` and `@` in the prompt as text. False: the CLI runs commands and reads files."""
 
     def __post_init__(self) -> None:
         for name, kind in plain_kinds().items():
@@ -98,7 +100,10 @@ class Options(
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Options:
-        """Options from plain data: strings for paths, camelCase accepted, nearest key suggested."""
+        """Builds Options from plain data: paths as strings, camelCase accepted.
+
+        For an unknown key, the error suggests the nearest one.
+        """
         known: dict[str, Any] = {}
         for key, value in data.items():
             name = _SYNONYMS.get(name := snake_case(key), name)
@@ -117,7 +122,7 @@ class Options(
         return list({**values, "env": _without_values(self.env)}.items())
 
     def changed(self, **values: Any) -> Options[DataT]:
-        """A copy with some values replaced."""
+        """Returns a copy with some values replaced."""
         return msgspec.structs.replace(self, **values)
 
 

@@ -1,4 +1,4 @@
-"""What an agent may do unasked: capabilities, single tools, commands, MCP servers."""
+"""What an agent may do without asking: capabilities, single tools, commands, MCP servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOOL_GROUPS: Mapping[str, tuple[str, ...]] = {
     "shell_execute": ("run_shell_command",),
     "network_access": ("google_web_search", "web_fetch"),
 }
-"""The CLI's tools behind each capability of a Policy."""
+"""The CLI's tools for each capability of a Policy."""
 
 KNOWN_TOOLS = frozenset(
     {
@@ -37,16 +37,17 @@ _OWN_FAMILIES = ("mcp_", "discovered_tool_", "tracker_")
 
 
 class Rule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A word on one tool. It goes before a capability that is "ask" or "allow"; what is denied as
-    a whole stays denied."""
+    """A decision for one tool. It overrides a capability that is "ask" or "allow"; a denied
+    capability stays denied.
+    """
 
     tool: str
-    """A name; `mcp_server_*` is every tool of an MCP server."""
+    """A tool name; `mcp_server_*` matches every tool of an MCP server."""
     decision: Level
     command: str | None = None
-    """For the shell: only commands whose text begins with this. A rule that allows means one such
-    command, alone on its line. A rule that denies guides an agent, and does not stop one that
-    wants around it (`git -C . push`): for that, deny the shell."""
+    """For the shell: applies only to commands that start with this text. An allow rule matches one
+    such command, alone on its line. A deny rule guides an agent but does not stop one that works
+    around it (`git -C . push`): to be safe, deny the shell."""
 
     def __post_init__(self) -> None:
         check_tool(self.tool)
@@ -70,7 +71,7 @@ def _is_writable(text: str) -> bool:
 
 
 class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What may happen unasked. "ask" means refused where there is nobody to ask."""
+    """What the agent may do without asking. "ask" means refused when there is nobody to ask."""
 
     file_write: Level = "ask"
     shell_execute: Level = "ask"
@@ -88,7 +89,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:
-        """From plain data, camelCase or snake_case."""
+        """Builds a Policy from plain data, camelCase or snake_case."""
         plain = {snake_case(key): value for key, value in data.items()}
         try:
             return msgspec.convert(plain, cls)
@@ -98,13 +99,13 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def check_tool(name: str) -> None:
-    """Refuses what cannot be a tool's name."""
+    """Raises if this cannot be a tool name."""
     if not _NAME.fullmatch(name):
         raise InvalidOptions(f"{name!r} is not the name of a tool", hint="for example 'read_file'")
 
 
 def warn_of_stranger(name: str, stacklevel: int) -> None:
-    """For a name that the CLI does not know: a rule about it would never hold."""
+    """Warns about a tool name that the CLI does not know: a rule for it would never apply."""
     if name == "*" or name in KNOWN_TOOLS or name.startswith(_OWN_FAMILIES):
         return
     near = difflib.get_close_matches(name, KNOWN_TOOLS, n=1)
@@ -113,7 +114,7 @@ def warn_of_stranger(name: str, stacklevel: int) -> None:
 
 
 def rule_of(spec: str) -> tuple[str, str | None]:
-    """A tool and, for the shell, a command: `run_shell_command(git status)` names both."""
+    """Splits `run_shell_command(git status)` into a tool and, for the shell, a command."""
     match = re.fullmatch(r"(\w+)\((.+)\)", spec, re.S)
     tool, command = (match[1], match[2]) if match else (spec, None)
     if command is not None:

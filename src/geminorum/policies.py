@@ -1,4 +1,4 @@
-"""What a policy says to a tool call before it runs: options or a policy file in, verdicts out.
+"""Checks tool calls against a policy before they run: options or a policy file in, verdicts out.
 
 ```python
 rules = Rules.of(Options(policy=Policy(shell_execute="deny")))   # or Rules.read("safe.toml")
@@ -48,22 +48,22 @@ _MOST_TEXT = 64 * 1024 * 1024
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What would happen to a call. "ask" means refused where there is nobody to ask."""
+    """What would happen to a tool call. "ask" means refused when there is nobody to ask."""
 
     decision: Level
     because: str
-    """The rule, or the habit of the CLI, that decided."""
+    """The rule, or the CLI's default, that decided."""
 
 
 def toml_of(options: Options) -> str:
-    """The policy file that a run with these options gives to the CLI."""
+    """Returns the policy file that a run with these options passes to the CLI."""
     return policy_toml(options, steering=Steering())
 
 
 class Rules:
-    """The rules of a policy, the weightiest first, as a headless CLI 0.61 goes through them.
+    """A policy's rules by descending priority, evaluated like a headless CLI 0.61 does.
 
-    Not looked at: the policies of the user, of extensions and of the machine.
+    The policies of the user, of extensions and of the machine are not included.
     """
 
     def __init__(
@@ -77,13 +77,13 @@ class Rules:
 
     @classmethod
     def of(cls, options: Options) -> Rules:
-        """What a run with these options would be held to."""
+        """The rules that apply to a run with these options."""
         rules = read_policy(toml_of(options)).rule
         return cls(rules, told_mode(options), options.cwd or ".")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], approval: Approval | None = None) -> Rules:
-        """The rules of a policy file; ConfigError where the CLI would drop it as a whole."""
+        """Reads a policy file. Raises ConfigError if the CLI would drop the whole file."""
         try:
             text = read_text(path)
         except (OSError, ValueError) as error:
@@ -99,7 +99,7 @@ class Rules:
         return len(self._rules)
 
     def verdict(self, tool: str, input: Mapping[str, Any] | None = None) -> Verdict:
-        """What would happen to a call of this tool with this input."""
+        """Returns what would happen to a call of this tool with this input."""
         try:
             return self._verdict(tool, dict(input or {}))
         except RecursionError:

@@ -1,4 +1,4 @@
-"""Templates and files to a prompt, and a prompt to the bytes that the CLI reads."""
+"""Renders templates and files into prompts, and encodes prompts for the CLI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from geminorum.errors import InvalidPrompt
 from geminorum.regular_file import read_text
 
 LARGEST_PROMPT = 8 * 1024 * 1024
-"""The CLI reads this many bytes and drops the rest without a word in its event stream."""
+"""The CLI reads this many bytes and drops the rest; its event stream does not say so."""
 
 _VARIABLE = re.compile(r"\{\{\s*([\w.-]+)\s*\}\}")
 _REFERENCE = re.compile(r"(?<!\\)@(?=\S)")
@@ -23,14 +23,14 @@ _ORDER = "Process the prompt in"
 
 
 class Blob(msgspec.Struct, frozen=True):
-    """Bytes that go with a prompt: an image, a sound, a PDF."""
+    """Bytes to send with a prompt: an image, audio, a PDF."""
 
     data: bytes
     mime_type: str
 
 
 class Link(msgspec.Struct, frozen=True):
-    """A file that the API fetches itself: one of its Files API, or in Google's storage."""
+    """A file that the API fetches itself, from its Files API or from Google's storage."""
 
     uri: str
     mime_type: str | None = None
@@ -38,22 +38,22 @@ class Link(msgspec.Struct, frozen=True):
 
 Piece: TypeAlias = str | os.PathLike[str] | Blob | Link
 Prompt: TypeAlias = str | Sequence[Piece] | Mapping[str, Any]
-"""Text; or, on the `Api` door, text and files in their order, `["What is this?", Path("a.png")]`;
-or there a whole Content as the API writes it."""
+"""Text. On `Api` also texts and files in order, `["What is this?", Path("a.png")]`, or a whole
+Content in the API's format."""
 
 
 class Content(TypedDict):
-    """One side of a turn as the API writes it, in JSON values."""
+    """One message in the API's JSON format."""
 
     role: Literal["user", "model"]
     parts: list[dict[str, Any]]
 
 
 class PromptFile(str):
-    """A prompt that tells the agent to do what a file says: `run(PromptFile("task.md"))`.
+    """A prompt that tells the agent to follow a file: `run(PromptFile("task.md"))`.
 
-    The file may be of any length, and its text never passes through us. The `Cli` door puts the
-    order into the CLI's arguments, and only what goes before it, if anything, to stdin.
+    The file may have any length; geminorum does not read it. The `Cli` transport passes the
+    instruction as a CLI argument and writes to stdin only the text before it, if any.
     """
 
     path: str
@@ -70,7 +70,7 @@ class PromptFile(str):
 
 
 def delivered(prompt: Prompt, *, literal: bool) -> tuple[bytes, tuple[str, ...]]:
-    """What goes to the CLI's stdin, and what into its arguments. The CLI joins the two."""
+    """Returns what goes to the CLI's stdin and what into its arguments. The CLI joins the two."""
     if not isinstance(prompt, PromptFile):
         return encoded(prompt, literal=literal), ()
     order = _literal_order(prompt) if literal else prompt.order
@@ -80,7 +80,7 @@ def delivered(prompt: Prompt, *, literal: bool) -> tuple[bytes, tuple[str, ...]]
 
 
 def encoded(prompt: Prompt, *, literal: bool) -> bytes:
-    """What to write to the CLI's stdin; refuses what it would cut or ignore."""
+    """Encodes the prompt for the CLI's stdin. Raises if the CLI would cut or ignore it."""
     if not isinstance(prompt, str):
         hint = "pass a string; files as part of a prompt go through via=Api()"
         raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint=hint)
@@ -96,16 +96,16 @@ def encoded(prompt: Prompt, *, literal: bool) -> bytes:
 
 
 def render(template: str, variables: Mapping[str, Any], *, strict: bool = False) -> str:
-    """The template with each `{{name}}` and `{{name.of.part}}` replaced by its value.
+    """Replaces each `{{name}}` and `{{name.of.part}}` in the template with its value.
 
-    Values are put in as they are, never rendered again: braces in a value stay braces. What is
-    not there becomes nothing, or an InvalidPrompt where `strict`.
+    Values are not rendered again: braces in a value stay braces. Missing names become empty, or
+    raise InvalidPrompt if `strict`.
     """
     return _VARIABLE.sub(lambda found: _value(found[1], variables, strict), template)
 
 
 def instructed(prompt: str, instructions: str | os.PathLike[str] | None) -> str:
-    """The prompt behind the text of an instructions file."""
+    """Returns the prompt with the text of an instructions file in front."""
     if instructions is None:
         return prompt
     try:
@@ -143,9 +143,9 @@ def _literal_order(prompt: PromptFile) -> str:
 
 
 def as_text(prompt: str) -> str:
-    """The prompt with `/commands` and `@files` disarmed, so that the CLI sends it as it stands.
+    """Disarms `/commands` and `@files` in the prompt, so that the CLI sends them as text.
 
-    A newline before a slash and a backslash before an at-sign do it; both reach the model.
+    It adds a newline before a slash and a backslash before an at-sign; both reach the model.
     """
     disarmed = _REFERENCE.sub(r"\\@", prompt)
     return "\n" + disarmed if disarmed.startswith("/") else disarmed

@@ -1,4 +1,4 @@
-"""Folders in, the skills out that the CLI would find there, and why it would pass over the rest."""
+"""Finds the skills that the CLI would find in its folders, and says why it would skip others."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _NOT_IN_NAMES = re.compile(r'[:\\/<>*?"|]')
 
 @dataclass(frozen=True)
 class Skill:
-    """What the CLI tells the model at the start; the rest is read when it is asked for."""
+    """The part that the CLI gives the model at startup; the rest is read on demand."""
 
     name: str
     description: str
     path: Path
-    """The SKILL.md."""
+    """Its SKILL.md."""
     tier: Tier
     shadowed_by: Path | None = None
-    """The SKILL.md that wins this name; None for the winner itself."""
+    """The SKILL.md that takes precedence for this name; None for the active skill itself."""
 
     @property
     def folder(self) -> Path:
@@ -41,19 +41,19 @@ class Skill:
 
     @property
     def body(self) -> str:
-        """The instructions below the frontmatter, read from the file each time."""
+        """The instructions below the frontmatter; read from the file each time."""
         return _parts(_text(self.path))[1]
 
     @property
     def assets(self) -> list[Path]:
-        """Every other file in the folder and below it; links to folders are not followed."""
+        """All other files in the folder and its subfolders; links to folders are not followed."""
         below = (Path(root, name) for root, _, names in os.walk(self.folder) for name in names)
         return sorted(path for path in below if path != self.path)
 
 
 @dataclass(frozen=True)
 class BrokenSkill:
-    """A SKILL.md that the CLI passes over."""
+    """A SKILL.md that the CLI skips."""
 
     path: Path
     tier: Tier
@@ -66,11 +66,11 @@ def discover(
     *,
     extensions: Iterable[str | Path] | None = None,
 ) -> list[Skill]:
-    """Every skill of every tier, the weakest first.
+    """Returns the skills of all tiers, lowest precedence first.
 
-    `extensions` are the folders of extensions, by default all that the home has installed. The
-    CLI itself reads the workspace's skills only in a trusted folder, and leaves out what the
-    settings disable; neither is looked at here. Its built-in skills are not listed.
+    `extensions` are extension folders; by default, all that are installed in the home. The CLI
+    itself reads a workspace's skills only in a trusted folder and skips disabled ones; this
+    function checks neither. Built-in skills are not listed.
     """
     # By path: where the home is the workspace, one file is found in two tiers and is the same.
     found = {skill.path: skill for skill in _all(_folder(cwd), _home(home), extensions)}
@@ -84,7 +84,7 @@ def active(
     *,
     extensions: Iterable[str | Path] | None = None,
 ) -> dict[str, Skill]:
-    """The winner of each name."""
+    """Returns the active skill for each name."""
     found = discover(cwd, home, extensions=extensions)
     return {skill.name: skill for skill in found if skill.shadowed_by is None}
 
@@ -95,19 +95,19 @@ def broken(
     *,
     extensions: Iterable[str | Path] | None = None,
 ) -> list[BrokenSkill]:
-    """The SKILL.md files that the CLI passes over in silence, and why."""
+    """Returns the SKILL.md files that the CLI silently skips, and why."""
     places = dict(_places(_folder(cwd), _home(home), extensions))
     return [bad for file, tier in places.items() if (bad := _broken(file, tier))]
 
 
 def read(path: str | Path) -> Skill:
-    """The skill in a folder or in a SKILL.md; InvalidOptions where the CLI would ignore it."""
+    """Reads the skill in a folder or SKILL.md. Raises InvalidOptions if the CLI would ignore it."""
     file = _file(path)
     return _read(file, _tier_of(file))
 
 
 def validate(path: str | Path) -> list[str]:
-    """What is wrong with the skill in a folder or in a SKILL.md, in plain words."""
+    """Returns what is wrong with the skill in a folder or SKILL.md, in plain words."""
     file = _file(path)
     problems = list(_place_problems(file))
     try:

@@ -1,4 +1,4 @@
-"""Which session an agent goes on with in a folder, kept between runs and between processes."""
+"""Remembers each agent's current session in a folder, across runs and processes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ DELETE FROM sessions WHERE agent = ? AND cwd = ? AND session_id = ifnull(?, sess
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
-    """The session of one agent in one folder, and what its runs came to."""
+    """An agent's session in one folder, with the totals of its runs."""
 
     agent: str
     cwd: str
@@ -66,35 +66,35 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds since 1970."""
     model: str | None = None
     tokens: int = 0
-    """As far as the runs told."""
+    """As far as the runs reported them."""
     cost_usd: Decimal | None = None
-    """None as soon as one run's cost could not be known: a sum with a gap would look too small."""
+    """None once the cost of any run is unknown: a partial sum would look too small."""
 
 
 class SessionStore(Protocol):
-    """What remembers sessions. Called from worker threads, several at a time."""
+    """The interface of a session store. Several worker threads may call it at a time."""
 
     def get(self, agent: str, cwd: str) -> StoredSession | None:
-        """The session that the agent goes on with in this folder."""
+        """Returns the agent's current session in this folder."""
         ...
 
     def record(self, run: StoredSession) -> None:
-        """After a run: this is the session now. The same session's tokens and cost add up."""
+        """Makes a run's session the current one. Tokens and cost of the same session add up."""
         ...
 
     def list(self, agent: str | None = None) -> Sequence[StoredSession]:
-        """All that is remembered, the latest run first."""
+        """Returns all stored sessions, the latest run first."""
         ...
 
     def forget(self, agent: str, cwd: str, session_id: str | None = None) -> bool:
-        """Whether there was one. With a session id, only if it is still that session."""
+        """Removes the entry (given a session id, only if it matches); returns whether it did."""
         ...
 
 
 class SqliteSessions:
     """Sessions in one SQLite file, for any number of threads and processes.
 
-    Each call opens the file and closes it: nothing has to be closed, and nothing is shared.
+    Each call opens and closes the file: there is nothing to close and no shared connection.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None) -> None:
@@ -140,14 +140,14 @@ class SqliteSessions:
 
 
 def default_path() -> Path:
-    """Where the user's own state belongs: `~/.local/state/geminorum/sessions.db` on Linux."""
+    """The file in the user's state folder: `~/.local/state/geminorum/sessions.db` on Linux."""
     import platformdirs
 
     return platformdirs.user_state_path("geminorum", appauthor=False) / "sessions.db"
 
 
 def folder_of(cwd: str | os.PathLike[str]) -> str:
-    """The one name of a folder, however it was spelled: links followed, `~` and `..` resolved."""
+    """The canonical name of a folder: links, `~` and `..` are resolved."""
     return str(Path(cwd).expanduser().resolve())
 
 

@@ -1,8 +1,8 @@
-"""The same verbs for code that does not await.
+"""The same functions for synchronous code.
 
-A driver, not a copy: each block has an event loop in a thread of its own, and every call is passed
-to the one implementation there. So time limits hold while the caller's code is busy, and it works
-where a loop is already running, as in a notebook.
+Each block runs an event loop in its own thread and passes every call to the asynchronous
+implementation there. So time limits hold while the caller's code is busy, and it works where an
+event loop is already running, as in a notebook.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ T = TypeVar("T")
 def run(
     prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
 ) -> Run[DataT]:
-    """The prompt in flight: `with run(…) as live`, iterate it, then read `live.result`."""
+    """Runs a prompt: `with run(…) as live`, iterate over it, then read `live.result`."""
     return Run(client.run(prompt, options, via=via), _loop_of(via))
 
 
 def ask(
     prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
 ) -> Result[DataT]:
-    """The result of a prompt, or an exception that carries it."""
+    """Runs a prompt and returns its result, or raises an exception that carries it."""
     if (shared := _loop_of(via)) is not None:
         return shared.call(client.ask(prompt, options, via=via))
     with BackgroundLoop() as loop:
@@ -54,15 +54,15 @@ def connect(
     via: Transport | None = None,
     decide: Decide | None = None,
 ) -> Chat[DataT]:
-    """A conversation of many turns: `with connect() as chat`, then `chat.ask(…)`.
+    """Opens a conversation of many turns: `with connect() as chat`, then `chat.ask(…)`.
 
-    `decide` answers the permission requests of this conversation, in place of the transport's own.
+    `decide` answers the permission requests of this conversation instead of the transport's own.
     """
     return Chat(client.connect(options, via=via, decide=decide), _loop_of(via))
 
 
 class Run(Generic[DataT]):
-    """A prompt in flight, and afterwards its result."""
+    """A running prompt, and afterwards its result."""
 
     def __init__(self, live: client.Run[DataT], loop: BackgroundLoop | None = None) -> None:
         self._live = live
@@ -73,7 +73,7 @@ class Run(Generic[DataT]):
 
     @property
     def result(self) -> Result[DataT | None]:
-        """What the run came to; while it runs and after any ending, whatever has arrived."""
+        """The result of the run: complete at the end, partial before that or after a failure."""
         return self._live.result
 
     @property
@@ -81,7 +81,7 @@ class Run(Generic[DataT]):
         return self._live.session_id
 
     def cancel(self) -> None:
-        """Stop the agent. May be called from another thread."""
+        """Stops the agent. Can be called from another thread."""
         self._loop.call(self._live.cancel())
 
     def __enter__(self) -> Run[DataT]:
@@ -127,7 +127,7 @@ class Run(Generic[DataT]):
 
 
 class Chat(Generic[DataT]):
-    """A conversation: turns that know what was said before, one at a time."""
+    """A conversation: one turn at a time, each with the context of those before."""
 
     def __init__(self, chat: client.Chat[DataT], loop: BackgroundLoop | None = None) -> None:
         self._chat = chat
@@ -152,23 +152,23 @@ class Chat(Generic[DataT]):
 
     @property
     def session_id(self) -> str | None:
-        """The session, for a later `resume`; None until the first turn has begun."""
+        """The session id, for a later `resume`. None until the first turn has started."""
         return self._chat.session_id
 
     @property
     def history(self) -> list[Content]:
-        """The conversation so far, as the API writes it: JSON, for a later `Api(history=…)`.
+        """The conversation so far in the API's JSON format, for a later `Api(history=…)`.
 
-        Only on `Api`: a CLI keeps its own, and any other transport raises Unsupported.
+        Only on `Api`. Other transports raise Unsupported: the CLI keeps its own history.
         """
         return self._chat.history
 
     def turn(self, prompt: Prompt) -> Run[DataT]:
-        """The next prompt, in flight."""
+        """The next turn: `with chat.turn(…) as live`, like `run`."""
         return Run(self._chat.turn(prompt), self._loop)
 
     def ask(self, prompt: Prompt) -> Result[DataT]:
-        """The next prompt's result, or an exception that carries it."""
+        """Sends the next prompt and returns its result, or raises an exception that carries it."""
         return self._loop.call(self._chat.ask(prompt))
 
     def _leave(self) -> None:
@@ -177,8 +177,9 @@ class Chat(Generic[DataT]):
 
 
 class Pool:
-    """Warm processes for many conversations, of any thread: `with Pool(Acp()) as pool`, then
-    `connect(via=pool)` or `ask(…, via=pool)`."""
+    """Warm processes that conversations in any thread share: `with Pool(Acp()) as pool`, then
+    `connect(via=pool)` or `ask(…, via=pool)`.
+    """
 
     def __init__(
         self,
@@ -193,10 +194,10 @@ class Pool:
         max_memory_mb: float | None = 600.0,
         spare: bool = True,
     ) -> None:
-        """`size` processes at most, `at_once` conversations in each, `wait` seconds for a place.
+        """Up to `size` processes, each with `at_once` conversations; `wait` seconds for a place.
 
-        A process that reaches one of the other limits takes no more conversations and ends with
-        the last that it has. `spare`: a session is made ahead in the folder used last.
+        A process that reaches one of the other limits takes no new conversations and ends after its
+        last one. `spare` opens a session in advance in the folder used last.
         """
         from geminorum.transports.pool import Pool as AsyncPool
 
@@ -230,7 +231,7 @@ class Pool:
             self.loop.__exit__()
 
     def secrets(self) -> list[str]:
-        """What no error of a run may show."""
+        """Values that must not appear in a run's errors."""
         return self._pool.secrets()
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
@@ -240,11 +241,11 @@ class Pool:
         return self._pool.deciding(decide)
 
     def warm(self, options: Options | None = None) -> None:
-        """Starts a process for such conversations, and returns when it is there."""
+        """Starts a process for conversations with these options; returns when it is ready."""
         self.loop.call(self._pool.warm(options))
 
     def report(self) -> PoolReport:
-        """How many, how busy, how often replaced."""
+        """Reports the processes, their load and how often they were replaced."""
         return self.loop.call(self._report())
 
     async def _report(self) -> PoolReport:
@@ -252,7 +253,7 @@ class Pool:
 
 
 class BackgroundLoop:
-    """An event loop in a thread, for as long as the block lasts."""
+    """An event loop in a thread, running as long as the block."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -1,4 +1,4 @@
-"""Python functions in; tools that a model can be told of, and that can be called with JSON, out."""
+"""Converts Python functions into tools that a model can be told about and that take JSON."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ _PARAMETER = re.compile(r"(\w+)\s*(?:\([^)]*\))?\s*:\s*(.*)")
 
 @dataclass(frozen=True)
 class Tool:
-    """What a model is told about a function, and the function. `Tool.of` writes it for you."""
+    """A function and its description for the model. `Tool.of` builds it from the function."""
 
     name: str
     description: str
     schema: dict[str, Any]
-    """JSON Schema of the arguments, an object."""
+    """JSON Schema of the arguments; an object."""
     function: Callable[..., Any] | None = None
-    """None: only declared; whoever declared it answers the calls."""
+    """None: only declared; the caller answers the calls."""
     arguments: type[msgspec.Struct] | None = field(default=None, repr=False, compare=False)
-    """The same as `schema`, as a type; None where the schema was written by hand."""
+    """`schema` as a type; None if the schema was written by hand."""
 
     def __post_init__(self) -> None:
         name: Any = self.name
@@ -57,7 +57,7 @@ class Tool:
         name: str | None = None,
         description: str | None = None,
     ) -> Tool:
-        """The tool that a function is: arguments from its type hints, words from its docstring.
+        """Builds a tool from a function: arguments from its type hints, texts from its docstring.
 
         `Annotated[str, "what it is"]` and a docstring's `Args:` describe the arguments.
         """
@@ -73,24 +73,24 @@ class Tool:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What calling a tool gave."""
+    """The outcome of a tool call."""
 
     status: Literal["success", "error"]
     output: Any = None
-    """Plain JSON data; the message where it failed."""
+    """Plain JSON data, or the error message if it failed."""
     error_type: str | None = None
-    """"invalid_arguments": the model can mend it. "tool_failed": the function raised."""
+    """"invalid_arguments": the model can correct them. "tool_failed": the function raised."""
 
     @property
     def text(self) -> str:
-        """What a person is shown."""
+        """The output as text for display."""
         if isinstance(self.output, str):
             return self.output
         return msgspec.json.encode(self.output).decode()
 
 
 def tools_of(items: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
-    """Functions and tools as tools; InvalidOptions where two have one name."""
+    """Converts functions and tools to tools. Raises InvalidOptions if two share a name."""
     if isinstance(items, str | bytes | Tool | Mapping) or not isinstance(items, Iterable):
         name = getattr(items, "__name__", "get_weather")
         raise InvalidOptions(f"tools={items!r} is not a list", hint=f"tools=[{name}]")
@@ -105,9 +105,9 @@ def tools_of(items: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
 
 
 async def call(tool: Tool, arguments: Mapping[str, Any] | None) -> Outcome:
-    """What the tool gives for arguments as they came from a model, or what went wrong.
+    """Calls the tool with a model's arguments and returns the output or what went wrong.
 
-    Only what is no error of the tool raises: a cancellation of ours, Ctrl-C.
+    Only exceptions that are not the tool's propagate: cancellation of the caller, Ctrl-C.
     """
     if tool.function is None:
         hint = "answer the call yourself, or give it a function"

@@ -1,1 +1,1 @@
-"""Thin faces over the one core, one for each shape that other frameworks plug into."""
+"""Adapters for five existing interfaces, thin layers over the core."""

@@ -1,4 +1,4 @@
-"""Is everything in place for a run? A list of checks, each with what to type where it is not."""
+"""Checks whether a run can work; each problem comes with its fix."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def check(
     via: Cli | None = None,
     live_timeout: float = 20.0,
 ) -> list[Check]:
-    """Every check, always in the same order. A broken set-up is a finding, never an exception.
+    """Runs all checks, always in the same order. A broken setup is a finding, not an exception.
 
-    Nothing is written into the user's folders. `live` also sends a short prompt to the model.
+    Writes nothing to the user's folders. `live` also sends a short prompt to the model.
     """
     options = options or Options()
     env = environment(options)

@@ -1,4 +1,4 @@
-"""Can the CLI read its settings and policies? It stops at the ones, and passes over the others."""
+"""Can the CLI read its settings and policies? Bad settings stop it; bad policies it skips."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from geminorum.wire.policy_file import policy_problems
 
 @check_of("settings")
 def settings_check(options: Options, env: Mapping[str, str]) -> Finding:
-    """Are the user's, the folder's and the machine's settings files whole?"""
+    """Are the user's, the folder's and the machine's settings files valid?"""
     files = _settings_files(options, env)
     there = [str(file) for file in files if file.exists()]
     users, *others = files
@@ -66,7 +66,7 @@ def _skipped(env: Mapping[str, str]) -> Iterator[Finding]:
 
 @check_of("policies")
 def policies_check(options: Options, env: Mapping[str, str]) -> Finding:
-    """Would the CLI drop one of the user's policy files? Our runs stop where it does."""
+    """Would the CLI drop one of the user's policy files? geminorum's runs stop in that case."""
     files = sorted(_policy_files(home_of(options, env) / ".gemini" / "policies"))
     problems = [
         fail(f"{file}: {problem}", set_aside(file), "CONFIG")

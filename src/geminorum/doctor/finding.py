@@ -1,4 +1,4 @@
-"""What a check tells: how things stand, and what to type where they do not."""
+"""The result of a check: its status, and the fix for a problem."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Check(msgspec.Struct, frozen=True):
     level: Level
     detail: str
     fix: str = ""
-    """The exact thing to type; empty where all is well."""
+    """What to type; empty if nothing is wrong."""
     code: str = ""
-    """The `code` of the error that a run would end with ("AUTH", "CONFIG" …), for a `fail`."""
+    """For a `fail`: the `code` of the error that a run would end with ("AUTH", "CONFIG" …)."""
 
 
 Finding: TypeAlias = tuple[Level, str, str, str]

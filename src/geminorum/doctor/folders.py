@@ -1,4 +1,4 @@
-"""Are the folders and files there that a run reads and writes?"""
+"""Do the folders and files exist that a run reads and writes?"""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _can_write(folder: Path) -> bool:
 
 @check_of("instructions")
 def instructions_check(path: StrPath | None) -> Finding:
-    """Can the file with the agent's instructions be read? None: there is none, which is fine."""
+    """Is the agent's instructions file readable? None: there is none, which is fine."""
     if path is None:
         return ok("none asked for")
     file = Path(path).expanduser().absolute()
@@ -88,7 +88,7 @@ def _made(file: Path) -> str:
 
 @check_of("state")
 def state_check(options: Options, env: Mapping[str, str]) -> Finding:
-    """Can the CLI keep its sessions in the home, and we a folder for each run?"""
+    """Can the CLI store sessions in the home, and geminorum a folder for each run?"""
     home = home_of(options, env)
     stores = (home / ".gemini" / name for name in ("tmp", "history"))
     found = [finding for store in stores for finding in _store_problems(store, home)]

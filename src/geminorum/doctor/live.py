@@ -1,4 +1,4 @@
-"""Does a real prompt get a real answer?"""
+"""Does the model answer a real prompt?"""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROMPT = "Respond with: hello"
 def live_check(
     options: Options | None = None, via: Transport | None = None, timeout: float = 20.0
 ) -> Finding:
-    """Ask the model for a hello, in a session of its own. Costs a few tokens."""
+    """Asks the model for a hello, in a separate session. Costs a few tokens."""
     from geminorum import sync
 
     options = (options or Options()).changed(timeout=timeout, resume=None, session_id=None)

@@ -1,4 +1,4 @@
-"""Would a run be let in, and would its key go where it should?"""
+"""Would a run be logged in, and would its key go to the right place?"""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDED = "Google ended this login for consumers on 18 June 2026"
 
 @check_of("auth")
 def auth_check(options: Options, env: Mapping[str, str]) -> Finding:
-    """Which way to log in was chosen, by whom, and is everything there that it needs?"""
+    """Which login is selected, by what, and does it have everything it needs?"""
     auth = auth_mode(options, env)
     match auth.mode:
         case "api_key":
@@ -93,7 +93,7 @@ def _none(options: Options, env: Mapping[str, str]) -> Finding:
 
 @check_of("base url")
 def base_url_check(options: Options, env: Mapping[str, str]) -> Finding:
-    """Where does the key go, and would the CLI still know how to log in?"""
+    """Where is the key sent, and would the CLI still know how to log in?"""
     if url := env.get("GOOGLE_GEMINI_BASE_URL"):
         return _set_url(auth_mode(options, env), _host(url), options, env)
     home = home_of(options, env)

@@ -1,4 +1,4 @@
-"""A finding of the doctor to what can be done about it here and now, without harm."""
+"""Safe, automatic fixes for findings of the doctor."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _EDIT = re.compile(r"put into (?P<file>.+?): (?P<settings>\{.*\})")
 
 
 class Remedy(NamedTuple):
-    """Something that adds what is missing and takes nothing away."""
+    """A fix that adds what is missing and removes nothing."""
 
     what: str
-    """What it would do, in words to ask somebody by."""
+    """What it would do, worded to ask for confirmation."""
     apply: Callable[[], str]
-    """Does it, and says what was done. Raises a GeminorumError where it cannot."""
+    """Applies the fix and returns what was done. Raises a GeminorumError if it fails."""
 
 
 def remedy_for(check: Check) -> Remedy | None:
-    """What would mend it; None where all is well, or where only its owner should act."""
+    """Returns the fix; None if nothing is wrong, or if only the owner should act."""
     if check.level == "ok":
         return None
     if check.code == "CLI_NOT_FOUND" and check.name == "cli":

@@ -41,7 +41,7 @@ def cli_check(
     env: Mapping[str, str] | None = None,
     timeout: float = _PATIENCE,
 ) -> Finding:
-    """Is the CLI there, with a Node, and does `gemini --version` succeed? All three in one."""
+    """Is the CLI there, with a Node, and does `gemini --version` succeed? All three at once."""
     env = os.environ if env is None else env
     steps = (found_check(executable, env), node_check(executable, env))
     for step in (*steps, version_check(executable, env, timeout=timeout)):
@@ -52,7 +52,7 @@ def cli_check(
 
 @check_of("cli")
 def found_check(executable: Executable, env: Mapping[str, str]) -> Finding:
-    """Is the CLI there? Where?"""
+    """Is the CLI installed, and where?"""
     try:
         return ok(f"found at {cli_path(executable, env)}")
     except SetupError as error:
@@ -62,7 +62,7 @@ def found_check(executable: Executable, env: Mapping[str, str]) -> Finding:
 
 @check_of("node")
 def node_check(executable: Executable, env: Mapping[str, str]) -> Finding:
-    """Which Node would run it? One beside the CLI counts too."""
+    """Which Node would run it? One next to the CLI counts too."""
     try:
         program = find_cli(executable, env)
     except SetupError as error:
@@ -87,7 +87,7 @@ def version_check(
     *,
     timeout: float = _PATIENCE,
 ) -> Finding:
-    """Does it start, and is it new enough for us and for the options?"""
+    """Does it start, and is it new enough for geminorum and for the options?"""
     try:
         program = find_cli(executable, env)
     except CliTooOld as error:

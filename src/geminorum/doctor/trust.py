@@ -16,7 +16,7 @@ _NAMED_BY = "GEMINI_CLI_TRUSTED_FOLDERS_PATH"
 
 @check_of("folder trust")
 def trust_check(options: Options, env: Mapping[str, str]) -> Finding:
-    """Would the CLI refuse the folder? By default our runs ask it not to."""
+    """Would the CLI refuse the folder? By default, geminorum's runs ask it not to."""
     if env.get("GEMINI_RESTRICTED_MODE") == "true":
         what = "GEMINI_RESTRICTED_MODE is set: the CLI refuses every folder"
         return fail(what, "unset GEMINI_RESTRICTED_MODE", "TRUST")

@@ -1,4 +1,4 @@
-"""Conversations that the Gemini CLI has saved: find, read, follow, export, fork, delete them."""
+"""Saved sessions of the Gemini CLI: find, read, follow, export, fork and delete them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -1,4 +1,4 @@
-"""A conversation to a text in one of five formats."""
+"""Exports a conversation as text in one of five formats."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ def export(
     title: str | None = None,
     prices: PriceBook | None = None,
 ) -> str:
-    """A saved session, or the events of a run, to be kept or shown elsewhere.
+    """Exports a saved session or the events of a run.
 
-    "markdown" and "html" are for people: they take a `title` and `prices`, by default what was
-    first asked and the list prices. "jsonl" is our events, one a line, "claude" messages in
-    Claude's format, one a line, and "sharegpt" one line with the whole conversation.
+    "markdown" and "html" are for people and take a `title` (default: the first prompt) and `prices`
+    (default: list prices). "jsonl" writes geminorum's events and "claude" Claude-format messages,
+    one per line; "sharegpt" writes the whole conversation on one line.
     """
     name = title or (source.title if isinstance(source, Session) else None)
     if format == "markdown":

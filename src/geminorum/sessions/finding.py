@@ -1,4 +1,4 @@
-"""Which sessions there are, and the one that somebody means."""
+"""Lists sessions and finds one by id."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def listed(
     text: str | None = None,
     kind: Kind = "main",
 ) -> list[SessionInfo]:
-    """The sessions of a folder, or of all folders, the one that was updated last at the top.
+    """Returns the sessions of a folder, or of all folders, the last updated first.
 
-    `home` holds `.gemini`; by default GEMINI_CLI_HOME, or the user's home. `since` and `until`
-    (milliseconds since 1970, or a datetime) choose those that were alive in between, `text` those
-    in which it was said: that alone reads the files to their ends. What is no session stands in
-    the list too, with its `problem`.
+    `home` is the folder that holds `.gemini`; default: GEMINI_CLI_HOME, or the user's home. `since`
+    and `until` (milliseconds since 1970, or a datetime) select sessions active in between; `text`
+    selects those that contain it, and is the only filter that reads whole files. Files that are not
+    sessions are listed too, with their `problem`.
     """
     found = _merged(_infos(cwd, home_of(home), kind))
     chosen = [info for info in found if _was_alive(info, since, until)]
@@ -55,9 +55,9 @@ def listed(
 def find(
     cwd: AnyPath | None = None, session_id: str | None = None, *, home: AnyPath | None = None
 ) -> SessionInfo | None:
-    """The session with this id, or with the one id that begins so; without an id, the newest.
+    """Finds a session by its id or a unique prefix of it; without an id, the newest.
 
-    It is looked for among the sessions of a folder, or of all folders.
+    Searches the sessions of a folder, or of all folders.
     """
     if session_id is None:
         return next((info for info in listed(cwd, home=home) if info.id and not info.empty), None)
@@ -73,7 +73,7 @@ def find(
 def load(
     session: SessionInfo | AnyPath, cwd: AnyPath | None = None, *, home: AnyPath | None = None
 ) -> Session:
-    """A session, by its file, its id (or how that begins), or what a listing told of it."""
+    """Loads a session by its file, its id (or a prefix), or its SessionInfo."""
     if isinstance(session, str) and ID.fullmatch(session):
         session = known(session, cwd, home=home)
     if isinstance(session, SessionInfo):
@@ -88,9 +88,9 @@ def tail(
     *,
     home: AnyPath | None = None,
 ) -> AsyncGenerator[Event, None]:
-    """A session's events, those that are there and those to come, until the loop is left.
+    """Yields a session's events, existing and future ones, until you leave the loop.
 
-    There is no `Done`: a session may be resumed at any time. A file may come into being later.
+    There is no `Done`: a session may be resumed at any time. The file need not exist yet.
     """
     is_id = isinstance(session, str) and ID.fullmatch(session)
     if is_id or not isinstance(session, str | os.PathLike):

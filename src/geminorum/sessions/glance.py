@@ -1,4 +1,4 @@
-"""What the beginning and the end of a session file tell, without reading all of it."""
+"""Session details from the start and the end of a file, without reading all of it."""
 
 from __future__ import annotations
 
@@ -43,32 +43,32 @@ _DAY = 24 * 60 * 60 * 1000
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing tells of a session."""
+    """A session in a listing."""
 
     id: str
-    """Empty where the file holds no session; `problem` says why."""
+    """Empty if the file holds no session; `problem` says why."""
     path: Path
     cwd: Path | None = None
-    """The folder it belongs to, where that is known."""
+    """The folder it belongs to, if known."""
     started: int = 0
     """Milliseconds since 1970."""
     updated: int = 0
     kind: str = "main"
     title: str = ""
     size: int = 0
-    """Bytes of the file."""
+    """File size in bytes."""
     empty: bool = False
-    """Nobody has said anything in it: a run that failed at once, or has just begun."""
+    """It has no messages: the run failed at once, or has just started."""
     parent: str | None = None
-    """The session that a subagent's session belongs to."""
+    """For a subagent's session: the session it belongs to."""
     forked_from: str | None = None
-    """The id of the session that this one was forked from."""
+    """The id of the session it was forked from."""
     problem: str | None = None
-    """What is wrong with the file; None where all seems well."""
+    """What is wrong with the file. None: nothing found."""
 
     @property
     def subagents(self) -> list[SessionInfo]:
-        """The sessions of the agents that it started."""
+        """The sessions of the subagents that it started."""
         files = subagent_files(self.path, self.id)
         return [info_of(file, file.parent, self.cwd, parent=self.id) for file in files]
 

@@ -1,4 +1,4 @@
-"""Sessions removed, and sessions copied under a new id."""
+"""Deletes sessions, and copies them under a new id."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _MINUTE = 60_000
 
 
 def delete(session: SessionInfo | Session | AnyPath, *, home: AnyPath | None = None) -> list[Path]:
-    """Removes a session for good: its files, its subagents', and what its tools left in the store.
+    """Deletes a session: its files, its subagents' files, and its tools' files in the store.
 
-    Says what was removed. Nothing is, where any of it lies outside the store, by a link or by
-    itself; and SessionBusy is raised while a run is at work in it.
+    Returns what was deleted. Deletes nothing if any of it lies outside the store, directly or
+    through a link; raises SessionBusy while a run uses the session.
     """
     place = home_of(home)
     info = known(session, home=place)
@@ -49,9 +49,9 @@ def fork(
     new_id: str | None = None,
     home: AnyPath | None = None,
 ) -> SessionInfo:
-    """Copies a session under a new id, so that both can go on; the original is not touched.
+    """Copies a session under a new id, so that both can continue; the original is unchanged.
 
-    The copy has every message with all its details, also where the CLI has lost some.
+    The copy has every message with all details, even where the CLI has lost some.
     """
     place, name = home_of(home), new_id or str(uuid.uuid4())
     info = known(session, home=place)

@@ -1,4 +1,4 @@
-"""A saved conversation, read as it is asked for."""
+"""A saved conversation, read on demand."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _LONGEST_TITLE = 80
 
 
 class Session:
-    """A conversation that the CLI saved. Its messages are read from the file when asked for."""
+    """A conversation saved by the CLI. Its messages are read from the file on demand."""
 
     def __init__(self, path: Path, index: SessionIndex, cwd: Path | None = None) -> None:
         top = index.top
@@ -51,7 +51,7 @@ class Session:
         """Milliseconds since 1970."""
         self.updated = clock.milliseconds(top.last_updated)
         self.ended = clock.milliseconds(_last_word(top))
-        """As `updated`, but a fork in which nothing was said yet has its original's."""
+        """Like `updated`, but a fork without new messages has its original's."""
         self.messages: Sequence[SavedMessage] = Messages(path, list(index.places.values()))
 
     def __repr__(self) -> str:
@@ -59,22 +59,22 @@ class Session:
 
     @property
     def title(self) -> str:
-        """The CLI's summary, or the beginning of what was first asked."""
+        """The CLI's summary, or the start of the first prompt."""
         return title_of(self.summary, self.messages)
 
     @property
     def subagents(self) -> list[Session]:
-        """The conversations that it had with agents of its own; what is broken is left out."""
+        """The sessions of its subagents; broken ones are left out."""
         return [session for file in subagent_files(self.path, self.id) for session in _loaded(file)]
 
     @cached_property
     def requests(self) -> tuple[ModelRequest, ...]:
-        """Every request to a model, in order."""
+        """All requests to models, in order."""
         return tuple(requests_of(self.messages).values())
 
     @property
     def usage(self) -> Usage:
-        """What the whole conversation consumed."""
+        """Tokens that the whole conversation consumed."""
         models = dict.fromkeys(request.model for request in self.requests)
         shares = {
             name: total_of([one for one in self.requests if one.model == name]) for name in models
@@ -87,7 +87,7 @@ class Session:
         )
 
     def events(self) -> Iterator[Event]:
-        """The conversation as the stream that it was: `Init` first, one `Done` at the end."""
+        """The conversation as an event stream: `Init` first, one `Done` at the end."""
         models = [request.model for request in self.requests]
         yield Init(
             models[0] if models else None,

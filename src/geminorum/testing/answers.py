@@ -1,4 +1,4 @@
-"""What a script can answer: plain values, no HTTP and no JSON yet."""
+"""Scripted answers as plain values, without HTTP or JSON."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
@@ -6,7 +6,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 Part: TypeAlias = Mapping[str, Any]
-"""A Part as the API writes it, e.g. `{"inlineData": {…}}`."""
+"""A Part in the API's format, e.g. `{"inlineData": {…}}`."""
 
 Ending: TypeAlias = Literal["whole", "drop", "hang"]
 
@@ -29,7 +29,7 @@ class Tokens(Struct, frozen=True):
 
 
 class Call(Struct, frozen=True):
-    """The model asks for a tool."""
+    """The model calls a tool."""
 
     tool: str
     args: Mapping[str, Any]
@@ -52,7 +52,7 @@ class Say(Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Fail(Struct, frozen=True, repr_omit_defaults=True):
-    """The API refuses, in Google's JSON error shape."""
+    """The API refuses, with an error in Google's JSON format."""
 
     code: int
     message: str | None = None
@@ -66,11 +66,11 @@ class Fail(Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Hang(Struct, frozen=True):
-    """The API takes the request and says nothing."""
+    """The API accepts the request and never answers."""
 
 
 class Raw(Struct, frozen=True, repr_omit_defaults=True):
-    """These bytes, whatever they are."""
+    """Raw bytes, sent as they are."""
 
     body: bytes
     status: int = 200

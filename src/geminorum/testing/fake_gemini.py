@@ -1,4 +1,4 @@
-"""FakeGemini: a Gemini API on loopback that answers from a script and records what it was asked."""
+"""FakeGemini: a Gemini API on loopback that answers from a script and records its requests."""
 
 import itertools
 from collections.abc import Mapping
@@ -25,9 +25,9 @@ from geminorum.testing.side_calls import SIDE_KINDS, Routing, default_answer, ki
 class FakeGemini(Script):
     """A Gemini API for one `with` (or `async with`) block; nothing of it outlives the block.
 
-    `default` is said when the script has run out; without it such a request fails with HTTP 400.
-    `routing` is what the CLI's model router decides when the model is `auto`. `settings` go into
-    the private home's settings.json.
+    `default` is the answer when the script has run out; without it, such a request fails with HTTP
+    400. `routing` is the decision of the CLI's model router when the model is `auto`. `settings` go
+    into the private home's settings.json.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class FakeGemini(Script):
 
     @property
     def requests(self) -> list[Request]:
-        """The model's own turns, in order: what the script answered."""
+        """The model's own turns, in order: the requests that the script answered."""
         return [request for request in self.log if request.kind in SCRIPTED]
 
     @property
     def side_calls(self) -> list[Request]:
-        """What the CLI asked for itself: routing, summaries, web search …"""
+        """The CLI's internal requests: routing, summaries, web search …"""
         return [request for request in self.log if request.kind in SIDE_KINDS]
 
     @property
@@ -71,7 +71,7 @@ class FakeGemini(Script):
 
     @property
     def env(self) -> dict[str, str]:
-        """What a child needs on top of `os.environ` to talk to this fake and to nothing else."""
+        """Variables that a child process needs, besides `os.environ`, to talk only to this fake."""
         return environment(self.url, self.home)
 
     def __enter__(self) -> Self:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def fake_gemini() -> Iterator[FakeGemini]:
-    """A Gemini API on loopback; script it with `say`, `call`, `fail` …, read `requests`."""
+    """A Gemini API on loopback; script it with `say`, `call`, `fail` …, then check `requests`."""
     from geminorum.testing import FakeGemini
 
     with FakeGemini() as fake:

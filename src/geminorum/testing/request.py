@@ -1,4 +1,4 @@
-"""One HTTP request of a Gemini client to a Request that a test can read."""
+"""Parses a Gemini client's HTTP request into a Request that a test can inspect."""
 
 import re
 import time
@@ -32,7 +32,7 @@ _PREAMBLES = ("<session_context>", "This is the Gemini CLI. We are setting up th
 
 
 class ToolResult(Struct, frozen=True):
-    """What a tool answered, as the client tells the model."""
+    """A tool's result, as the client reports it to the model."""
 
     name: str
     response: Mapping[str, Any]
@@ -40,7 +40,7 @@ class ToolResult(Struct, frozen=True):
 
 
 class Request(Struct, frozen=True, eq=False):
-    """A request as it arrived, with the parts a test asks about picked out."""
+    """A request as it arrived, with properties for the parts that tests check."""
 
     model: str
     method: str
@@ -66,12 +66,12 @@ class Request(Struct, frozen=True, eq=False):
 
     @property
     def prompt(self) -> str:
-        """The last thing the user said; results of tools do not count."""
+        """The last user message; tool results do not count."""
         return _text(self.contents[index]) if (index := self._prompt_index()) is not None else ""
 
     @property
     def round(self) -> int:
-        """How often tools have answered since the prompt: 0 for the prompt itself."""
+        """Rounds of tool results since the prompt: 0 for the prompt itself."""
         index = self._prompt_index()
         later = self.contents if index is None else self.contents[index + 1 :]
         return sum(_has_tool_results(content) for content in later)
@@ -83,12 +83,12 @@ class Request(Struct, frozen=True, eq=False):
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names the model may call; built-in ones by their API name, e.g. `googleSearch`."""
+        """Names of the tools the model may call; built-in ones by API name, e.g. `googleSearch`."""
         return tuple(_tool_names(self.body.get("tools") or []))
 
     @property
     def tool_results(self) -> tuple[ToolResult, ...]:
-        """What the tools answered just now: those of the last content only."""
+        """The tool results of the last content only."""
         last = self.contents[-1] if self.contents else {}
         found = (part.get("functionResponse") for part in parts_of(last))
         return tuple(
@@ -103,7 +103,7 @@ class Request(Struct, frozen=True, eq=False):
 
     @property
     def schema(self) -> Mapping[str, Any]:
-        """The JSON schema the answer has to follow; empty when there is none."""
+        """The JSON schema for the answer; empty if there is none."""
         for name in ("responseJsonSchema", "responseSchema", "response_json_schema"):
             if isinstance(found := self.config.get(name), dict):
                 return found

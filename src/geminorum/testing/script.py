@@ -1,4 +1,4 @@
-"""The script of a fake: verbs that queue answers, and the choice of the next one."""
+"""The script of a fake: methods that queue answers, and the choice of the next one."""
 
 import math
 import re
@@ -64,7 +64,7 @@ class Queue:
 
 
 class Verbs:
-    """What a script can say. Every verb queues one answer and returns self."""
+    """The methods of a script. Each queues one answer and returns self."""
 
     def __init__(self, *, restarts: bool = False) -> None:
         self._queue = Queue(restarts=restarts)
@@ -80,10 +80,10 @@ class Verbs:
         delay: float = 0,
         drip: float = 0,
     ) -> Self:
-        """The model answers, one streamed chunk per argument.
+        """The model answers, with one streamed chunk per argument.
 
-        A dict is a Part as the API writes it. `delay` passes before the first chunk, `drip`
-        between chunks, in seconds. `model` is what the answer claims as `modelVersion`.
+        A dict is a Part in the API's format. `delay` is the wait before the first chunk, `drip` the
+        wait between chunks, in seconds. The answer reports `model` as its `modelVersion`.
         """
         answer = Say(
             chunks,
@@ -98,7 +98,7 @@ class Verbs:
         return self._add(answer)
 
     def call(self, tool: str, /, **args: Any) -> Self:
-        """The model asks for a tool; the next answer follows the tool's result."""
+        """The model calls a tool; the next answer follows the tool's result."""
         return self.calls((tool, args))
 
     def calls(
@@ -109,7 +109,7 @@ class Verbs:
         tokens: Tokens | None = None,
         delay: float = 0,
     ) -> Self:
-        """The model asks for several tools at once, after `text` if there is any."""
+        """The model calls several tools at once, after `text` if given."""
         wanted = tuple(Call(tool, args) for tool, args in calls)
         said = (text,) if text else ()
         answer = Say(said, tuple(thoughts), wanted, tokens=tokens, delay=delay)
@@ -129,11 +129,11 @@ class Verbs:
         delay: float = 0,
         retry_after: float | None = None,
     ) -> Self:
-        """An error in Google's shape, `times` in a row.
+        """An error in Google's format, `times` in a row.
 
         `retry_delay` adds a RetryInfo, `retry_after` the HTTP header of that name; `daily` makes a
-        429 a spent day rather than a spent minute, `reason` adds an ErrorInfo
-        (`API_KEY_INVALID`). With `after`, a stream starts well, says that much and breaks with
+        429 mean the daily instead of the per-minute quota; `reason` adds an ErrorInfo
+        (`API_KEY_INVALID`). With `after`, a stream starts normally, sends that text and breaks with
         the error.
         """
         said = (code, message, status, reason, retry_delay, daily, tuple(after), delay)
@@ -143,17 +143,17 @@ class Verbs:
     def truncate(self, *chunks: str, drop: bool = False, drip: float = 0) -> Self:
         """A stream that stops without a finish reason.
 
-        It ends properly, unless `drop` is set: then the connection breaks within a chunk.
+        It ends cleanly, unless `drop` is set: then the connection breaks within a chunk.
         """
         answer = Say(chunks, finish=None, drip=drip, ending="drop" if drop else "whole")
         return self._add(answer)
 
     def hang(self, *chunks: str) -> Self:
-        """Take the request, say these chunks if any, then nothing until the fake is closed."""
+        """Accepts the request, sends these chunks if any, then nothing until the fake is closed."""
         return self._add(Say(chunks, finish=None, ending="hang") if chunks else Hang())
 
     def block(self, reason: str = "SAFETY", *, tokens: Tokens | None = None) -> Self:
-        """The prompt is refused: a block reason and no candidate."""
+        """The prompt is blocked: a block reason and no candidate."""
         return self._add(Say(blocked=reason, tokens=tokens))
 
     def raw(
@@ -164,20 +164,20 @@ class Verbs:
         content_type: str = "text/event-stream",
         headers: Mapping[str, str] | None = None,
     ) -> Self:
-        """These bytes, whatever they are."""
+        """Sends raw bytes as they are."""
         return self._add(Raw(body, status, content_type, headers or {}))
 
     def reply(self, answer: Reply) -> Self:
-        """A function from the request to the answer: text, or one of Say, Fail, Hang, Raw."""
+        """Computes the answer from the request: text, or one of Say, Fail, Hang, Raw."""
         return self._add(answer)
 
     def always(self) -> Self:
-        """Serve the answer just scripted forever: what comes after it is never reached."""
+        """Serves the last scripted answer forever; answers after it are never reached."""
         self._queue.repeat_last(math.inf)
         return self
 
     def times(self, count: int) -> Self:
-        """Serve the answer just scripted this often."""
+        """Serves the last scripted answer this many times."""
         self._queue.repeat_last(count)
         return self
 
@@ -187,7 +187,7 @@ class Verbs:
 
 
 class Rule(Verbs):
-    """A script of its own for the requests that match."""
+    """A separate script for matching requests."""
 
     def __init__(self, match: Match, kind: Kind | None, *, restarts: bool = False) -> None:
         super().__init__(restarts=restarts)
@@ -201,35 +201,35 @@ class Rule(Verbs):
 
     @property
     def unused(self) -> list[Answer | Reply]:
-        """What was scripted here and never served."""
+        """Answers scripted here and never served."""
         return self._queue.unused
 
 
 class Script(Verbs):
-    """The main queue and the rules before it."""
+    """The main queue, and the rules that take precedence."""
 
     def __init__(self) -> None:
         super().__init__()
         self._rules: list[Rule] = []
 
     def when(self, match: Match = None, *, kind: Kind | None = None) -> Rule:
-        """Answers for requests that match, each served once, before any of the main script.
+        """Queues answers for matching requests; each is served once, before the main script.
 
         `match` is a part of the prompt, a compiled pattern searched in it, a function of the
-        Request, or None for all. `kind` names side calls instead of the model's own turns.
+        Request, or None for all. `kind` selects side calls instead of the model's own turns.
         """
         return self._rule(Rule(match, kind))
 
     def whenever(self, match: Match = None, *, kind: Kind | None = None) -> Rule:
-        """The same, from the beginning for every conversation that matches.
+        """Like `when`, but starts over for every matching conversation.
 
-        The prompt gets the first answer, the first results of tools the second, and so on.
+        The prompt gets the first answer, the first tool results the second, and so on.
         """
         return self._rule(Rule(match, kind, restarts=True))
 
     @property
     def unused(self) -> list[Answer | Reply]:
-        """What was scripted and never served: `assert not fake.unused`."""
+        """Answers scripted and never served: `assert not fake.unused`."""
         return [answer for rule in self._rules for answer in rule.unused] + self._queue.unused
 
     def answer_to(self, request: Request) -> Answer | None:

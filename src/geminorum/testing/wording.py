@@ -1,4 +1,4 @@
-"""Text of any length that never repeats itself, the same on every run."""
+"""Text of any length that never repeats itself; reproducible."""
 
 import random
 
@@ -12,7 +12,7 @@ _WORDS = (
 
 
 def prose(n_chars: int, *, seed: int = 0) -> str:
-    """Exactly `n_chars` characters of made-up sentences.
+    """Returns exactly `n_chars` characters of made-up sentences.
 
     The Gemini CLI stops a run whose text repeats itself ("Loop detected"), so a long scripted
     answer cannot be `"x" * n`. The same `seed` gives the same text.

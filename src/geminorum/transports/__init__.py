@@ -1,4 +1,4 @@
-"""The seam: a transport opens a conversation, a conversation takes turns, a turn yields events."""
+"""The transport protocols: a transport opens conversations, whose turns yield events."""
 
 from __future__ import annotations
 
@@ -14,58 +14,57 @@ from geminorum.wire.verdict import Stop
 
 
 class Turn(Protocol):
-    """One prompt on its way. Ends with a `Done`, whatever happens."""
+    """One prompt in progress. Always ends with a `Done`."""
 
     async def read(self) -> list[Event]:
-        """What has arrived; waits for at least one event. Empty after the `Done`.
+        """Returns the events that have arrived, waiting for at least one; empty after the `Done`.
 
-        A list rather than one event, because a long stream would otherwise spend more time in
-        the machinery of `await` than in decoding.
+        It returns a list because awaiting events one by one would cost more than decoding them.
         """
         ...
 
     async def stop(self, reason: Stop, limit: float | None = None) -> None:
-        """End the agent's work. What is left to read, the `Done` included, can still be read."""
+        """Stops the agent. Remaining events, including the `Done`, can still be read."""
         ...
 
     def hurry(self) -> None:
-        """End it with next to no grace: whoever stopped it was cancelled while it ended."""
+        """Shortens the grace period of `stop`, because its caller was cancelled meanwhile."""
         ...
 
     @property
     def stderr(self) -> str:
-        """What the agent's program complained about, redacted; empty where there is no program."""
+        """The stderr of the agent's program, redacted; empty if there is no program."""
         ...
 
 
 class Conversation(Protocol):
-    """Turns that follow one another; each knows what was said before."""
+    """Consecutive turns; each has the context of those before."""
 
     def turn(self, prompt: Prompt) -> AbstractAsyncContextManager[Turn]: ...
 
 
 class Transport(Protocol):
-    """A door to Gemini."""
+    """A connection to Gemini."""
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]: ...
 
 
 @runtime_checkable
 class KeepsHistory(Protocol):
-    """A transport, and its conversations, whose history is the caller's to keep."""
+    """A transport or conversation whose history the caller keeps."""
 
     @property
     def history(self) -> Sequence[Content]: ...
 
 
 def require_open(*, is_open: bool) -> None:
-    """Raises where a turn begins in a conversation that was left."""
+    """Raises if a turn starts in a closed conversation."""
     if not is_open:
         raise GeminorumError("the chat is over", hint="open another with connect()")
 
 
 def require_no_turn(running: Turn | None) -> None:
-    """Raises SessionBusy where a turn of the same conversation is still running."""
+    """Raises SessionBusy if another turn of the same conversation is still running."""
     if running is not None:
         raise SessionBusy(
             "a turn of this conversation is still running",

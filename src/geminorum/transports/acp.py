@@ -1,4 +1,4 @@
-"""A warm Gemini CLI as a door: one process for many turns, spoken to over the ACP."""
+"""A warm Gemini CLI as a transport: one process for many turns, over ACP."""
 
 from __future__ import annotations
 
@@ -51,50 +51,51 @@ _NOT_HERE = {
 
 @dataclass(frozen=True, slots=True)
 class Acp:
-    """The Gemini CLI, warm: a process for as long as the conversation lasts, turns in
-    milliseconds, and somebody who is asked before a tool acts."""
+    """The Gemini CLI, warm: one process for the whole conversation, turns that start in
+    milliseconds, and `decide`, which is asked before a tool acts.
+    """
 
     executable: str | os.PathLike[str] | None = None
-    """A path or a name; None: what GEMINI_CLI_PATH, PATH and the usual places hold."""
+    """A path or name. None: search GEMINI_CLI_PATH, PATH and the common locations."""
     grace: float = 5.0
-    """Seconds between asking a turn, or the process tree, to end and ending it."""
+    """Seconds between asking a turn or the process tree to stop and killing it."""
     decide: Decide | None = None
-    """Who is asked before a tool acts that may not act unasked. None: such a tool is refused."""
+    """Answers permission requests. None: they are denied."""
     tools: Sequence[Callable[..., Any] | Tool] = ()
-    """Functions of this process that the agent may call while a conversation lasts; whoever
-    decides is asked about them."""
+    """Functions of this process that the agent may call during a conversation; `decide` is asked
+    about them."""
     decide_timeout: float | None = 300.0
-    """Seconds for an answer; no answer is a no. None waits forever."""
+    """Seconds until an unanswered request is denied. None: wait forever."""
     answer_attempts: int = 3
-    """How often the agent may try to answer in the shape of `output_schema`."""
+    """How often the agent may try to match `output_schema`."""
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
-    """Seconds until a session is open; None waits forever."""
+    """Seconds until a session is open. None: wait forever."""
     stall_timeout: StallTimeout = "auto"
-    """Seconds of silence in mid-turn that end it. "auto": 600, and no limit while a tool runs or
-    somebody is asked. None: no limit at all."""
+    """Seconds of silence that end a turn. "auto": 600, with no limit while a tool runs or a
+    permission request is open. None: no limit."""
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Settings of the CLI for these sessions, above the user's and ours."""
+    """CLI settings for these sessions; they override the user's and geminorum's."""
     fresh_if_lost: bool = False
-    """When the session to resume is gone, go on in a fresh one, and say so in the stream."""
+    """If the session to resume is gone, continue in a new one and report that in the stream."""
     prices: PriceBook | None = None
-    """What to price with; None: the list prices of the day."""
+    """The price book. None: the list prices of the day."""
     heap_mb: int | None = None
-    """Memory for the CLI's heap; None: half of the machine's, as the CLI itself would take."""
+    """Heap size of the CLI. None: half of the machine's memory, the CLI's own default."""
     plan_tools: bool = False
-    """Offer the tools by which a model in plan mode asks to leave it."""
+    """Offer the tools with which a model in plan mode asks to leave it."""
     dotenv: bool = False
-    """Read the `.env` of the folder, which may send the API key somewhere else."""
+    """Read the folder's `.env`, which may send the API key elsewhere."""
     secrets_in_tools: bool = False
-    """Let shell tools see keys and tokens of the environment."""
+    """Let shell tools see keys and tokens in the environment."""
     gemini_folder: bool = False
-    """Let file tools write in `.gemini/` and `.agents/`, which steer later runs."""
+    """Let file tools write to `.gemini/` and `.agents/`, which affect later runs."""
     outside_links: bool = False
-    """Send context files (GEMINI.md) and skills to the model, too, that links of the folder lead
-    to outside of the project."""
+    """Also send context files (GEMINI.md) and skills that the folder links to outside the
+    project."""
     shared_tmp: bool = False
-    """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
-    otherwise the process has one of its own, which ends with it."""
+    """Let the CLI leave its error reports, which hold whole conversations, in the system's
+    temporary folder. Otherwise the process has its own, which is removed at the end."""
     # The protocol's first message would never pass a sandbox, nor a process started twice.
     sandbox: None = field(default=None, init=False, repr=False)
     pre_approved: tuple[str, ...] = field(default=(), init=False, repr=False)
@@ -110,7 +111,7 @@ class Acp:
     interactive: ClassVar[bool] = True
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
-        """What this door cannot do without, below what the caller says."""
+        """Settings that this transport needs; the caller's settings override them."""
         return {
             # Otherwise the wire says nothing of what a command printed.
             "tools": {"shell": {"enableInteractiveShell": False}},
@@ -119,28 +120,31 @@ class Acp:
         }
 
     def secrets(self) -> list[str]:
-        """What no error of a run may show."""
+        """Values that must not appear in a run's errors."""
         return list(secrets_in_settings(self.settings))
 
     def deciding(self, decide: Decide) -> Acp:
-        """The same with somebody else who is asked."""
+        """Returns a copy with another `decide`."""
         return replace(self, decide=decide)
 
     def open(self, options: Options) -> AcpConversation:
         return AcpConversation(self, options)
 
     def warm(self, options: Options | None = None) -> WarmAcp:
-        """One process, started ahead and shared. It is ready when the block is entered:
+        """Starts one shared process in advance. It is ready when the block is entered:
 
-        async with Acp().warm() as door:
-            async with connect(Options(cwd="a"), via=door) as one, connect(via=door) as other: ...
+        ```python
+        async with Acp().warm() as warm:
+            async with connect(Options(cwd="a"), via=warm) as a, connect(via=warm) as b: ...
+        ```
         """
         return WarmAcp(self, options or Options())
 
 
 def decided_by(door: Acp, decide: Decide | None) -> Acp:
-    """The door of one conversation in a shared process. Unsupported where that was started for
-    nobody to be asked: its policies say so."""
+    """The transport of one conversation in a shared process. Raises Unsupported if that process was
+    started without `decide`: its policies depend on it.
+    """
     if decide is None:
         return door
     if door.decide is None:
@@ -163,7 +167,7 @@ async def greeted(process: AcpProcess, limit: float | None) -> None:
 
 
 class SharedWith:
-    """A transport to a shared process, with a `decide` for the conversations through it."""
+    """A transport to a shared process, with its own `decide`."""
 
     def __init__(self, transport: WarmAcp | Pool, decide: Decide) -> None:
         self._transport, self._decide = transport, decide
@@ -176,10 +180,10 @@ class SharedWith:
 
 
 class WarmAcp:
-    """One process as a door: every conversation through it is a session of that process.
+    """One process as a transport: every conversation is a session of that process.
 
-    Folder, model, approval, time and money are each session's own; what belongs to the process
-    (environment, policies, system prompt …) has to be what it was started with.
+    Each session has its own folder, model, approval, time limit and budget; what belongs to the
+    process (environment, policies, system prompt …) must be what it was started with.
     """
 
     def __init__(self, door: Acp, options: Options) -> None:
@@ -190,7 +194,7 @@ class WarmAcp:
         self._process: AcpProcess | None = None
 
     async def __aenter__(self) -> WarmAcp:
-        """Returns when the process is ready for sessions; raises why it is not."""
+        """Returns when the process is ready for sessions; raises if it cannot be."""
         try:
             await greeted(await self.start(), self._door.start_timeout)
         except BaseException:
@@ -199,7 +203,7 @@ class WarmAcp:
         return self
 
     async def start(self) -> AcpProcess:
-        """Starts the process and does not wait until it is ready."""
+        """Starts the process without waiting until it is ready."""
         program = await _program(self._door, self._options)
         process = AcpProcess(self._door, self._options, program, self._env)
         self._process = await self._stack.enter_async_context(process)
@@ -221,7 +225,7 @@ class WarmAcp:
         return self._door.secrets()
 
     def deciding(self, decide: Decide) -> SharedWith:
-        """The same process with somebody else who is asked."""
+        """Returns a transport to the same process with another `decide`."""
         decided_by(self._door, decide)
         return SharedWith(self, decide)
 

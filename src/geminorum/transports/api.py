@@ -1,4 +1,4 @@
-"""The Gemini API as a door: the caller's history and functions, Google's models."""
+"""The Gemini API as a transport: the caller's history and functions, Google's models."""
 
 from __future__ import annotations
 
@@ -43,41 +43,41 @@ class Api:
     base_url: str | None = None
     """None: GOOGLE_GEMINI_BASE_URL (Vertex AI: GOOGLE_VERTEX_BASE_URL), else Google's."""
     tools: Sequence[Callable[..., Any] | Tool] = ()
-    """Functions that the model may call. A Tool without a function is only declared: its calls
-    are handed to the caller, and the turn ends with them."""
+    """Functions that the model may call. A Tool without a function is only declared: the turn ends
+    with its calls, for the caller to answer."""
     decide: Decide | None = None
-    """Who is asked before a function is called; None: nobody."""
+    """Asked before a function is called. None: functions are called without asking."""
     decide_timeout: float | None = 300.0
-    """Seconds until no answer is a no."""
+    """Seconds until an unanswered request is denied."""
     history: Sequence[Content] = ()
-    """What was said before, as the API writes it; `chat.history` gives it back."""
+    """Earlier messages in the API's format, as `chat.history` returns them."""
     config: Mapping[str, Any] = field(default_factory=dict)
-    """More of google.genai.types.GenerateContentConfig: `{"temperature": 0.2}`."""
+    """More settings of google.genai.types.GenerateContentConfig: `{"temperature": 0.2}`."""
     stream: bool = True
-    """False asks for the whole answer at once."""
+    """False: request the whole answer at once."""
     include_thoughts: bool | None = None
-    """Shall the model tell its thoughts? None: where it has any."""
+    """Whether to request the model's thoughts. None: if the model has any."""
     vertex: bool = False
-    """Vertex AI instead of the Developer API. No variable of the environment turns this on."""
+    """Use Vertex AI instead of the Developer API. No environment variable turns this on."""
     project: str | None = None
     location: str | None = None
     credentials: Any = field(default=None, repr=False)
-    """google.auth credentials for Vertex AI; None: the application default ones."""
+    """google.auth credentials for Vertex AI. None: application default credentials."""
     api_version: str | None = None
-    """None: v1beta, on Vertex AI v1beta1."""
+    """None: v1beta; on Vertex AI, v1beta1."""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     proxy: str | None = field(default=None, repr=False)
-    """None: what HTTPS_PROXY and its kin say."""
+    """None: HTTPS_PROXY and related variables."""
     retries: int = 3
-    """How often a request is sent again that failed before it said anything."""
+    """How often to retry a request that failed before any response."""
     patience: float = 60.0
-    """The longest wait, in seconds, that the API may ask for between two tries."""
+    """Maximum wait in seconds that the API may request before a retry."""
     idle_timeout: float | None = 120.0
-    """Seconds of silence from the API that end a run; None waits forever."""
+    """Seconds of silence from the API that end a run. None: wait forever."""
     grace: float = 5.0
-    """Seconds that a cancelled function has to give in; then the run ends without it."""
+    """Seconds a cancelled function has to stop; then the run ends without it."""
     prices: PriceBook | None = None
-    """What to price with; None: the list prices of the day."""
+    """The price book. None: the list prices of the day."""
 
     def __post_init__(self) -> None:
         for problem, hint in _problems(self):
@@ -87,12 +87,12 @@ class Api:
         Decisions(self.decide, self.decide_timeout)  # Refuses what is none.
 
     def secrets(self) -> list[str]:
-        """What no error of a run may show."""
+        """Values that must not appear in a run's errors."""
         given = [self.api_key or "", *secrets_in_settings(self.headers)]
         return [*given, *password_in(self.proxy or ""), *password_in(self.base_url or "")]
 
     def deciding(self, decide: Decide) -> Api:
-        """The same with somebody else who is asked."""
+        """Returns a copy with another `decide`."""
         return replace(self, decide=decide)
 
     def open(self, options: Options) -> ApiConversation:

@@ -1,4 +1,4 @@
-"""The headless Gemini CLI as a door: one process per turn, its stream decoded into events."""
+"""The headless Gemini CLI as a transport: one process per turn, its stream decoded into events."""
 
 from __future__ import annotations
 
@@ -34,55 +34,55 @@ class Cli:
     """The Gemini CLI, headless, one process per turn."""
 
     executable: str | os.PathLike[str] | None = None
-    """A path or a name; None: what GEMINI_CLI_PATH, PATH and the usual places hold."""
+    """A path or name. None: search GEMINI_CLI_PATH, PATH and the common locations."""
     grace: float = 5.0
-    """Seconds between asking the process tree to end and ending it."""
+    """Seconds between asking the process tree to stop and killing it."""
     sandbox: bool | str | None = None
     """True, or the name of the sandbox program ("docker")."""
     extra_args: tuple[str, ...] = ()
     start_timeout: float | None = 60.0
-    """Seconds until the first sign of life; None waits forever."""
+    """Seconds until the first output. None: wait forever."""
     stall_timeout: StallTimeout = "auto"
-    """Seconds of silence in mid-run that end it. "auto": 600, and no limit while a tool runs or
-    somebody is asked. None: no limit at all."""
+    """Seconds of silence that end a run. "auto": 600, with no limit while a tool runs or a
+    permission request is open. None: no limit."""
     settings: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    """Settings of the CLI for these runs, above the user's and ours: `{"mcpServers": {…}}`,
+    """CLI settings for these runs; they override the user's and geminorum's: `{"mcpServers": {…}}`,
     `{"general": {"maxAttempts": 1}}`."""
     fresh_if_lost: bool = False
-    """When the session to resume is gone, go on in a fresh one, and say so in the stream."""
+    """If the session to resume is gone, continue in a new one and report that in the stream."""
     prices: PriceBook | None = None
-    """What to price with; None: the list prices of the day."""
+    """The price book. None: the list prices of the day."""
     relaunch: bool = False
-    """Let the CLI start itself a second time, as it does by hand: half a second slower."""
+    """Let the CLI relaunch itself, as it does by default; half a second slower."""
     heap_mb: int | None = None
-    """Memory for the CLI's heap; None: half of the machine's, as the CLI itself would take."""
+    """Heap size of the CLI. None: half of the machine's memory, the CLI's own default."""
     plan_tools: bool = False
-    """Offer the tools by which a model in plan mode approves its own plan and goes on in yolo."""
+    """Offer the tools with which a model in plan mode approves its own plan and goes on in yolo."""
     dotenv: bool = False
-    """Read the `.env` of the folder, which may send the API key somewhere else."""
+    """Read the folder's `.env`, which may send the API key elsewhere."""
     secrets_in_tools: bool = False
-    """Let shell tools see keys and tokens of the environment."""
+    """Let shell tools see keys and tokens in the environment."""
     gemini_folder: bool = False
-    """Let file tools write in `.gemini/` and `.agents/`, which steer later runs."""
+    """Let file tools write to `.gemini/` and `.agents/`, which affect later runs."""
     outside_links: bool = False
-    """Send context files (GEMINI.md) and skills to the model, too, that links of the folder lead
-    to outside of the project."""
+    """Also send context files (GEMINI.md) and skills that the folder links to outside the
+    project."""
     shared_tmp: bool = False
-    """Let the CLI leave its error reports, whole conversations, in the system's temporary folder;
-    otherwise the run has one of its own, which ends with it."""
+    """Let the CLI leave its error reports, which hold whole conversations, in the system's
+    temporary folder. Otherwise the run has its own, which is removed at the end."""
 
     pre_approved: tuple[str, ...] = ()
-    """Tools that need no approval, beside those of the approval mode; the others stay as they are,
-    unlike with `Options.allowed_tools`. `run_shell_command(git status)` names a command."""
+    """Tools approved in addition to those of the approval mode; unlike `Options.allowed_tools`,
+    this does not restrict the others. `run_shell_command(git status)` names a command."""
     tools: Sequence[Callable[..., Any] | Tool] = ()
-    """Functions of this process that the agent may call while a run lasts; whoever decides is
-    asked about them."""
+    """Functions of this process that the agent may call during a run; `decide` is asked about
+    them."""
     decide: Decide | None = None
-    """Who is asked where the CLI would ask somebody; None: nobody, and that is refused."""
+    """Answers permission requests. None: they are denied."""
     decide_timeout: float | None = 300.0
-    """Seconds until no answer is a no."""
+    """Seconds until an unanswered request is denied."""
     answer_attempts: int = 3
-    """How often the agent may try to answer in the shape of `output_schema`."""
+    """How often the agent may try to match `output_schema`."""
 
     def __post_init__(self) -> None:
         check_door(self, ("start_timeout", "stall_timeout", "grace"))
@@ -94,16 +94,16 @@ class Cli:
     interactive: ClassVar[bool] = False
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
-        """What this door cannot do without, below what the caller says."""
+        """Settings that this transport needs; the caller's settings override them."""
         turns = options.max_turns
         return {} if turns is None else {"model": {"maxSessionTurns": turns}}
 
     def secrets(self) -> list[str]:
-        """What no error of a run may show."""
+        """Values that must not appear in a run's errors."""
         return list(secrets_in_settings(self.settings))
 
     def deciding(self, decide: Decide) -> Cli:
-        """The same with somebody else who is asked."""
+        """Returns a copy with another `decide`."""
         return replace(self, decide=decide)
 
     def open(self, options: Options) -> CliConversation:

@@ -1,4 +1,4 @@
-"""Warm processes that many conversations share: a door that starts, lends, checks and replaces."""
+"""A pool of warm processes that conversations share: starts, lends, checks and replaces them."""
 
 from __future__ import annotations
 
@@ -33,41 +33,43 @@ _UNANSWERED = (StartTimeout, ProtocolError, CliTooOld)
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
-    """A process of the pool, at the moment of asking."""
+    """The state of one process of the pool."""
 
     pid: int | None
-    """None while it is being started."""
+    """None while it is starting."""
     conversations: int
     sessions: int
-    """How many it has given out since it was started."""
+    """Number of sessions since it was started."""
     tool_calls: int
     age: float
     memory_mb: float | None
     retired: str | None
-    """Why it takes no more conversations; it ends with the last that it has."""
+    """Why it takes no new conversations; it ends after its last one."""
 
 
 class PoolReport(msgspec.Struct, frozen=True):
-    """Figures for whoever watches a pool; what is not of this moment counts from its start."""
+    """Figures for monitoring a pool; counters start with the pool."""
 
     processes: tuple[ProcessReport, ...]
     waiting: int
-    """Conversations that wait for a place."""
+    """Conversations waiting for a place."""
     started: int
     conversations: int
     turns: int
     recycled: dict[str, int]
     """By reason: age, sessions, tool calls, memory, silence, not started; `unused` made room for
-    another kind."""
+    another kind of process."""
     crashed: int
 
 
 class Pool:
-    """A door to warm processes, which are started as they are needed, shared and replaced:
+    """A transport that starts warm processes on demand, shares and replaces them:
 
+    ```python
     async with Pool(Acp(), size=2) as pool:
         async with connect(Options(cwd="a"), via=pool) as chat: ...
         await ask("Say hello", via=pool)
+    ```
     """
 
     def __init__(
@@ -83,10 +85,10 @@ class Pool:
         max_memory_mb: float | None = 600.0,
         spare: bool = True,
     ) -> None:
-        """`size` processes at most, `at_once` conversations in each, `wait` seconds for a place.
+        """Up to `size` processes, each with `at_once` conversations; `wait` seconds for a place.
 
-        A process that reaches one of the other limits takes no more conversations and ends with
-        the last that it has. `spare`: a session is made ahead in the folder used last.
+        A process that reaches one of the other limits takes no new conversations and ends after its
+        last one. `spare` opens a session in advance in the folder used last.
         """
         self.door = _checked_door(door)
         _refuse_below_one(size=size, at_once=at_once, max_sessions=max_sessions)
@@ -109,7 +111,7 @@ class Pool:
         self._let_go: Counter[str] = Counter()
 
     def secrets(self) -> list[str]:
-        """What no error of a run may show."""
+        """Values that must not appear in a run's errors."""
         return self.door.secrets()
 
     # ---- the block
@@ -130,7 +132,7 @@ class Pool:
     # ---- a door
 
     def deciding(self, decide: Decide) -> SharedWith:
-        """The same processes with somebody else who is asked."""
+        """Returns a transport to the same processes with another `decide`."""
         decided_by(self.door, decide)
         return SharedWith(self, decide)
 
@@ -140,8 +142,9 @@ class Pool:
         return _Visit(partial(self._enter, options, decided_by(self.door, decide)))
 
     async def warm(self, options: Options | None = None) -> None:
-        """Starts a process for such conversations, with a session for the first of them; returns
-        when both are there. Not needed, but the first one then does not wait for Node."""
+        """Starts a process for conversations with these options, and a session for the first one;
+        returns when both are ready. Optional: it saves the first conversation the startup time.
+        """
         options = options or Options()
         worker = await self._place(options, sessions=0)
         try:
@@ -152,7 +155,7 @@ class Pool:
             self._check_in(worker)
 
     def report(self) -> PoolReport:
-        """How many, how busy, how often replaced."""
+        """Reports the processes, their load and how often they were replaced."""
         crashed = self._let_go[CRASHED]
         return PoolReport(
             tuple(_report_on(worker) for worker in self._workers if not worker.gone),

@@ -1,4 +1,4 @@
-"""Saved sessions in, a bill out: tokens and cost, each request to a model counted once.
+"""Usage reports from saved sessions: tokens and cost, each request counted once.
 
 ```python
 report(by="day", since=date(2026, 11, 1), tz="Europe/Berlin").table()
@@ -34,12 +34,12 @@ def report(
     tz: str | tzinfo | None = None,
     prices: PriceBook | None = None,
 ) -> Report:
-    """What the sessions consumed from `since` on and before `until`, both dates or datetimes.
+    """Reports usage from `since` until before `until`, both dates or datetimes.
 
-    A request that stands in several files (a fork, a resumed session) counts once, for the session
-    that was begun first; a subagent's requests count for the session that started it. `tz` decides
-    where a day begins: a name, a tzinfo, None for this machine's own. With `cwd`, only the sessions
-    of that folder count. Without `prices`, each request has the list price of its day.
+    A request that is in several files (a fork, a resumed session) counts once, for the session that
+    started first; a subagent's requests count for the session that started it. `tz` sets where a
+    day begins: a name, a tzinfo, or None for local time. With `cwd`, only that folder's sessions
+    count. Without `prices`, each request is priced at the list price of its day.
     """
     if by not in get_args(By):
         raise InvalidOptions(f"by={by!r}", hint=f"choose one of {', '.join(get_args(By))}")

@@ -1,4 +1,4 @@
-"""Requests in groups to rows, a total, and the table of them."""
+"""Groups requests into rows, a total and a table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNTS = ("requests", *Tokens.__struct_fields__)
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """A file that was not counted, or not all of it."""
+    """A file that was not counted, or only in part."""
 
     path: Path
     reason: str
@@ -31,15 +31,15 @@ class Row(msgspec.Struct, frozen=True):
     requests: int
     tokens: Tokens
     cost: Decimal | None
-    """US dollars, for as much as has a price; None where nothing has."""
+    """US dollars, for everything that has a price; None if nothing has."""
     unpriced: dict[str, Tokens] = {}
-    """What has no price and is not in `cost`, by model."""
+    """Tokens without a price, by model; not in `cost`."""
     exact: bool = True
     """Everything has a price."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows in the order of their first request, and their sum."""
+    """Rows in the order of their first request, and their total."""
 
     by: str
     since: datetime | None = None
@@ -49,13 +49,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     total: Row
     problems: tuple[Problem, ...] = ()
     routed: tuple[str, ...] = ()
-    """Models that `auto` may have chosen. With `auto` the CLI asks another model which one to take;
-    it does not save that request, nor whether it made it."""
+    """Models that `auto` may have chosen. With `auto`, the CLI may ask another model which one to
+    use; it saves neither that request nor whether it made one."""
     exact: bool
     """Every file was read, everything has a price, and no request can be missing."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data; dollars are strings, so that none is lost to rounding."""
+        """Returns plain data; dollar amounts are strings, to avoid rounding."""
         data: dict[str, Any] = msgspec.json.decode(self.to_json())
         return data
 
@@ -63,7 +63,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(self, enc_hook=str).decode()
 
     def table(self) -> str:
-        """For people: aligned columns, the total, then what is missing in it."""
+        """Returns a text table: aligned columns, the total, then what is missing from it."""
         head = [self.by, *_COUNTS, "cost"]
         lines = _aligned([head, *map(_cells, self.rows), _cells(self.total)])
         rule = "-" * max(map(len, lines))
@@ -78,7 +78,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [*prices, *unread, *self.unsaved()]
 
     def unsaved(self) -> list[str]:
-        """For people: the requests that may be missing, since the CLI does not save them."""
+        """Describes the requests that may be missing because the CLI does not save them."""
         names = ", ".join(self.routed)
         return [f"not counted: what `auto` asked, if it chose {names}"] if names else []
 

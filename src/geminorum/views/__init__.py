@@ -1,1 +1,1 @@
-"""Pure folds over events: what a run amounts to, seen from one side each."""
+"""Views of a run: pure functions of its events."""

@@ -1,4 +1,4 @@
-"""Events to the files that the agent wrote."""
+"""The files that the agent wrote, from events."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ WRITING_TOOLS = frozenset({"write_file", "replace", "edit"})
 
 
 class FileChange(msgspec.Struct, frozen=True):
-    """A file that a tool wrote, and that the tool reported as written."""
+    """A file that a tool reported as written."""
 
     path: str
-    """Absolute where the working folder is known."""
+    """Absolute if the working folder is known."""
     tool: str
 
 
@@ -59,7 +59,7 @@ class FileFold:
 
 
 def files(events: Iterable[Event], cwd: str | None = None) -> list[FileChange]:
-    """The files that were written, in the order of writing."""
+    """Returns the files that were written, in order."""
     fold = FileFold(cwd)
     for event in events:
         fold.add(event)

@@ -1,4 +1,4 @@
-"""Events to a Markdown transcript that reads well as a file and as a page."""
+"""A Markdown transcript from events, readable as a file and as a page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _AFTERWARDS = "# afterwards"
 def document(
     events: Iterable[Event], *, title: str | None = None, prices: PriceBook | None = None
 ) -> str:
-    """The conversation, tools and thoughts folded. Nothing that was said acts on a page."""
+    """Returns the conversation with tools and thoughts folded. All content is inert on a page."""
     transcript = transcript_of(events, title)
     facts = transcript.facts(prices).items()
     head = [

@@ -1,6 +1,6 @@
-"""Saved sessions and streams of events to Claude-format messages: plain dicts, one a message.
+"""Claude-format messages, as plain dicts, from saved sessions and event streams.
 
-The shape comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn. The
+The format comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn. The
 code is our own.
 """
 
@@ -53,7 +53,7 @@ class ToolUseBlock(TypedDict):
     type: Literal["tool_use"]
     id: str
     name: str
-    """Claude's name for the tool; the tool's own name where Claude has no such tool."""
+    """Claude's name for the tool; the tool's own name if Claude has no such tool."""
     input: dict[str, Any]
 
 
@@ -81,7 +81,7 @@ class Message(TypedDict):
     id: str | None
     role: Literal["user", "assistant", "system"]
     content: list[Block] | str
-    """The blocks; the plain text of a message that has none."""
+    """The blocks, or the plain text of a message without blocks."""
     timestamp: int | None
     """Milliseconds since 1970."""
     tool: Literal["gemini"]
@@ -102,10 +102,10 @@ class Conversation(Protocol):
 
 
 def claude(source: Conversation | Iterable[Event], *, context: bool = False) -> list[Message]:
-    """The conversation in Claude's format, from a saved session or from the events of a run.
+    """Converts a saved session or the events of a run to Claude's format.
 
-    The same run gives the same messages both ways, but for what `without_origin` takes away.
-    `context` brings in what the CLI says before every conversation, marked with `isMeta`.
+    Both give the same messages for the same run, except for what `without_origin` removes.
+    `context` includes what the CLI says before every conversation, marked with `isMeta`.
     """
     if not isinstance(source, Conversation):
         return _from_events(source, context)
@@ -135,7 +135,7 @@ def of_saved(message: SavedMessage) -> Message:
 
 
 def without_origin(messages: Iterable[Message]) -> list[dict[str, Any]]:
-    """The messages without what a stream and a file cannot agree on: ids, times, `_original`."""
+    """Removes what a stream and a file cannot have in common: ids, times, `_original`."""
     return [
         {key: value for key, value in message.items() if key not in _ORIGIN} for message in messages
     ]
@@ -155,12 +155,12 @@ def usage_of(tokens: Tokens) -> MessageUsage:
 
 
 def claude_name(tool: str) -> str:
-    """What Claude calls a tool that does the same; the name itself where there is none."""
+    """Returns the name of Claude's equivalent tool, or the name itself if there is none."""
     return _TOOLS[tool].name if tool in _TOOLS else tool
 
 
 def claude_input(tool: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """A call's arguments under the names that Claude's tool has for them."""
+    """Returns a call's arguments under the names that Claude's tool uses."""
     if tool == "write_todos":
         return {**arguments, "todos": _todos(arguments.get("todos"))}
     return _TOOLS[tool].input(arguments) if tool in _TOOLS else dict(arguments)

@@ -1,4 +1,4 @@
-"""Events to the result of the run."""
+"""The result of a run, from its events."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from geminorum.wire.verdict import http_status, worth_retrying
 
 
 class ToolCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """A tool that the agent called, and how that ended."""
+    """A tool call of the agent and its outcome."""
 
     name: str
     input: dict[str, Any] = {}
@@ -44,28 +44,28 @@ class ToolCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 
 
 class Result(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, repr_omit_defaults=True):
-    """What a run came to; after a failure or a cancel, whatever had arrived."""
+    """The result of a run; partial after a failure or a cancellation."""
 
     text: str = ""
-    """All that the agent said: its messages, one behind the other."""
+    """All messages of the agent, concatenated."""
     status: Status | Literal["running"] = "running"
     session_id: str | None = None
     model: str | None = None
-    """The model that did most of the work, where that was told; otherwise the one asked for."""
+    """The model that did most of the work, if reported; otherwise the one requested."""
     usage: Usage | None = None
     cost: Cost | None = None
     cost_note: str | None = None
-    """Why the cost cannot be known."""
+    """Why the cost is unknown."""
     files: list[FileChange] = []
     tools: list[ToolCall] = []
-    """The tools that the agent called, in order, with what became of each."""
+    """The tool calls in order, with their outcomes."""
     errors: list[Error] = []
     stderr: str = ""
     duration: float = 0.0
     exit_code: int | None = None
     data: DataT = None  # type: ignore[assignment]
-    """The answer in the shape that `output_schema` asked for, None where it asked for none; plain
-    data in a recorded run. Of a run that failed, `live.result.data` is None."""
+    """The answer as an `output_schema` value, None without a schema; plain data in a recorded run.
+    If the run failed, `live.result.data` is None."""
 
     @property
     def ok(self) -> bool:
@@ -73,11 +73,11 @@ class Result(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, repr_omi
 
     @property
     def clear_session(self) -> bool:
-        """Was the session that it should resume gone? Whoever keeps its id should forget it."""
+        """Whether the session to resume was gone; if you stored its id, forget it."""
         return any(error.code == SessionLost.code for error in self.errors)
 
     def exception(self) -> GeminorumError | None:
-        """The typed error that says why the run failed; None after a success."""
+        """Returns the typed error if the run failed; None after a success."""
         if self.status in ("success", "running"):
             return None
         cause = self._cause()
@@ -99,7 +99,7 @@ class Result(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, repr_omi
         return kind(cause.message, **details)
 
     def raise_on_failure(self) -> Result[DataT]:
-        """Itself after a success; otherwise raises `exception()`."""
+        """Returns itself after a success; otherwise raises `exception()`."""
         if (error := self.exception()) is not None:
             raise error
         return self
@@ -217,7 +217,7 @@ class ResultFold:
 
 
 def result(events: Iterable[Event]) -> Result[Any]:
-    """The result of a recorded run."""
+    """Returns the result of a recorded run."""
     fold = ResultFold()
     fold.add(events)
     return fold.result()

@@ -1,9 +1,9 @@
-"""Events to a ShareGPT conversation, the shape that training tools read.
+"""ShareGPT conversations from events, the format that training tools read.
 
-Thoughts, calls and results stand in marks of their own: `<think>…</think>`, then the text, then
-`<tool_call>{"name", "arguments"}</tool_call>`; a `tool` turn holds one
-`<tool_response>{"name", "status", "content"}</tool_response>` for each call. No `<` stands in
-their JSON, so that nothing a tool gave back can end its mark.
+Thoughts, calls and results have their own tags: `<think>…</think>`, then the text, then
+`<tool_call>{"name", "arguments"}</tool_call>`; a `tool` turn holds one `<tool_response>{"name",
+"status", "content"}</tool_response>` per call. Their JSON never contains `<`, so no tool output can
+close its tag.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gemini behind the AgentAdapter shape: a prompt and options in, the shape's events out.
+"""Gemini as an AgentAdapter: takes a prompt and options, yields the interface's events.
 
-The shape comes from an Apache-2.0 document: GEMINI-001 … 008 of cligent, (c) 2026 SubLang
-International, and what it refers to. The code is our own.
+The interface comes from an Apache-2.0 document: GEMINI-001 … 008 of cligent, (c) 2026 SubLang
+International, and the documents it refers to. The code is our own.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 
 @runtime_checkable
 class AgentAdapter(Protocol):
-    """One agent behind the shape. `run` may be called many times at once."""
+    """The interface of one agent. Calls of `run` may overlap."""
 
     @property
     def agent(self) -> str: ...
@@ -79,8 +79,8 @@ class AgentAdapter(Protocol):
 class GeminiAdapter:
     """Gemini as an AgentAdapter.
 
-    `base` holds what the shape has no word for (environment, home, time limit); what a run's own
-    options say goes before it.
+    `base` holds settings that the interface lacks (environment, home, time limit); a run's own
+    options override it.
     """
 
     agent = "gemini"
@@ -90,13 +90,13 @@ class GeminiAdapter:
         self._base = base or Options()
 
     async def is_available(self) -> bool:
-        """Whether the CLI starts: it is run, with a time limit."""
+        """Returns whether the CLI starts: runs it, with a time limit."""
         return await detect.is_available(getattr(self._via, "executable", None))
 
     def run(self, prompt: str, options: AnyOptions = None) -> AsyncGenerator[AgentEvent, None]:
-        """The run's events: `init` first, one `done` last. Never raises; failures are events.
+        """Yields events: `init` first, one `done` last. Never raises; failures are events.
 
-        `options` may be plain data, as for `AgentOptions.from_dict`. Leaving the stream early ends
+        `options` may be plain data, as for `AgentOptions.from_dict`. Leaving the stream early stops
         the agent: `async with aclosing(adapter.run(…)) as events`.
         """
         try:
@@ -130,14 +130,14 @@ class GeminiAdapter:
 
 
 def map_exit_code(code: int) -> Status:
-    """The bare exit-code table. A run is judged by more: without a `result`, 0 is no success."""
+    """Maps an exit code alone. A run needs more: exit 0 without a `result` is not a success."""
     return status_of_exit(code)
 
 
 def legacy_flag_mapping() -> Mapping[str, str]:
-    """The flags that the shape's document names for its options.
+    """Returns the flags that the interface's document names for its options.
 
-    The CLI never had the flag for `max_turns`; the limit goes into the settings of the run.
+    The CLI never had the flag for `max_turns`; the limit goes into the run's settings.
     """
     return {
         "model": "--model",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any adapter's stream to one that keeps the AgentAdapter shape's promises; many streams to one."""
+"""Enforces the AgentAdapter guarantees on any adapter's stream, and merges many streams."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class AgentTask:
 def run_agent(
     adapter: AgentAdapter, prompt: str, options: AnyOptions = None
 ) -> AsyncGenerator[AgentEvent, None]:
-    """The adapter's events under the promises of `guarded`.
+    """Yields the adapter's events with the guarantees of `guarded`.
 
-    Plain data is read as AgentOptions before the adapter sees it.
+    Plain data is converted to AgentOptions before the adapter gets it.
     """
     try:
         checked = None if options is None else agent_options(options)
@@ -50,10 +50,10 @@ def run_agent(
 async def guarded(
     events: AsyncIterator[AgentEvent], *, agent: str = "gemini", abort_signal: Signal | None = None
 ) -> AsyncGenerator[AgentEvent, None]:
-    """Exactly one `done`, nothing after it, and no exception, whatever the adapter does.
+    """Guarantees exactly one `done`, nothing after it, and no exception, whatever the adapter does.
 
-    When the `done` comes, the adapter's stream is closed already. A signal that was given before
-    the start means that the adapter is not started.
+    The adapter's stream is already closed when the `done` arrives. If the signal is set before the
+    start, the adapter is not started.
     """
     watch = _Watch(agent)
     if abort_signal is not None and abort_signal.is_set():
@@ -77,9 +77,9 @@ async def guarded(
 
 
 async def run_parallel(tasks: Iterable[AgentTask]) -> AsyncGenerator[AgentEvent, None]:
-    """The events of all tasks as they come; each task has its own `done`.
+    """Yields the events of all tasks as they arrive; each task has its own `done`.
 
-    Leaving early ends all of them: `async with aclosing(run_parallel(…)) as events`.
+    Leaving early stops all tasks: `async with aclosing(run_parallel(…)) as events`.
     """
     streams = [run_agent(task.adapter, task.prompt, task.options) for task in tasks]
     # One place: an adapter is not asked for more than the consumer takes.
@@ -99,7 +99,7 @@ async def run_parallel(tasks: Iterable[AgentTask]) -> AsyncGenerator[AgentEvent,
 
 
 class AdapterRegistry:
-    """Adapters by the name of their agent."""
+    """Adapters by agent name."""
 
     def __init__(self) -> None:
         self._adapters: dict[str, AgentAdapter] = {}
@@ -116,11 +116,11 @@ class AdapterRegistry:
         return self._adapters.get(agent)
 
     def list(self) -> Sequence[str]:
-        """The agents' names, in the order of their registration."""
+        """Returns the agent names in registration order."""
         return [*self._adapters]
 
     def unregister(self, agent: str) -> bool:
-        """Whether there was one."""
+        """Removes an adapter; returns whether there was one."""
         return self._adapters.pop(agent, None) is not None
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each of our events to one of the AgentAdapter shape's: an envelope around a payload."""
+"""Converts geminorum's events to the AgentAdapter interface's: an envelope around a payload."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ EVENT_TYPES = (
     *("init", "text", "text_delta", "tool_use", "tool_result"),
     *("thinking", "error", "permission_request", "done"),
 )
-"""All others are namespaced, like "gemini:user_message"; consumers pass over those."""
+"""All other types are namespaced, like "gemini:user_message"; consumers ignore them."""
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -23,22 +23,22 @@ class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit
     type: str
     agent: str
     timestamp: int
-    """Milliseconds since 1970; 0 where nobody told."""
+    """Milliseconds since 1970; 0 if unknown."""
     session_id: str
-    """Empty where nobody told."""
+    """Empty if unknown."""
     payload: dict[str, Any]
-    """What the type holds, under the shape's own camelCase keys; what is not known has no key."""
+    """The type's content under the interface's camelCase keys; unknown values have no key."""
     metadata: dict[str, Any] | None = None
-    """What only this agent knows: our own error code, the hint, the exit code."""
+    """Details of this agent only: geminorum's error code, the hint, the exit code."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data with the shape's own camelCase keys; what is not known is left out."""
+        """Returns plain data with the interface's camelCase keys; unknown values are left out."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
 
 def envelope(event: ours.Event) -> AgentEvent:
-    """The event in the shape's words. What it does not tell itself stays empty."""
+    """Wraps an event in the interface's envelope. Missing values stay empty."""
     return AgentEvent(
         type=event.type if event.type in EVENT_TYPES else f"{event.agent}:{event.type}",
         agent=event.agent,

@@ -1,4 +1,4 @@
-"""Chunks of bytes or text to parse results: one for each line of JSON, good or bad."""
+"""Parses chunks of bytes or text into one result per line of JSON, valid or not."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Chunks: TypeAlias = AsyncIterable[bytes | str] | Iterable[bytes | str]
 
 
 class Parsed(msgspec.Struct, frozen=True, repr_omit_defaults=True):
-    """What one line came to: `data` where it is JSON, otherwise what is wrong and the line."""
+    """The result for one line: `data` if it is JSON, otherwise the error and the line."""
 
     ok: bool
     data: Any = None
@@ -29,7 +29,7 @@ class Parsed(msgspec.Struct, frozen=True, repr_omit_defaults=True):
 async def parse_ndjson(
     stream: Chunks, *, longest_line: int = LONGEST_LINE
 ) -> AsyncIterator[Parsed]:
-    """A result as soon as its line is complete; a bad line is told and the stream goes on."""
+    """Yields a result as soon as its line is complete; a bad line is reported and skipped."""
     lines = Lines(longest_line)
     async for chunk in _chunks(stream):
         for parsed in _results(lines, lines.feed(chunk)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The AgentAdapter shape's options to our own."""
+"""Converts the AgentAdapter interface's options to geminorum's."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PermissionPolicy: TypeAlias = Policy
 
 
 class Signal(Protocol):
-    """What tells a run to end; an `asyncio.Event` is one."""
+    """Tells a run to stop; an `asyncio.Event` is one."""
 
     def is_set(self) -> bool: ...
 
@@ -28,7 +28,7 @@ class Signal(Protocol):
 
 
 class AbortSignal(asyncio.Event):
-    """Tells one or many runs to end. Call `abort` in the event loop's own thread."""
+    """Tells one or more runs to stop. Call `abort` in the event loop's thread."""
 
     @property
     def aborted(self) -> bool:
@@ -39,22 +39,22 @@ class AbortSignal(asyncio.Event):
 
 
 class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The settings of a run, as every adapter of the shape takes them."""
+    """The settings of a run, the same for every adapter of the interface."""
 
     cwd: StrPath | None = None
     model: str | None = None
     permissions: PermissionPolicy | None = None
-    """None: what `base` says, whose default is to read and to search the web. A policy, also one
-    that only asks, replaces the approval of `base`, unless that is a plan."""
+    """None: as in `base`, which by default allows reading and web search. A policy, even one that
+    only asks, replaces the approval of `base`, unless that is "plan"."""
     max_turns: int | None = None
     max_budget_usd: float | None = None
     resume: str | None = None
     abort_signal: Signal | None = None
-    """Ends the run when it is set: an AbortSignal, or an asyncio.Event."""
+    """Stops the run when set: an AbortSignal or an asyncio.Event."""
     allowed_tools: Sequence[str] | None = None
-    """Only these tools; None: all."""
+    """Restrict the agent to these tools. None: no restriction."""
     disallowed_tools: Sequence[str] = ()
-    """Not these, even if they are allowed; exact names."""
+    """Tools the agent may not use, even if allowed; exact names."""
 
     def __post_init__(self) -> None:
         permissions: Any = self.permissions
@@ -68,7 +68,7 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AgentOptions:
-        """From plain data, camelCase or snake_case; what is None counts as left out."""
+        """Builds AgentOptions from plain data, camelCase or snake_case; None counts as left out."""
         return _read(data, stacklevel=3)
 
     @property
@@ -77,13 +77,13 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def tools(self) -> list[str] | None:
-        """What the caller leaves of the tools, where the caller lists them."""
+        """The tools left by the caller's lists, if the caller lists any."""
         if self.allowed_tools is None:
             return None
         return [name for name in self.allowed_tools if name not in self.disallowed_tools]
 
     def over(self, base: Options) -> Options:
-        """Our own options: these, and `base` for what these leave open."""
+        """Converts to geminorum's Options, with `base` for whatever is not set here."""
         default = AgentOptions()
         given = {name: getattr(self, name) for name in _SHARED}
         wanted = {

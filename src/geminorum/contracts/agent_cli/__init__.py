@@ -1,7 +1,7 @@
-"""Gemini behind the agent-cli shape: prompts and saved sessions in, Claude-format messages out.
+"""Gemini as an agent-cli integration: prompts and saved sessions to Claude-format messages.
 
-The shape comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn. The
-code is our own. The types of the CLI's files stay inside `geminorum.wire`.
+The interface comes from an MIT document: the Gemini integration of agentcmd, (c) 2025 Sourceborn.
+The code is our own. The types of the CLI's files stay inside `geminorum.wire`.
 """
 
 from geminorum.contracts.agent_cli.capabilities import detect_cli, get_capabilities

@@ -1,4 +1,4 @@
-"""What Gemini can do behind the agent-cli shape, and where its CLI is."""
+"""Gemini's capabilities for the agent-cli interface, and where its CLI is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from geminorum.errors import CliNotFound
 
 
 def detect_cli() -> str | None:
-    """Where the CLI lies: GEMINI_CLI_PATH, then PATH, then the usual places. Starts nothing."""
+    """Finds the CLI: GEMINI_CLI_PATH, then PATH, then common locations. Starts nothing."""
     try:
         return str(detect.cli_path(None, os.environ))
     except CliNotFound:
@@ -19,7 +19,7 @@ def detect_cli() -> str | None:
 
 
 def get_capabilities(tool: str = TOOL) -> dict[str, Any]:
-    """In the shape's own words. The models are those it names; the CLI takes others too."""
+    """Returns the capabilities. The models are those the interface names; the CLI accepts more."""
     refuse_others(tool)
     path = detect_cli()
     return {

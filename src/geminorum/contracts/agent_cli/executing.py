@@ -1,4 +1,4 @@
-"""A prompt to a result with Claude-format messages, built from the stream."""
+"""Runs a prompt and builds a result with Claude-format messages from the stream."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ PERMISSION_MODES: dict[PermissionMode, str] = {
     "bypassPermissions": "yolo",
     "plan": "plan",
 }
-"""The shape's word for each of the CLI's approval modes."""
+"""The interface's permission modes and the CLI's approval modes."""
 
 
 class ExecuteResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run came to; after a failure, whatever had arrived."""
+    """The result of a run; partial after a failure."""
 
     success: bool
     messages: list[Message] = []
     session_id: str | None = None
     text: str = ""
-    """All that the agent said."""
+    """All text of the agent."""
     error: str | None = None
-    """Why it failed, and what to type next."""
+    """Why it failed, and what to do next."""
     exit_code: int | None = None
     usage: Usage | None = None
     duration: float = 0.0
@@ -44,12 +44,12 @@ class ExecuteResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(TypedDict, total=False):
-    """Further keywords of a run; in camelCase, those that the document spells so."""
+    """Further keywords of a run; the camelCase ones are the document's spelling."""
 
     tool: str
     model: str | None
     resume: str | None
-    """The session to go on with, or "latest"."""
+    """The session to resume, or "latest"."""
     session_id: str | None
     """The id for a new session."""
     timeout: float | None
@@ -71,10 +71,10 @@ async def execute(
     working_dir: StrPath | None = None,
     **settings: Unpack[Settings],
 ) -> ExecuteResult:
-    """Run the agent to its end. A run that fails is a result; a wrong call raises.
+    """Runs the agent to its end. A failed run is a result; invalid arguments raise.
 
-    The permission mode is "default" unless you name another; it replaces the approval of `base`.
-    `timeout` is in seconds. A keyword that does not exist raises InvalidOptions.
+    The permission mode, by default "default", replaces the approval of `base`. `timeout` is in
+    seconds. An unknown keyword raises InvalidOptions.
     """
     parameters = {"permission_mode": permission_mode, "working_dir": working_dir}
     given = merged(parameters, settings, _NAMES)
@@ -102,7 +102,7 @@ def execute_sync(
     working_dir: StrPath | None = None,
     **settings: Unpack[Settings],
 ) -> ExecuteResult:
-    """`execute` for code that does not await."""
+    """`execute` for synchronous code."""
     from geminorum.sync import BackgroundLoop
 
     with BackgroundLoop() as loop:

@@ -1,4 +1,4 @@
-"""Saved sessions of a project to messages."""
+"""Converts a project's saved sessions to messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Spelled(TypedDict, total=False):
 
 
 def parse(message: Mapping[str, Any]) -> Message:
-    """One message of a session file, as JSON has it, in Claude's format."""
+    """Converts one message of a session file, decoded from JSON, to Claude's format."""
     if not isinstance(message, Mapping):
         kind = type(message).__name__
         raise InvalidOptions(f"parse() takes one message of a session file, a dict, not {kind}")
@@ -43,10 +43,11 @@ def load_session(
     context: bool = False,
     **spelled: Unpack[Spelled],
 ) -> list[Message]:
-    """The messages of a session: the one named, else the project's newest by `lastUpdated`.
+    """Loads the messages of the session named, else of the project's newest by `lastUpdated`.
 
-    `home` is the folder that holds `.gemini`; None: GEMINI_CLI_HOME, else the user's own. `context`
-    includes what the CLI says before every conversation. Raises SessionLost where there is none.
+    `home` is the folder that holds `.gemini`. None: GEMINI_CLI_HOME, else the user's home.
+    `context` includes what the CLI says before every conversation. Raises SessionLost if there is
+    no session.
     """
     wanted = merged({"project_path": project_path, "session_id": session_id}, spelled)
     session = find_session(**wanted, home=home)
@@ -68,7 +69,7 @@ def load_messages(
     home: StrPath | None = None,
     **spelled: Unpack[Spelled],
 ) -> list[Message]:
-    """`load_session` for callers that name the agent; there is one."""
+    """`load_session` for callers that name the agent; there is only one."""
     refuse_others(tool)
     return load_session(project_path, session_id, home=home, **spelled)
 
@@ -80,7 +81,7 @@ def find_session(
     home: StrPath | None = None,
     **spelled: Unpack[Spelled],
 ) -> Session | None:
-    """The session that `load_session` would load; None where there is none."""
+    """Finds the session that `load_session` would load; None if there is none."""
     wanted = merged({"project_path": project_path, "session_id": session_id}, spelled)
     store = home_of(Options(home=home), os.environ)
     folder = Path(wanted.get("project_path") or Path.cwd()).expanduser()

@@ -1,4 +1,4 @@
-"""Keywords as the document spells them: `workingDir` is `working_dir`, and no name is ignored."""
+"""Accepts keywords in the document's spelling (`workingDir`) and refuses unknown ones."""
 
 from __future__ import annotations
 

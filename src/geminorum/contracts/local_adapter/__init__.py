@@ -1,4 +1,4 @@
-"""Gemini behind the local-adapter shape: a stored config and a context in, a result out.
+"""Gemini as a local adapter: takes a stored config and a context, returns a result.
 
 ```python
 config = GeminiLocalConfig(cwd="/srv/agents/writer", model="flash", yolo=True)
@@ -50,7 +50,7 @@ LABEL = "Gemini CLI (local)"
 
 
 class AdapterEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a registry of adapters shows of one."""
+    """An adapter's entry in a registry."""
 
     type: str
     label: str
@@ -60,7 +60,7 @@ class AdapterEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     config_fields: Sequence[ConfigField]
     selectable: bool = True
     default: bool = False
-    """Never: an agent runs on Gemini because somebody chose that."""
+    """Always False: an agent runs on Gemini only if somebody chose it."""
 
 
 ADAPTER = AdapterEntry(
@@ -74,7 +74,7 @@ ADAPTER = AdapterEntry(
 
 
 def adapter_for(type: str | None) -> AdapterEntry:
-    """The entry of the adapter that an agent has chosen. Nothing chosen is not this one."""
+    """Returns the adapter an agent has chosen. There is no default: None raises InvalidOptions."""
     if type != TYPE:
         raise InvalidOptions(f"there is no local adapter {type!r}", hint=f"choose {TYPE!r}")
     return ADAPTER

@@ -1,4 +1,4 @@
-"""What a person chooses by: the models, what each is good for, and when this adapter is the one."""
+"""Texts for choosing: the models, what each is good for, and when to use this adapter."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ DEFAULT_MODEL = "auto"
 
 
 class Choice(msgspec.Struct, frozen=True, rename="camel"):
-    """Something to choose, in words for a list."""
+    """A choice in a list, with its texts."""
 
     id: str
     label: str
@@ -23,7 +23,7 @@ MODELS: tuple[Choice, ...] = (
     Choice("gemini-1.5-pro", "Gemini 1.5 Pro", "Two generations old; may be switched off."),
     Choice("gemini-1.5-flash", "Gemini 1.5 Flash", "Two generations old; may be switched off."),
 )
-"""Models by name. The CLI takes any other name too."""
+"""Models by name. The CLI accepts other names too."""
 
 MODEL_ALIASES: tuple[Choice, ...] = (
     Choice(
@@ -37,7 +37,7 @@ MODEL_ALIASES: tuple[Choice, ...] = (
         "Fastest, cheapest: gemini-2.5-flash-lite, or what the CLI has since.",
     ),
 )
-"""Names that the installed CLI resolves at run time. The result tells which model answered."""
+"""Names that the installed CLI resolves at run time. The result names the model that answered."""
 
 AGENT_CONFIGURATION_DOC = """\
 # Gemini on this machine (gemini_local)

@@ -1,4 +1,4 @@
-"""The config of an agent: plain values that are kept as JSON, checked, and turned into a run's."""
+"""An agent's config: plain values, stored as JSON, checked, and converted to run options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from geminorum.wire.argv import arguments
 ApprovalMode: TypeAlias = Literal[
     "default", "auto_edit", "yolo", "plan", "acceptEdits", "bypassPermissions"
 ]
-"""The CLI's own modes, and the two names that other agents have for them."""
+"""The CLI's own modes, and two names that other agents use for them."""
 
 _IN_THE_CLI: Mapping[str, Approval] = {
     "default": "default",
@@ -33,10 +33,10 @@ _IN_THE_CLI: Mapping[str, Approval] = {
 
 
 class ConfigProblem(msgspec.Struct, frozen=True):
-    """One thing that is wrong with a config."""
+    """One problem in a config."""
 
     key: str
-    """As the config spells it: "timeoutSec"."""
+    """Spelled as in the config: "timeoutSec"."""
     message: str
     remedy: str
     """What to write instead."""
@@ -45,32 +45,32 @@ class ConfigProblem(msgspec.Struct, frozen=True):
 class GeminiLocalConfig(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True
 ):
-    """How one agent runs. JSON has the same fields in camelCase."""
+    """How one agent runs. In JSON, the fields are camelCase."""
 
     cwd: str
-    """The folder the agent works in; it is created when it is not there."""
+    """The agent's working folder; created if it does not exist."""
     model: str | None = None
-    """A name or an alias; None leaves it to the CLI, whose own default is "auto"."""
+    """A model name or alias. None: the CLI's own choice, by default "auto"."""
     prompt_template: str | None = None
-    """A template with `{{variables}}`; None: the prompt as it comes."""
+    """A template with `{{variables}}`. None: the prompt as it is."""
     instructions_file_path: str | None = None
-    """A Markdown file to stand before the prompt; relative to `cwd`."""
+    """A Markdown file to put before the prompt; relative to `cwd`."""
     env: dict[str, str] = {}
-    """Variables for the agent, on top of this process's own."""
+    """Environment variables for the agent, added to this process's own."""
     timeout_sec: float | None = 120
-    """Seconds for a run; None: no limit."""
+    """Seconds for a run. None: no limit."""
     grace_sec: float = 5
-    """Seconds between asking the process to end and ending it."""
+    """Seconds between asking the process to stop and killing it."""
     yolo: bool = False
-    """Let the agent write files and run commands unasked."""
+    """Let the agent write files and run commands without asking."""
     approval_mode: ApprovalMode | None = None
-    """Finer than `yolo`; None leaves the CLI's default: it reads, and searches the web."""
+    """Finer than `yolo`. None: the CLI's default, which allows reading and web search."""
     max_turns: int | None = None
     trust_workspace: bool | None = None
-    """True loads the folder's own settings, hooks and servers; the model is told of its skills and
-    its GEMINI.md also without."""
+    """True: load the folder's own settings, hooks and servers. The model gets its skills and
+    GEMINI.md in any case."""
     executable: str | None = None
-    """The CLI to run; None: the one that is installed."""
+    """The CLI to run. None: the installed one."""
 
     def __post_init__(self) -> None:
         values = msgspec.structs.asdict(self)
@@ -91,7 +91,7 @@ class GeminiLocalConfig(
         return list({**values, "env": dict.fromkeys(self.env, "…")}.items())
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, camelCase keys; what is as by default is left out."""
+        """Returns plain data for JSON with camelCase keys; defaults are left out."""
         plain: dict[str, Any] = msgspec.to_builtins(self)
         return plain
 
@@ -106,11 +106,11 @@ class GeminiLocalConfig(
 
     @property
     def merged_env(self) -> dict[str, str]:
-        """What the CLI sees: this process's environment with the config's on top."""
+        """The CLI's environment: this process's plus the config's."""
         return {**os.environ, **self.env}
 
     def options(self, session_id: str | None = None) -> Options:
-        """The core's own options, to go on with `session_id` if there is one."""
+        """Returns the run's Options, which resume `session_id` if given."""
         mode = "yolo" if self.yolo else self.approval_mode
         return Options(
             cwd=self.folder,
@@ -125,10 +125,10 @@ class GeminiLocalConfig(
 
 
 def build_args(config: GeminiLocalConfig, session_id: str | None = None) -> list[str]:
-    """What stands behind `gemini` on the command line. The prompt does not: it goes by stdin.
+    """Returns the CLI's arguments after `gemini`. The prompt is not among them: it goes to stdin.
 
-    Each value is joined to its flag, so that a value which begins with "-" stays a value. A run
-    adds the policy file that it writes for itself.
+    Each value is joined to its flag, so that a value that starts with "-" stays a value. A run adds
+    the policy file that it writes.
     """
     return arguments(config.options(session_id))
 

@@ -1,4 +1,4 @@
-"""Who runs, for whom and with which words: what a run knows beside its config."""
+"""A run's context besides its config: which agent, for whom, with which prompt."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class AdapterExecutionContext(msgspec.Struct, frozen=True, kw_only=True):
     tenant_name: str | None = None
     run_id: str = msgspec.field(default_factory=lambda: uuid.uuid4().hex)
     prompt: str = ""
-    """What to do; `{{prompt}}` in the template."""
+    """The task; `{{prompt}}` in the template."""
     session_id: str | None = None
-    """The session to go on with; it goes before the store's."""
+    """The session to resume; overrides the store's."""
     variables: Mapping[str, Any] = {}
-    """More for the template. The names of this class come first."""
+    """More variables for the template. The fields of this class take precedence."""
     on_event: OnEvent | None = None
-    """Is given each event as it arrives, deltas included; may be async."""
+    """Called with each event as it arrives, deltas included; may be async."""
 
     @property
     def store_key(self) -> str:
-        """The agent's name in a session store. Two tenants' agents are never the same."""
+        """The agent's key in a session store. Agents of two tenants never share one."""
         names = (self.tenant_id, self.agent_id) if self.tenant_id else (self.agent_id,)
         return "/".join(quote(name, safe="") for name in names)
 
@@ -56,9 +56,9 @@ def render_template(
     *,
     strict: bool = False,
 ) -> str:
-    """The template with its `{{variables}}` filled in; unknown ones become nothing.
+    """Fills in the template's `{{variables}}`; unknown ones become empty.
 
-    With `strict` they are an InvalidPrompt instead. Values are never rendered again.
+    With `strict`, they raise InvalidPrompt. Values are not rendered again.
     """
     known = (
         context.template_variables() if isinstance(context, AdapterExecutionContext) else context

@@ -1,4 +1,4 @@
-"""What a page needs to draw a form for the config, and what was typed into it to a config."""
+"""Describes a form for the config, and builds a config from the submitted form."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ConfigField(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One field of the form."""
 
     key: str
-    """As the config spells it: "timeoutSec"."""
+    """Spelled as in the config: "timeoutSec"."""
     label: str
     kind: FieldKind
     """ "env" is a list of names and values, or text with NAME=value lines, as in a `.env` file."""
@@ -40,12 +40,12 @@ class ConfigField(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     default: Any = None
     required: bool = False
     choices: tuple[Choice, ...] = ()
-    """What to offer. A "text" field with choices takes other values too."""
+    """Values to offer. A "text" field with choices accepts other values too."""
     placeholder: str | None = None
     secret: bool = False
-    """Do not show or log what was typed."""
+    """Do not show or log the value."""
     advanced: bool = False
-    """Belongs behind "more"."""
+    """Show it only under "more"."""
 
 
 CONFIG_FIELDS: tuple[ConfigField, ...] = (
@@ -161,9 +161,9 @@ CONFIG_FIELDS: tuple[ConfigField, ...] = (
 
 
 def build_config(values: Mapping[str, Any]) -> GeminiLocalConfig:
-    """A config from a form or from stored JSON; InvalidOptions tells all that is wrong.
+    """Builds a config from a form or stored JSON. InvalidOptions lists all problems.
 
-    Numbers and ticks may be text, as browsers send them. A field left empty is a field left out.
+    Numbers and checkboxes may be text, as browsers send them. An empty field counts as left out.
     """
     if problems := validate_config(values):
         raise refusal(problems)
@@ -172,7 +172,7 @@ def build_config(values: Mapping[str, Any]) -> GeminiLocalConfig:
 
 
 def validate_config(values: Mapping[str, Any]) -> list[ConfigProblem]:
-    """All that is wrong with what `build_config` would be given, in the order of the form."""
+    """Returns all problems in the input of `build_config`, in the order of the form."""
     read, problems = _read(values)
     unreadable = {problem.key for problem in problems}
     problems += [problem for problem in problems_of(read) if problem.key not in unreadable]

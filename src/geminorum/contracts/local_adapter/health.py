@@ -1,4 +1,4 @@
-"""Can this agent run? Four checks, always in the same order."""
+"""Checks whether an agent can run: four checks, always in the same order."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def test_environment(
     live: bool = True,  # noqa: PT028
     probe_timeout: float = PROBE_TIMEOUT,  # noqa: PT028
 ) -> list[Check]:
-    """The CLI, the working folder, the instructions file, and a live probe of the model.
+    """Checks the CLI, the working folder, the instructions file, and the model with a live probe.
 
-    The probe costs a few tokens; it is not tried where it cannot succeed, nor without `live`.
-    Takes seconds: `await asyncio.to_thread(test_environment, config)` in async code.
+    The probe costs a few tokens; it is skipped if it cannot succeed or `live` is off. The checks
+    take seconds: in async code, use `await asyncio.to_thread(test_environment, config)`.
     """
     from geminorum.doctor import cli_check, instructions_check
 

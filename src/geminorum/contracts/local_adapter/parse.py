@@ -1,4 +1,4 @@
-"""What the CLI printed to events, and events to the parts of a result."""
+"""Parses the CLI's output into events, and extracts the parts of a result from them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from geminorum.wire.verdict import Ending, last_events
 
 
 def parse_ndjson_lines(stdout: str | bytes | Iterable[str | bytes]) -> list[Event]:
-    """The events of what was printed: one JSON object a line, bad lines told and passed over.
+    """Parses output of one JSON object per line into events; bad lines are reported and skipped.
 
-    A `Done` stands at the end where a `result` was printed, so a run may be read while it goes on.
+    The last event is a `Done` if there was a `result`, so you can parse a run in progress.
     """
     lines = [stdout] if isinstance(stdout, str | bytes) else stdout
     seen = StreamDecoder()
@@ -22,22 +22,22 @@ def parse_ndjson_lines(stdout: str | bytes | Iterable[str | bytes]) -> list[Even
 
 
 def extract_session_id(events: Iterable[Event]) -> str | None:
-    """The session to go on with later."""
+    """Returns the session to resume later."""
     return result(events).session_id
 
 
 def extract_output(events: Iterable[Event]) -> str:
-    """All that the agent said. The prompt, echoed, is not part of it."""
+    """Returns all text of the agent, without the echoed prompt."""
     return result(events).text
 
 
 def extract_usage(events: Iterable[Event]) -> Usage | None:
-    """The tokens; None where none were told."""
+    """Returns the tokens; None if none were reported."""
     return result(events).usage
 
 
 def extract_model_id(events: Iterable[Event]) -> str | None:
-    """The model that did most of the work, else the one that was asked for."""
+    """Returns the model that did most of the work, else the one requested."""
     return result(events).model
 
 

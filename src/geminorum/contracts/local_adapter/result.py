@@ -1,4 +1,4 @@
-"""The core's result to the adapter's: what it cost, and whether its session is still of use."""
+"""Converts the core's result to the adapter's: with its cost, and whether to keep its session."""
 
 from __future__ import annotations
 
@@ -32,36 +32,36 @@ _JSON = msgspec.json.Encoder(decimal_format="number")
 
 
 class LocalResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a run came to. It never raises: a failure says why, and keeps what had arrived."""
+    """The result of a run. A failure does not raise: it says why and keeps what had arrived."""
 
     success: bool
     status: Status | Literal["not_started"] = "not_started"
     error: str | None = None
     error_code: str | None = None
-    """Names the class in `geminorum.errors`: "SESSION_LOST", "AUTH" …"""
+    """The code of a class in `geminorum.errors`: "SESSION_LOST", "AUTH" …"""
     hint: str | None = None
-    """What to type next."""
+    """What to do next."""
     retryable: bool = False
     output: str = ""
     session_id: str | None = None
     resumable: bool = False
-    """Can a next run go on with `session_id`? The CLI forgets a first prompt that failed."""
+    """Whether another run can resume `session_id`. The CLI does not keep a failed first prompt."""
     clear_session: bool = False
-    """The session is of no use any more: forget it."""
+    """The session is no longer usable: forget it."""
     fresh_session: bool = False
-    """The session was lost, and this is the second attempt, without it."""
+    """The session was lost; this is the second attempt, without it."""
     usage: Usage | None = None
     cost_usd: Decimal | None = None
-    """None: it cannot be known. Not the same as nothing to pay."""
+    """None: unknown, which is not the same as zero."""
     cost_source: str = "no-usage"
     """"list:<models>", "table:<models>", "cli", "not-billed", "unknown-model" or "no-usage"."""
     cost_note: str | None = None
-    """Why the cost cannot be known."""
+    """Why the cost is unknown."""
     billing: Billing | None = None
-    """Who pays, by the environment."""
+    """Who pays, according to the environment."""
     model: str | None = None
     files: Sequence[FileChange] = ()
-    """What the agent wrote, in order."""
+    """The files the agent wrote, in order."""
     transcript: Sequence[TranscriptEntry] = ()
     warnings: Sequence[str] = ()
     timed_out: bool = False
@@ -71,7 +71,7 @@ class LocalResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """Seconds."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for JSON: camelCase keys, costs as numbers; defaults are left out."""
+        """Returns plain data for JSON: camelCase keys, costs as numbers; defaults are left out."""
         plain: dict[str, Any] = msgspec.json.decode(_JSON.encode(self))
         for owner in (plain, *plain.get("transcript", ())):
             if "usage" in owner:
@@ -83,7 +83,7 @@ class LocalResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
     @property
     def did_something(self) -> bool:
-        """Did the agent speak or act? Then a second attempt would do it twice."""
+        """Whether the agent spoke or acted; a second attempt would then repeat it."""
         kinds = {entry.__struct_config__.tag for entry in self.transcript}
         return not kinds.isdisjoint({"assistant", "tool_call"})
 

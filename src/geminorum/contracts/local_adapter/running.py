@@ -1,4 +1,4 @@
-"""A config and a context to a result: one prompt through the CLI, its session looked after."""
+"""Runs a config and a context: one prompt through the CLI, with its session managed."""
 
 from __future__ import annotations
 
@@ -27,13 +27,12 @@ async def execute(
     via: Transport | None = None,
     prices: Prices = None,
 ) -> LocalResult:
-    """One run of the agent, to its end. Failures are in the result; only a cancellation raises.
+    """Runs the agent to its end. Failures are in the result; only cancellation raises.
 
-    With a `store`, the agent goes on with the session that it has in this folder. With
-    `retry_fresh`, a session that is lost means a second attempt without it, and the result says
-    so; each attempt has the whole time limit. `via` replaces the door, and with it `executable`
-    and `grace_sec`. `prices` replaces today's list prices: a PriceBook, or "2026-04", the
-    document's table.
+    With a `store`, the agent resumes its session in this folder. With `retry_fresh`, a lost session
+    leads to a second attempt without it, which the result reports; each attempt has the full time
+    limit. `via` replaces the transport, and with it `executable` and `grace_sec`. `prices` replaces
+    today's list prices: a PriceBook, or "2026-04" for the document's table.
     """
     try:
         plan = _planned(config, context, store, via, prices)
@@ -57,7 +56,7 @@ def execute_sync(
     via: Transport | None = None,
     prices: Prices = None,
 ) -> LocalResult:
-    """`execute` for code that does not await."""
+    """`execute` for synchronous code."""
     from geminorum.sync import BackgroundLoop
 
     with BackgroundLoop() as loop:

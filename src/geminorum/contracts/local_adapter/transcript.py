@@ -1,4 +1,4 @@
-"""Events to a transcript: entries that a page can show one below the other."""
+"""Converts events to a transcript: entries for a page to show one below the other."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Entry(
 
 
 class InitEntry(_Entry, frozen=True, tag="init"):
-    """The run has begun."""
+    """The run has started."""
 
     session_id: str | None = None
     model: str | None = None
@@ -34,7 +34,7 @@ class UserEntry(_Entry, frozen=True, tag="user"):
 
 
 class AssistantEntry(_Entry, frozen=True, tag="assistant"):
-    """A whole message of the agent."""
+    """A complete message of the agent."""
 
     text: str
 
@@ -57,14 +57,14 @@ class ToolResultEntry(_Entry, frozen=True, tag="tool_result"):
 
 
 class SystemEntry(_Entry, frozen=True, tag="system"):
-    """A word beside the conversation: a warning, an error, something we have no word for."""
+    """A message beside the conversation: a warning, an error, an unknown event."""
 
     text: str
     level: Literal["info", "warning", "error"] = "info"
 
 
 class ResultEntry(_Entry, frozen=True, tag="result"):
-    """How it ended."""
+    """How the run ended."""
 
     status: ours.Status
     usage: ours.Usage | None = None
@@ -73,7 +73,7 @@ class ResultEntry(_Entry, frozen=True, tag="result"):
 
 
 class StderrEntry(_Entry, frozen=True, tag="stderr"):
-    """What the program complained about, without its everyday noise."""
+    """The program's stderr, without routine noise."""
 
     text: str
 
@@ -92,7 +92,7 @@ TranscriptEntry: TypeAlias = (
 
 
 def build_transcript(events: Iterable[ours.Event], stderr: str = "") -> list[TranscriptEntry]:
-    """The run as a reader wants it: whole messages, no deltas; the result last."""
+    """Returns the run for display: whole messages, no deltas, the result last."""
     entries = [entry for event in events if (entry := _entry(event)) is not None]
     if told := last_words(stderr):
         # Before the result: whoever reads from the bottom finds the outcome first.

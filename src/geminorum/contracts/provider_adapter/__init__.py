@@ -1,7 +1,7 @@
-"""Gemini behind the ProviderAdapter shape: a standard prompt in, TOKEN, METADATA, ERROR, END out.
+"""Gemini as a ProviderAdapter: a standard prompt in, TOKEN, METADATA, ERROR and END events out.
 
-The shape comes from ART (hashangit/ART, MIT by its package.json): its GeminiAdapter and the types
-that this refers to. The code is our own.
+The interface comes from ART (hashangit/ART, MIT by its package.json): its GeminiAdapter and the
+types that it refers to. The code is our own.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ __all__ = [
 
 @runtime_checkable
 class ProviderAdapter(Protocol):
-    """One provider of models behind the shape. `call` may be called many times at once."""
+    """The interface of one model provider. Calls of `call` may overlap."""
 
     @property
     def provider_name(self) -> str: ...
@@ -85,8 +85,8 @@ class ProviderAdapter(Protocol):
 class GeminiAdapter:
     """Gemini's models as a ProviderAdapter. The caller owns the history and runs the tools.
 
-    It remembers what the API wants to see again of its own tool calls, so let one adapter serve a
-    conversation.
+    The adapter remembers details of the API's tool calls that the API expects back, so use one
+    adapter for a whole conversation.
     """
 
     provider_name = "gemini"
@@ -99,10 +99,10 @@ class GeminiAdapter:
     async def call(
         self, prompt: Sequence[Message], options: Mapping[str, Any] | CallOptions
     ) -> EventStream:
-        """The call's events; the request is sent when the first one is asked for.
+        """Returns the call's events; the request is sent when you ask for the first one.
 
-        Raises InvalidOptions for options that cannot be meant. Every other failure is an ERROR
-        event, also a prompt that cannot be translated.
+        Raises InvalidOptions for invalid options. Every other failure is an ERROR event, even a
+        prompt that cannot be translated.
         """
         wanted = call_options(options)
         ours = options_for(wanted, self.options)
@@ -129,7 +129,7 @@ class GeminiAdapter:
         return EventStream(self._events(client.run(contents[-1], asked, via=door), wanted, model))
 
     def translate_to_gemini(self, prompt: Sequence[Message]) -> list[Content]:
-        """The prompt as this adapter sends it; system texts that go beside it are left out.
+        """Returns the prompt as this adapter sends it, without a separate system instruction.
 
         Raises PromptTranslationFailed.
         """
@@ -154,7 +154,7 @@ class GeminiAdapter:
 
 
 class EventStream(AsyncIterator[StreamEvent]):
-    """A call's events. Leaving a loop over them, however it is left, stops the request."""
+    """A call's events. Leaving a loop over them in any way stops the request."""
 
     def __init__(self, events: AsyncGenerator[StreamEvent, None]) -> None:
         self._events = events
@@ -169,7 +169,7 @@ class EventStream(AsyncIterator[StreamEvent]):
         return await anext(self._events)
 
     async def aclose(self) -> None:
-        """Stop the request. `contextlib.aclosing` calls it, and waits until it is done."""
+        """Stops the request and waits for its end; `contextlib.aclosing` calls this."""
         # After a `break` inside of `aclosing`, the loop's iterator closes it at the same time, and
         # a generator refuses the second one while the first waits.
         async with self._closing:

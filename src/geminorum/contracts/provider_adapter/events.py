@@ -1,4 +1,4 @@
-"""What a call tells: the shape's stream events and what they hold."""
+"""The interface's stream events and their data."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ TokenType: TypeAlias = Literal[
 
 
 class LLMMetadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """What a call consumed and how long it took; None: not told."""
+    """Tokens and duration of a call. None: not reported."""
 
     input_tokens: int | None = None
     output_tokens: int | None = None
-    """Of the visible answer; thoughts are beside it."""
+    """Of the visible answer, without thoughts."""
     thinking_tokens: int | None = None
     time_to_first_token_ms: int | None = None
     total_generation_time_ms: int | None = None
     stop_reason: str | None = None
-    """The API's word: STOP, MAX_TOKENS …"""
+    """The API's own reason: STOP, MAX_TOKENS …"""
     provider_raw_usage: dict[str, Any] | None = None
-    """`usageMetadata` of the last chunk, to the letter."""
+    """`usageMetadata` of the last chunk, unchanged."""
     trace_id: str | None = None
 
 
 class ToolCall(msgspec.Struct, frozen=True):
-    """The model asks for a tool. The answer goes back as a `tool_result` with this id and name."""
+    """The model calls a tool. Send the answer back as a `tool_result` with this id and name."""
 
     id: str
     name: str
     arguments: dict[str, Any] = {}
 
     def as_tool_call(self) -> dict[str, Any]:
-        """As an assistant message has it in its `tool_calls`."""
+        """Returns it in the format of an assistant message's `tool_calls`."""
         arguments = msgspec.json.encode(self.arguments).decode()
         function = {"name": self.name, "arguments": arguments}
         return {"id": self.id, "type": "function", "function": function}
@@ -53,7 +53,7 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     """One event of a call."""
 
     type: EventType
-    """The shape has no word for a tool call: consumers that do not know TOOL_CALL pass over it."""
+    """TOOL_CALL is not in the interface: consumers that do not know it ignore it."""
     data: Any
     """Text (TOKEN), LLMMetadata, ARTError, ToolCall; None (END)."""
     token_type: TokenType | None = None
@@ -62,7 +62,7 @@ class StreamEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     session_id: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data under the shape's own camelCase keys; what is not known is left out."""
+        """Returns plain data with the interface's camelCase keys; unknown values are left out."""
         plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=_plain_error)
         return plain
 

@@ -1,4 +1,4 @@
-"""The shape's errors, and our own failures in its words and under its codes."""
+"""The interface's errors, and geminorum's failures as those with their codes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _EMPTY = frozenset({"INVALID_ANSWER", "ENDED_EARLY", "LENGTH"})
 
 
 class ARTError(GeminorumError):
-    """Why a call failed: the `data` of an ERROR event, and what may be raised before one.
+    """Why a call failed: the `data` of an ERROR event; may also be raised before one.
 
-    `.code` is the shape's; `__cause__` is the error of our own tree, where there is one.
+    `.code` is the interface's; `__cause__` is geminorum's error, if there is one.
     """
 
     code = "LLM_PROVIDER_ERROR"
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data; what is not known is left out."""
+        """Returns plain data; unknown values are left out."""
         cause = self.__cause__
         told = {
             "name": "ARTError",

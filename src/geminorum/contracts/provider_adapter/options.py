@@ -1,4 +1,4 @@
-"""The adapter's options and a call's options, from plain data in either spelling."""
+"""The options of the adapter and of a call, from plain data in either spelling."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from geminorum.tools import Tool
 T = TypeVar("T")
 
 DEFAULT_API_MODEL = "gemini-1.5-flash-latest"
-"""The shape's default, which Google has retired. A variable of this name in the environment is
-another default; a model that is named goes before both."""
+"""The interface's default, which Google has retired. An environment variable of this name sets
+another default; a model named by the caller overrides both."""
 
 
 class AdapterOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What an adapter is made of."""
+    """The settings of an adapter."""
 
     api_key: str = ""
     model: str | None = None
@@ -31,11 +31,11 @@ class AdapterOptions(msgspec.Struct, frozen=True, kw_only=True):
     api_base_url: str | None = None
     api_version: str | None = None
     system_instruction: bool = False
-    """System messages go into the API's own field, instead of the first user message."""
+    """Send system messages in the API's own field instead of the first user message."""
     timeout: float | None = None
-    """Seconds for a whole call; None: no limit."""
+    """Seconds for a whole call. None: no limit."""
     retries: int = 3
-    """How often a request that failed before its first word is sent again."""
+    """How often to retry a request that failed before any response."""
 
     def __post_init__(self) -> None:
         if not self.api_key.strip():
@@ -57,7 +57,7 @@ class AdapterOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A tool that the model may ask for; what else the shape says of it is not for the model."""
+    """A tool that the model may call; the interface's other fields are not sent to the model."""
 
     name: str
     description: str = ""
@@ -65,12 +65,12 @@ class ToolSchema(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def declared(self) -> Tool:
-        """For the door: told to the model, and run by whoever declared it."""
+        """Returns the tool for the transport: declared to the model, run by the caller."""
         return Tool(self.name, self.description, {"type": "object", **self.input_schema})
 
 
 class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call asks for. `from_dict` reads the shape's own spellings."""
+    """The options of one call. `from_dict` accepts the interface's own spellings."""
 
     thread_id: str
     trace_id: str | None = None
@@ -78,12 +78,12 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     stream: bool = False
     call_context: str | None = None
-    """AGENT_THOUGHT and FINAL_SYNTHESIS mark the tokens; anything else leaves them unmarked."""
+    """AGENT_THOUGHT and FINAL_SYNTHESIS mark the tokens; other values do not."""
     model: str | None = None
     model_id: str | None = None
     """`providerConfig.modelId`."""
     adapter_options: dict[str, Any] = {}
-    """`providerConfig.adapterOptions`: for this call, these replace the adapter's own."""
+    """`providerConfig.adapterOptions`: override the adapter's own for this call."""
     temperature: float | None = None
     max_output_tokens: int | None = None
     top_p: float | None = None
@@ -93,11 +93,11 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
     thinking_budget: int | None = None
     tools: list[ToolSchema] = []
     extra: dict[str, Any] = {}
-    """Keys that this adapter has no use for; the shape allows them."""
+    """Keys that this adapter does not use; the interface allows them."""
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> CallOptions:
-        """From plain data; what is None counts as left out."""
+        """Builds CallOptions from plain data; None counts as left out."""
         given = {snake_case(key): value for key, value in data.items() if value is not None}
         if not given.get("thread_id"):
             raise InvalidOptions("a call requires a threadId", hint='{"threadId": "…", …}')
@@ -120,7 +120,7 @@ class CallOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def generation_config(self) -> dict[str, Any]:
-        """The generation parameters that were given, as google-genai spells them."""
+        """Returns the given generation parameters, as google-genai spells them."""
         values = {name: getattr(self, name) for name in _GENERATION}
         thinking = {
             "include_thoughts": self.include_thoughts or None,

@@ -1,7 +1,7 @@
-"""A standard prompt to the contents of a Gemini request; pure.
+"""Translates a standard prompt to the contents of a Gemini request.
 
 `role` decides. System texts go in front of the first user message, tool results of one step into
-one content, and a history that begins with the model gets a user turn before it.
+one content, and a history that starts with the model gets a user turn before it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Translated(msgspec.Struct, frozen=True):
 
 
 def translate_to_gemini(prompt: Sequence[Message]) -> list[Content]:
-    """The prompt as `Content[]`, with the system texts in the first user message."""
+    """Returns the prompt as `Content[]`, with the system texts in the first user message."""
     return translated(prompt).contents
 
 

@@ -1,6 +1,6 @@
-"""Gemini behind the response provider's shape: a prompt in, a text and the files written out.
+"""Gemini as a response provider: takes a prompt, returns a text and the files written.
 
-The shape comes from an MIT document: GeminiCliProvider of ai-workflow-engine, (c) 2025 Scott
+The interface comes from an MIT document: GeminiCliProvider of ai-workflow-engine, (c) 2025 Scott
 Mulcahy. The code is our own.
 """
 
@@ -63,16 +63,16 @@ _log = logging.getLogger(__name__)
 
 
 class GeminiCliProvider(ResponseProvider):
-    """The Gemini CLI as a provider of answers. One may serve many threads.
+    """The Gemini CLI as a response provider. Threads may share an instance.
 
-    `base` and `via` hold what the shape has no word for: environment, home; executable, grace.
-    Without an `approval_mode`, here or in `base`, the agent reads and searches the web. The shape
-    has no limit on the cost: a `timeout` is what there is.
+    `base` and `via` hold settings that the interface lacks: environment, home; executable, grace.
+    Without an `approval_mode`, here or in `base`, the agent may read and search the web. The
+    interface has no cost limit, only `timeout`.
     """
 
     error_class: type[Exception] = ProviderError
-    """The exception that an engine catches around its providers. Name it in a subclass, and every
-    error that this provider raises is an instance of that class and a ProviderError."""
+    """The exception that an engine catches from its providers. Set it in a subclass: every error
+    raised is then an instance of both that class and ProviderError."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class GeminiCliProvider(ResponseProvider):
         }
 
     def validate(self) -> None:
-        """Raises ProviderError where there is no CLI that could be run. Starts none."""
+        """Raises ProviderError if there is no CLI to run. Does not start it."""
         try:
             find_cli(self._door.executable, environment(self._base))
         except GeminorumError as error:
@@ -114,11 +114,11 @@ class GeminiCliProvider(ResponseProvider):
         connection_timeout: float | None = None,
         response_timeout: float | None = None,
     ) -> ProviderResult:
-        """The answer, or a ProviderError that carries what had arrived.
+        """Returns the answer. Raises ProviderError, which carries the partial result.
 
-        `context` may name a `prompt_file`, which the agent is told to read instead of the prompt,
-        and a `project_root` to work in. `connection_timeout` is the seconds until the CLI's first
-        sign of life, `response_timeout` those for the whole answer unless one is configured.
+        `context` may have a `prompt_file`, which the agent reads instead of the prompt, and a
+        `project_root` to work in. `connection_timeout` limits the seconds until the CLI's first
+        output, `response_timeout` those of the whole answer unless a timeout is configured.
         """
         check_seconds("connection_timeout", connection_timeout)
         check_seconds("response_timeout", response_timeout)

@@ -1,4 +1,4 @@
-"""The provider's configuration, checked, to our own options."""
+"""Checks the provider's configuration and converts it to geminorum's options."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CONFIG_KEYS = (
 )
 APPROVAL_MODES = ("auto_edit", "default", "yolo")
 DEFAULT_TIMEOUT = 600
-"""Seconds for a whole answer where nobody names a limit."""
+"""Seconds for a whole answer if no limit is set."""
 
 _OURS = {
     "model": "model",

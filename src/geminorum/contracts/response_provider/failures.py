@@ -1,4 +1,4 @@
-"""Our own errors, or an exit code and stderr, to the provider's one exception."""
+"""Converts geminorum's errors, or an exit code and stderr, to a ProviderError."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _HINTS: dict[type[GeminorumError], str] = {
 
 
 class ProviderError(GeminorumError):
-    """Why there is no answer. `__cause__` is our own error, `.result` what had arrived."""
+    """Why there is no answer. `__cause__` is geminorum's error, `.result` the partial result."""
 
     code = "PROVIDER"
 

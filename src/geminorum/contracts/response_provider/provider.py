@@ -1,4 +1,4 @@
-"""What every response provider has: the base class, and the result of one answer."""
+"""The base class of response providers, and the result of one answer."""
 
 from __future__ import annotations
 
@@ -14,18 +14,17 @@ class ProviderResult(msgspec.Struct, frozen=True):
 
     response: str = ""
     files: dict[str, None] = {}
-    """The files that were written, in the order of writing, named as the agent named them. Their
-    contents are on the disk."""
+    """The files written, in order, named as the agent named them. Their contents are on disk."""
     paths: dict[str, str] = {}
     """The absolute path of each of `files`."""
 
 
 class ResponseProvider(ABC):
-    """Answers prompts. Derive from it to put another program behind the same methods."""
+    """Answers prompts. Subclass it to put another program behind the same methods."""
 
     @classmethod
     def get_metadata(cls) -> dict[str, Any]:
-        """What an engine lists and reads defaults from."""
+        """Returns what an engine lists and takes defaults from."""
         return {
             "name": "unknown",
             "description": "No description available",
@@ -40,7 +39,7 @@ class ResponseProvider(ABC):
 
     @abstractmethod
     def validate(self) -> None:
-        """Raises ProviderError where the provider cannot answer."""
+        """Raises ProviderError if the provider cannot answer."""
 
     @abstractmethod
     def generate(
@@ -51,4 +50,4 @@ class ResponseProvider(ABC):
         connection_timeout: float | None = None,
         response_timeout: float | None = None,
     ) -> ProviderResult | None:
-        """The answer; None where a person has to write it. Raises ProviderError."""
+        """Returns the answer; None if a person has to write it. Raises ProviderError."""

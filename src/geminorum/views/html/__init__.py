@@ -1,4 +1,4 @@
-"""Events to one HTML page that stands alone: no scripts, nothing to load."""
+"""A standalone HTML page from events: no scripts, nothing to load."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _PAGE = """<!doctype html>
 def page(
     events: Iterable[Event], *, title: str | None = None, prices: PriceBook | None = None
 ) -> str:
-    """The conversation as a page to read, keep, send and print."""
+    """Returns the conversation as a page to read, keep, send and print."""
     transcript = transcript_of(events, title)
     return _PAGE.format(
         policy=POLICY,
