@@ -90,7 +90,7 @@ class Options(
     """Treat `/` and `@` in the prompt as text. False: the CLI runs commands and reads files."""
 
     def __post_init__(self) -> None:
-        for name, kind in plain_kinds().items():
+        for name, kind in _kinds().items():
             value = _converted(name, getattr(self, name), kind)
             msgspec.structs.force_setattr(self, name, value)
         if self.yolo:
@@ -121,6 +121,14 @@ class Options(
         values = {name: getattr(self, name) for name in self.__struct_fields__}
         return list({**values, "env": _without_values(self.env)}.items())
 
+    @staticmethod
+    def json_schema() -> dict[str, Any]:
+        """The JSON Schema of the plain data that `from_dict` takes."""
+        kinds = _kinds() | {"policy": Policy | None}
+        fields = msgspec.structs.fields(Options)
+        plain = [(field.name, kinds[field.name], _default(field)) for field in fields]
+        return msgspec.json.schema(msgspec.defstruct("Options", plain))
+
     def changed(self, **values: Any) -> Options[DataT]:
         """Returns a copy with some values replaced."""
         return msgspec.structs.replace(self, **values)
@@ -141,9 +149,15 @@ _CHECKED_AS: dict[str, Any] = {
 
 
 @cache
-def plain_kinds() -> dict[str, Any]:
+def _kinds() -> dict[str, Any]:
     """The type of each option in plain data."""
     return get_type_hints(Options) | _CHECKED_AS
+
+
+def _default(field: msgspec.structs.FieldInfo) -> Any:
+    if field.default_factory is msgspec.NODEFAULT:
+        return field.default
+    return msgspec.field(default_factory=field.default_factory)
 
 
 def _plain_value(name: str, value: Any) -> Any:

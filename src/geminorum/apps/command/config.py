@@ -42,27 +42,9 @@ def validate(
 
 
 def options_schema() -> dict[str, Any]:
-    """As msgspec writes it, for the plain data that a file of options can hold."""
-    import msgspec
+    from geminorum import Options
 
-    from geminorum import Options, Policy
-    from geminorum.options import plain_kinds
-
-    kinds: dict[str, Any] = {**plain_kinds(), "policy": Policy | None}
-    fields = msgspec.structs.fields(Options)
-    plain = msgspec.defstruct(
-        "Options", [(one.name, kinds[one.name], _default(one)) for one in fields]
-    )
-    whole = msgspec.json.schema(plain)
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **whole}
-
-
-def _default(field: Any) -> Any:
-    import msgspec
-
-    if field.default_factory is msgspec.NODEFAULT:
-        return field.default
-    return msgspec.field(default_factory=field.default_factory)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **Options.json_schema()}
 
 
 def problems_in(data: Any) -> list[str]:
