@@ -381,7 +381,7 @@ async def test_where_nobody_is_asked_what_needs_a_yes_is_refused(fake_gemini, op
     assert last(events).status == "success"
 
 
-@pytest.mark.filterwarnings("ignore:decide is never asked")
+@pytest.mark.filterwarnings("ignore:decide is never called")
 async def test_a_mode_that_allows_is_not_asked_about(fake_gemini, options, acp):
     def decide(request: PermissionRequest) -> Deny:
         raise AssertionError(f"asked about {request.name}")
@@ -936,5 +936,5 @@ async def test_a_turn_ends_with_its_chat(fake_gemini, options, door):
 
 
 async def test_whoever_is_never_asked_is_told_so(options, acp):
-    with pytest.warns(UserWarning, match="decide is never asked"):
+    with pytest.warns(UserWarning, match="decide is never called"):
         acp(decide=lambda request: True).open(options.changed(approval="yolo"))

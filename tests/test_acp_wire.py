@@ -445,7 +445,7 @@ def test_a_process_that_ended_early_says_why():
 
     old = ended_early(Ending(1, "Unknown argument: acp\n\nUsage: gemini [options]"))
     assert old.error.code == "CLI_TOO_OLD"
-    assert "Cli door" in old.error.hint
+    assert "Cli()" in old.error.hint
     assert ended_early(Ending(41, "no key")).error.code == "AUTH"
     assert ended_early(Ending(-9)).error.code == "MISSING_RESULT"
 

@@ -459,7 +459,7 @@ class TestWhoIsAsked:
         assert "allow" not in {rule["decision"] for rule in rules}
 
     async def test_a_decide_that_is_never_asked_is_warned_of(self, stand_in):
-        with pytest.warns(UserWarning, match="never asked"):
+        with pytest.warns(UserWarning, match="never called"):
             Cli(decide=yes).open(Options(approval="yolo"))
 
     @pytest.mark.parametrize(

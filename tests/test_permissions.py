@@ -183,7 +183,7 @@ class TestTheRealCli:
         assert not (attempt.workspace / "a.txt").exists()
         (warning,) = attempt.result.errors
         assert (warning.code, warning.recoverable) == ("NOBODY_TO_ASK", True)
-        assert "write_file needs a yes" in warning.message
+        assert "write_file needs approval" in warning.message
         assert "Policy" in warning.hint
 
     @pytest.mark.parametrize("approval", [None, "yolo"])

@@ -578,7 +578,7 @@ async def test_a_pool_is_used_in_its_block_and_in_its_loop(options, door):
     with pytest.raises(errors.GeminorumError, match="not open"):
         await ask("Hi", options, via=pool)
     async with pool:
-        with pytest.raises(errors.GeminorumError, match="open already"):
+        with pytest.raises(errors.GeminorumError, match="already open"):
             await pool.__aenter__()
         with pytest.raises(errors.GeminorumError, match="another event loop"):
             await asyncio.to_thread(sync.ask, "Hi", options, via=pool)
@@ -641,7 +641,7 @@ def test_without_await(options, calm):
                 assert last(list(live)).status == "success"
         assert sync.ask("Hi", options, via=pool).text == "Hello"
         assert (pool.report().started, pool.report().turns) == (1, 3)
-        with pytest.raises(errors.GeminorumError, match="open already"):
+        with pytest.raises(errors.GeminorumError, match="already open"):
             pool.__enter__()
 
 

@@ -294,7 +294,7 @@ class TestTheRealCli:
         ids=["allowed_tools", "yolo", "rule"],
         indirect=["any_door"],
     )
-    @pytest.mark.filterwarnings("ignore:decide is never asked")
+    @pytest.mark.filterwarnings("ignore:decide is never called")
     async def test_nobody_is_asked_about_a_function_that_is_allowed(
         self, fake_gemini, options, any_door, unasked
     ):
