@@ -347,7 +347,7 @@ async def test_of_two_questions_at_once_one_is_answered_and_one_gets_a_typed_err
 def test_a_run_can_be_begun_once_only(stand_in):
     with sync.run("Hi", via=stand_in(INIT, HELLO, RESULT)) as live:
         assert [event.type for event in live][-1] == "done"
-    with pytest.raises(errors.GeminorumError, match="begun already"):
+    with pytest.raises(errors.GeminorumError, match="already begun"):
         live.__enter__()
     assert list(live) == []
 

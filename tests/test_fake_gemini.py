@@ -662,7 +662,7 @@ class TestLifetime:
         fake = FakeGemini()
         with pytest.raises(RuntimeError, match="with FakeGemini"):
             _ = fake.env
-        with fake, pytest.raises(RuntimeError, match="running already"):
+        with fake, pytest.raises(RuntimeError, match="already running"):
             fake.__enter__()
 
     def test_the_same_fake_may_run_again(self):

@@ -129,7 +129,7 @@ async def test_a_chat_goes_on_after_the_api_failed_behind_a_tool(fake_gemini, op
 
 async def test_an_answer_asked_for_again_after_tools_is_accepted(fake_gemini, options, any_door):
     """`output_schema` asks once more in the same session when the answer did not arrive."""
-    fake_gemini.call(READ_A[0], **READ_A[1]).say("Forgot to answer.").say("And again.")
+    fake_gemini.call(READ_A[0], **READ_A[1]).say("Forgot to answer.").always()
     wanted = options.changed(output_schema={"type": "object", "properties": {}})
     async with start("Answer", wanted, via=any_door) as live:
         events = [event async for event in live]

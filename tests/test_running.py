@@ -150,7 +150,7 @@ async def test_a_loop_that_the_cli_stops_is_the_same_failure_through_every_door(
     fake_gemini.when("Enough").say("Well then.")
     fake_gemini.call("list_directory", dir_path=".").always()
     async with connect(options, via=any_door) as chat:
-        with pytest.raises(LoopDetected, match="loop") as caught:
+        with pytest.raises(LoopDetected, match="repeated itself") as caught:
             await chat.ask("Go on forever")
         assert caught.value.result.status == "error"
         assert "max_turns" not in caught.value.hint

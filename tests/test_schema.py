@@ -354,7 +354,7 @@ class TestJsonSchemas:
         ["if", "not", "patternProperties", "dependentRequired", "contains", "nullable", "minItem"],
     )
     def test_a_keyword_that_would_be_passed_over_is_refused_by_name(self, keyword):
-        with pytest.raises(InvalidOptions, match=f"'{keyword}' is not known") as caught:
+        with pytest.raises(InvalidOptions, match=f"'{keyword}' is unknown") as caught:
             shape_of({"type": "object", "properties": {"a": {keyword: {}}}})
         assert "schema.properties.a" in str(caught.value)
         assert caught.value.hint is not None
@@ -531,7 +531,7 @@ class TestReferences:
         assert "'name' (string) is missing" in wrong(schema, {"age": 1})
         assert "'age' is missing" in wrong(schema, {"name": "x"})
         alone = {"$ref": "#/$defs/named", "additionalProperties": False, "$defs": {"named": name}}
-        assert "'name' is not known" in wrong(alone, {"name": "x"})
+        assert "'name' is unknown" in wrong(alone, {"name": "x"})
 
     def test_one_into_the_definition_that_the_root_is_leads_there(self):
         parts = {"x": {"$ref": "#/$defs/a/properties/y"}, "y": {"type": "string"}}
@@ -572,7 +572,7 @@ class TestRefusals:
         ids=shown,
     )
     def test_what_is_no_type_is_refused_with_what_would_be(self, wanted):
-        with pytest.raises(InvalidOptions, match="no shape for an answer") as caught:
+        with pytest.raises(InvalidOptions, match="cannot describe an answer") as caught:
             shape_of(wanted)
         assert "dataclass" in (caught.value.hint or "")
 
