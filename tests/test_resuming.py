@@ -109,10 +109,10 @@ LOST = {"exit": 42, "stderr": 'Error resuming session: Invalid session identifie
 async def test_who_has_given_up_gets_no_fresh_session(stand_in, options, how):
     """The old program has ended by itself; that must not hide that nobody wants a new one."""
     via = stand_in(fresh_if_lost=True, **LOST)
-    limit = 0.8 if how == "timeout" else None
+    limit = 2.0 if how == "timeout" else None
     wanted = options.changed(resume="mine", timeout=limit)
     async with start("Go", wanted, via=via) as live:
-        await asyncio.sleep(1)
+        await asyncio.sleep(2.5 if how == "timeout" else 1)
         if how == "cancel":
             await live.cancel()
         events = [] if how == "leave" else [event async for event in live]
