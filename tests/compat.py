@@ -15,7 +15,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SDKS = {"2.30": "==2.30.*", "2.34": "==2.34.*", "newest": ">=3,<4"}
-TESTS = ("test_api.py", "test_api_readings.py", "test_contract_provider_adapter.py")
+TESTS = ["test_api.py", "test_api_readings.py", "test_contract_provider_adapter.py"]
+if (ROOT.parent / "shared/fixtures").is_dir():
+    TESTS.append("other_projects/test_genai_answers.py")
 TOOLS = ("pytest>=9.0", "pytest-asyncio>=1.2", "pytest-xdist>=3.8", "hypothesis>=6.150")
 
 

@@ -50,8 +50,8 @@ class Case:
     file: str
     name: str
     docstring: str
-    needs: frozenset[str] = frozenset()
-    """The fixtures that it asks for."""
+    is_extra: bool = False
+    """Does it need data of other projects, which a plain clone does not have?"""
 
     @property
     def numbers(self) -> set[str]:
@@ -90,11 +90,11 @@ def clauses() -> list[Clause]:
 def all_tests() -> Iterator[Case]:
     for file in sorted(TESTS.rglob("test_*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        yield Case(file.stem, "", ast.get_docstring(tree) or "")
+        is_extra = file.parent.name == "other_projects"
+        yield Case(file.stem, "", ast.get_docstring(tree) or "", is_extra)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_test(node.name):
-                needs = frozenset(argument.arg for argument in node.args.args)
-                yield Case(file.stem, node.name, ast.get_docstring(node) or "", needs)
+                yield Case(file.stem, node.name, ast.get_docstring(node) or "", is_extra)
 
 
 def numbers_in(text: str) -> set[str]:
@@ -110,8 +110,8 @@ def _is_test(name: str) -> bool:
 
 
 def _best(clause: Clause, tests: list[Case], file: str) -> list[Case]:
-    """Tests of the clause: the contract's own first, whole files last."""
-    naming = [test for test in tests if clause.number in test.numbers]
+    """Tests of the clause in a plain clone: the contract's own first, whole files last."""
+    naming = [test for test in tests if clause.number in test.numbers and not test.is_extra]
     return sorted(naming, key=lambda test: (not test.name, not test.file.startswith(file)))[:SHOWN]
 
 

@@ -17,9 +17,11 @@ from geminorum import Acp, Cli
 from geminorum.transports.keeper import KEEPERS
 
 ROOT = Path(__file__).resolve().parent.parent
-SHARED = ROOT.parent / "shared"
 TEST_MARK = "GEMINORUM_TEST_SESSION"
 COMPILED = ROOT / ".pytest_cache" / "compiled" / "geminorum" / "node-compile-cache"
+
+# Data of other projects lies beside the repository; a plain clone is complete without it.
+collect_ignore = [] if (ROOT.parent / "shared/fixtures").is_dir() else ["other_projects"]
 
 # Tests assert outcomes, never times: on a machine under load any example may be slow.
 settings.register_profile("geminorum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -115,15 +117,6 @@ def real_cli(real_cli_door: Cli) -> list[str]:
 def quick_start() -> dict[str, str]:
     """For tests that start the real CLI by themselves: what our own doors would add."""
     return {"GEMINI_CLI_NO_RELAUNCH": "true", "NODE_COMPILE_CACHE": str(COMPILED)}
-
-
-@pytest.fixture(scope="session")
-def fixtures_folder() -> Path:
-    """Data of other projects; it lies beside the repository, in CI too."""
-    folder = SHARED / "fixtures"
-    if not folder.is_dir():
-        pytest.skip("../shared/fixtures is not on this machine")
-    return folder
 
 
 class StandIn:

@@ -1,6 +1,7 @@
 """The conformance page has every clause of the five contracts, and says what the tests say."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +9,7 @@ from conformance import NUMBER, PAGE, Case, all_tests, clauses, numbers_in, page
 
 LAST = {"S0": 37, "S1": 72, "S2": 32, "S3": 52, "S4": 41, "B": 38}
 BETWEEN = {"S1-71a", "S3-52a", "S4-40a"}
-EXTRA = {"fixtures_folder", "agentcmd", "replay", "read", "art", "chunks"}
-"""Fixtures that read ../shared: a plain clone skips their tests."""
+OUTSIDE = re.compile(r"fixtures_[f]older|shared/" + "fixtures")
 TESTS = list(all_tests())
 CLAUSES = {clause.number: clause for clause in clauses()}
 
@@ -30,8 +30,15 @@ def test_the_page_is_current():
 @pytest.mark.parametrize("number", CLAUSES)
 def test_every_clause_has_a_test_in_a_plain_clone(number):
     """Without the fixtures of other projects in ../shared."""
-    naming = [test for test in TESTS if number in test.numbers and not test.needs & EXTRA]
+    naming = [test for test in TESTS if number in test.numbers and not test.is_extra]
     assert naming, f"no test names {number}"
+
+
+def test_only_the_extras_read_data_outside_of_the_repository():
+    """A plain clone skips no test of the contracts."""
+    folder = Path(__file__).parent
+    asking = [file for file in folder.glob("test_*.py") if OUTSIDE.search(file.read_text())]
+    assert asking == []
 
 
 def test_the_tests_name_no_clause_that_does_not_exist():

@@ -55,6 +55,7 @@ from geminorum.events import (
     UserMessage,
 )
 from geminorum.policies import Rules
+from recorded import recording, stream
 
 INIT = {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello"}
@@ -88,25 +89,39 @@ async def arriving(pieces: list[bytes]) -> AsyncIterator[bytes]:
         yield piece
 
 
-@pytest.fixture
-def chunks(fixtures_folder: Path) -> dict[str, list[bytes]]:
-    cases = json.loads((fixtures_folder / "cligent/ndjson-chunks.json").read_text())
-    return {name: [text.encode() for text in texts] for name, texts in cases.items()}
+CHUNKS = {
+    "complete": [b'{"n": 1}\n', b'{"n": 2}\n'],
+    "split": [b'{"type": "mess', b'age", "n": 1}\n{"n"', b": 2}\n"],
+    "malformed": [b'{"n": 1}\n', b'{"n": \n', b'{"n": 2}\n'],
+    "crlf": [b'{"n": \r\n'],
+    "blank": [b"\n", b'{"n": 1}\n', b"\r\n", b"  \t\r\n", b'{"n": 2}'],
+}
+"""Lines, and how they arrive."""
 
 
 class TestLines:
-    async def test_complete_lines_are_data(self, chunks):
+    async def test_complete_lines_are_data(self):
         """S0-6, S0-8: complete lines are data."""
-        assert await told(parse_ndjson(arriving(chunks["complete"]))) == [
-            Parsed(True, {"type": "message", "content": "hello"}),
-            Parsed(True, {"type": "message", "content": "world"}),
+        assert await told(parse_ndjson(arriving(CHUNKS["complete"]))) == [
+            Parsed(True, {"n": 1}),
+            Parsed(True, {"n": 2}),
         ]
 
-    async def test_a_line_may_arrive_in_pieces(self, chunks):
+    async def test_a_line_may_arrive_in_pieces(self):
         """S0-7: a line may arrive in pieces."""
-        assert await told(parse_ndjson(arriving(chunks["split"]))) == [
-            Parsed(True, {"type": "message", "content": "split"}),
-            Parsed(True, {"type": "tool_use", "id": "1", "name": "bash"}),
+        assert await told(parse_ndjson(arriving(CHUNKS["split"]))) == [
+            Parsed(True, {"type": "message", "n": 1}),
+            Parsed(True, {"n": 2}),
+        ]
+
+    @pytest.mark.parametrize("size", [1, 7, 4096])
+    @pytest.mark.parametrize("name", ["0.11.3-tour", "0.61.0-at-once"])
+    async def test_a_recorded_stream_may_arrive_in_any_pieces(self, name, size):
+        """S0-6, S0-7, S0-8: every line of a real CLI, whatever the chunks."""
+        data = stream(name).read_bytes()
+        pieces = [data[at : at + size] for at in range(0, len(data), size)]
+        assert await told(parse_ndjson(arriving(pieces))) == [
+            Parsed(True, json.loads(line)) for line in data.splitlines()
         ]
 
     async def test_a_result_does_not_wait_for_the_next_line(self):
@@ -124,29 +139,27 @@ class TestLines:
         assert not asked_again
         assert await told(results) == [Parsed(True, {"n": 2})]
 
-    async def test_a_malformed_line_is_told_and_the_stream_goes_on(self, chunks):
+    async def test_a_malformed_line_is_told_and_the_stream_goes_on(self):
         """S0-9: a malformed line is told and the stream goes on."""
-        before, bad, after = await told(parse_ndjson(arriving(chunks["malformed"])))
-        assert (before.data["content"], after.data["content"]) == ("before", "after")
-        assert (bad.ok, bad.raw, bad.data) == (False, "{bad json}", None)
+        before, bad, after = await told(parse_ndjson(arriving(CHUNKS["malformed"])))
+        assert (before.data, after.data) == ({"n": 1}, {"n": 2})
+        assert (bad.ok, bad.raw, bad.data) == (False, '{"n": ', None)
         assert "JSON" in bad.error
 
-    async def test_a_carriage_return_is_no_part_of_a_line(self, chunks):
+    async def test_a_carriage_return_is_no_part_of_a_line(self):
         """S0-10: a carriage return is no part of a line."""
-        (bad,) = await told(parse_ndjson(arriving(chunks["crlf_malformed"])))
-        assert bad.raw == "{bad json}"
+        (bad,) = await told(parse_ndjson(arriving(CHUNKS["crlf"])))
+        assert bad.raw == '{"n": '
 
-    async def test_blank_lines_are_skipped_and_the_last_needs_no_newline(self, chunks):
+    async def test_blank_lines_are_skipped_and_the_last_needs_no_newline(self):
         """S0-10: blank lines are skipped and the last needs no newline."""
-        pieces = [*chunks["blank_and_no_final_newline"][:-1], b"  \t\r\n"]
-        last = chunks["blank_and_no_final_newline"][-1]
-        results = await told(parse_ndjson(arriving([*pieces, last])))
-        assert [result.data["content"] for result in results] == ["first", "last"]
+        results = await told(parse_ndjson(arriving(CHUNKS["blank"])))
+        assert [result.data for result in results] == [{"n": 1}, {"n": 2}]
 
-    async def test_plain_iterables_are_streams_too(self, chunks):
+    async def test_plain_iterables_are_streams_too(self):
         """S0-6: plain iterables are streams too."""
-        expected = await told(parse_ndjson(arriving(chunks["malformed"])))
-        assert await told(parse_ndjson(chunks["malformed"])) == expected
+        expected = await told(parse_ndjson(arriving(CHUNKS["malformed"])))
+        assert await told(parse_ndjson(CHUNKS["malformed"])) == expected
 
     async def test_a_pipe_may_carry_lines_longer_than_its_own_limit(self):
         """S0-6: asyncio's reader refuses lines over 64 KiB."""
@@ -157,10 +170,10 @@ class TestLines:
         first, last = await told(parse_ndjson(reader))
         assert (len(first.data["text"]), last.data) == (200_000, [1])
 
-    async def test_chunks_may_be_text(self, chunks):
+    async def test_chunks_may_be_text(self):
         """S0-6: a stream with an encoding set yields str; whole texts count as one chunk."""
-        expected = await told(parse_ndjson(chunks["malformed"]))
-        texts = [chunk.decode() for chunk in chunks["malformed"]]
+        expected = await told(parse_ndjson(CHUNKS["malformed"]))
+        texts = [chunk.decode() for chunk in CHUNKS["malformed"]]
         assert await told(parse_ndjson(texts)) == expected
         assert await told(parse_ndjson(io.StringIO("".join(texts)))) == expected
         assert await told(parse_ndjson("".join(texts))) == expected
@@ -270,146 +283,220 @@ class TestStarting:
         assert {"--model=flash", "--approval-mode=plan"} < {*stand_in.call["argv"]}
 
 
-# ---- the document's recordings, through a real process
+# ---- streams, through a real process
+
+EVERY_TYPE = (
+    {"type": "init", "sessionId": "s-7", "model": "flash", "cwd": "/poems", "tools": ["wc", "ls"]},
+    {"type": "message", "sessionId": "s-7", "content": "I count the words."},
+    {"type": "tool_use", "sessionId": "s-7", "id": "wc-1", "name": "wc", "input": {"-w": "a.md"}},
+    {
+        "type": "tool_result",
+        "sessionId": "s-7",
+        "toolUseId": "wc-1",
+        "toolName": "wc",
+        "status": "success",
+        "output": {"words": 3},
+        "duration_ms": 25,
+    },
+    {
+        "type": "error",
+        "sessionId": "s-7",
+        "code": "SLOW",
+        "message": "the model is slow",
+        "recoverable": True,
+    },
+    {
+        "type": "result",
+        "sessionId": "s-7",
+        "status": "max_turns",
+        "result": "Three words.",
+        "stats": {"input_tokens": 40, "output_tokens": 9, "tool_uses": 1, "total_cost_usd": 0.5},
+        "duration_ms": 300,
+    },
+)
+"""Every type of the document, with the fields that it names and the real CLI does not have."""
+READ, FOUND = {"path": "a.md"}, "Pipes are patient"
+DIALECTS = {
+    "the CLI's": (
+        {"tool_name": "read_file", "tool_id": "r-1", "parameters": READ},
+        {"tool_id": "r-1", "status": "success", "output": FOUND},
+    ),
+    "nested": (
+        {"functionCall": {"name": "read_file", "id": "r-1", "args": READ}},
+        {"functionResponse": {"name": "read_file", "id": "r-1", "response": FOUND}},
+    ),
+    "in a value": (
+        {"value": {"functionCall": {"name": "read_file", "id": "r-1", "args": READ}}},
+        {"value": {"functionResponse": {"name": "read_file", "id": "r-1", "response": FOUND}}},
+    ),
+}
+"""The same call and its result in the spellings that the document accepts."""
+RECORDED = {
+    "0.11.3-reading": ("They are about pipes.", ["read_file"], (9136, 31)),
+    "0.11.3-tour": (
+        "I write the poem. Is it there? I read it again.What do others write? The poem is done.",
+        [
+            *("list_directory", "write_file", "list_directory", "read_file"),
+            *("google_web_search", "replace"),
+        ],
+        (37034, 167),
+    ),
+    "0.29.0-shell": ("I count the words. Three words.", ["run_shell_command"], (9299, 33)),
+    "0.61.0-at-once": (
+        "Three at once. Two of three went well.",
+        ["read_file", "list_directory", "run_shell_command"],
+        (16224, 40),
+    ),
+    "0.61.0-misnamed": ("That did not work.", ["write_file"], (16173, 37)),
+}
+"""The text, the tools and the tokens of each stream of `fixtures/make.py`."""
 
 
 @pytest.fixture
-def replay(fixtures_folder: Path, stand_in) -> Callable[..., Any]:
-    """A recording's events, told by a real program that leaves with `exit`."""
+def replay(stand_in) -> Callable[..., Any]:
+    """The events of a stream, written by a real program that exits with `exit`."""
 
-    async def play(name: str, exit: int = 0, options: AgentOptions | None = None, **how: Any):
-        door = stand_in(fixtures_folder / f"cligent/{name}.ndjson", exit=exit, **how)
+    async def play(*lines: Any, exit: int = 0, options: AgentOptions | None = None, **how: Any):
+        door = stand_in(*lines, exit=exit, **how)
         return await told(GeminiAdapter(door).run("hi", options))
 
     return play
 
 
+@pytest.fixture
+def rerun(replay) -> Callable[..., Any]:
+    """The events of a run that a real CLI 0.61.0 ended in its own way."""
+
+    async def play(name: str):
+        run = recording("0.61.0", name)
+        died = {"signal": -run["exit"]} if run["exit"] < 0 else {"exit": run["exit"]}
+        return await replay(run["stdout"].encode(), stderr=run["stderr"], **died)
+
+    return play
+
+
 class TestRecordings:
+    @pytest.mark.parametrize("name", RECORDED)
+    async def test_runs_of_three_cli_versions(self, replay, name):
+        """S0-11 … S0-16, S0-30, S0-31: text, calls with their results, tokens, the session."""
+        text, tools, tokens = RECORDED[name]
+        events = await replay(stream(name))
+        first = json.loads(stream(name).read_text().splitlines()[0])
+        assert (types(events)[0], types(events)[-1]) == ("init", "done")
+        assert {event.session_id for event in events} == {first["session_id"]}
+        assert payload(events[0])["model"] == first["model"]
+        uses = [payload(event) for event in events if event.type == "tool_use"]
+        results = [payload(event) for event in events if event.type == "tool_result"]
+        assert [use["toolName"] for use in uses] == [r["toolName"] for r in results] == tools
+        assert [use["toolUseId"] for use in uses] == [r["toolUseId"] for r in results]
+        done = payload(events[-1])
+        assert (done["status"], done["result"]) == ("success", text)
+        assert done["resumeToken"] == first["session_id"]
+        usage = done["usage"]
+        assert (usage["inputTokens"], usage["outputTokens"]) == tokens
+        assert usage["toolUses"] == len(tools)
+
+    async def test_calls_that_failed_in_a_recorded_run(self, replay):
+        """S0-14: the status, and why it failed."""
+        events = await replay(stream("0.61.0-misnamed"))
+        (result,) = [payload(event) for event in events if event.type == "tool_result"]
+        assert (result["status"], result["output"]) == (
+            "error",
+            "params must have required property 'file_path'",
+        )
+
     async def test_every_native_event_type(self, replay):
-        """S0-5, S0-11 … S0-16, S0-31: fixture 01; every native event type."""
-        events = await replay("01-canonical-all-types")
+        """S0-5, S0-11 … S0-16, S0-31: every native event type, with all its fields."""
+        events = await replay(*EVERY_TYPE)
         assert types(events) == ["init", "text", "tool_use", "tool_result", "error", "done"]
-        assert {event.session_id for event in events} == {"gemini-session-1"}
+        assert {event.session_id for event in events} == {"s-7"}
         init, text, call, answer, error, done = map(payload, events)
         assert init == {
-            "model": "gemini-2.5-pro",
-            "cwd": "/repo",
-            "tools": ["edit", "ShellTool"],
+            "model": "flash",
+            "cwd": "/poems",
+            "tools": ["wc", "ls"],
             "capabilities": {"toolsKnown": True, "toolsSource": "stream"},
         }
-        assert text == {"content": "Hello from Gemini"}
-        assert call == {"toolName": "ShellTool", "toolUseId": "tool-1", "input": {"command": "ls"}}
+        assert text == {"content": "I count the words."}
+        assert call == {"toolName": "wc", "toolUseId": "wc-1", "input": {"-w": "a.md"}}
         assert answer == {
-            "toolUseId": "tool-1",
-            "toolName": "ShellTool",
+            "toolUseId": "wc-1",
+            "toolName": "wc",
             "status": "success",
-            "output": {"stdout": "file.txt"},
-            "durationMs": 10,
+            "output": {"words": 3},
+            "durationMs": 25,
         }
-        assert error == {"code": "TRANSIENT", "message": "temporary error", "recoverable": True}
+        assert error == {"code": "SLOW", "message": "the model is slow", "recoverable": True}
         assert done == {
             "status": "max_turns",
-            "result": "summary",
-            "resumeToken": "gemini-session-1",
-            "usage": {
-                "inputTokens": 12,
-                "outputTokens": 34,
-                "toolUses": 1,
-                "totalCostUsd": 0.02,
-            },
-            "durationMs": 222,
+            "result": "Three words.",
+            "resumeToken": "s-7",
+            "usage": {"inputTokens": 40, "outputTokens": 9, "toolUses": 1, "totalCostUsd": 0.5},
+            "durationMs": 300,
         }
 
-    async def test_the_tools_that_the_stream_names(self, replay):
-        """S0-11: fixture 02, without an allowlist."""
-        init, done = await replay("02-empty-allowlist-broader-stream-tools")
-        assert init.payload["tools"] == ["replace", "run_shell_command"]
-        assert done.payload["usage"]["toolUses"] == 0
-
     async def test_an_empty_allowlist_leaves_no_tool_whatever_the_stream_names(self, replay):
-        """S0-24, S0-36: fixture 02; an empty allowlist leaves no tool whatever the stream names."""
+        """S0-24, S0-36: the configured tools count, not those that the stream names."""
         options = AgentOptions(allowed_tools=[])
-        init, done = await replay("02-empty-allowlist-broader-stream-tools", options=options)
+        init, done = await replay(EVERY_TYPE[0], SUCCESS, options=options)
         assert init.payload["tools"] == []
         assert init.payload["capabilities"] == {"toolsKnown": True, "toolsSource": "configured"}
         assert done.payload["usage"]["toolUses"] == 0
 
-    async def test_tools_are_counted_without_a_result(self, replay):
-        """S0-31: fixture 03, whose exit 0 without a result is no success."""
-        events = await replay("03-no-result-tool-use-counted")
-        assert types(events) == ["init", "tool_use", "error", "done"]
+    @pytest.mark.parametrize("name", ["sigterm_group_tool", "sigkill_norelaunch_tool"])
+    async def test_tools_are_counted_without_a_result(self, rerun, name):
+        """S0-31: a run that was ended in mid-call reports no usage, and is no success."""
+        events = await rerun(name)
         error, done = map(payload, events[-2:])
         assert done["usage"]["toolUses"] == 1
-        assert (done["status"], error["code"]) == ("error", "MISSING_RESULT")
+        assert (done["status"], events[-2].type) == ("error", "error")
+        assert error["message"] == done["result"]
         assert events[-1].metadata["usageReported"] is False
 
-    @pytest.mark.parametrize(
-        ("name", "tool", "id", "arguments", "output"),
-        [
-            (
-                "04-snake-case-tool-fields",
-                "Read",
-                "read-42",
-                {"file_path": "/repo/file.txt"},
-                "file contents",
-            ),
-            (
-                "05-nested-functionCall-functionResponse",
-                "Read",
-                "call-99",
-                {"path": "/a"},
-                "file contents here",
-            ),
-            (
-                "06-value-wrapped-function-parts",
-                "Bash",
-                "bash-1",
-                {"command": "ls"},
-                "file1.txt\nfile2.txt",
-            ),
-        ],
-    )
-    async def test_tool_frames_of_any_dialect(self, replay, name, tool, id, arguments, output):
-        """S0-13, S0-14: fixtures 04, 05, 06; tool frames of any dialect."""
-        _, call, answer, done = map(payload, await replay(name))
-        assert call == {"toolName": tool, "toolUseId": id, "input": arguments}
-        assert (answer["toolName"], answer["toolUseId"]) == (tool, id)
-        assert (answer["status"], answer["output"]) == ("success", output)
+    @pytest.mark.parametrize("dialect", DIALECTS)
+    async def test_tool_frames_of_any_dialect(self, replay, dialect):
+        """S0-13, S0-14: nested and wrapped function parts mean the same."""
+        used, answered = DIALECTS[dialect]
+        frames = {"type": "tool_use", **used}, {"type": "tool_result", **answered}
+        _, call, answer, done = map(payload, await replay(INIT, *frames, SUCCESS))
+        assert call == {"toolName": "read_file", "toolUseId": "r-1", "input": READ}
+        assert (answer["toolName"], answer["toolUseId"]) == ("read_file", "r-1")
+        assert (answer["status"], answer["output"]) == ("success", FOUND)
         assert (done["status"], done["usage"]["toolUses"]) == ("success", 1)
 
     async def test_a_malformed_line_is_a_recoverable_error(self, replay):
-        """S0-17: fixture 07; a malformed line is a recoverable error."""
-        events = await replay("07-malformed-line-then-continue")
+        """S0-17: its text is in the message, and the stream goes on."""
+        events = await replay(INIT, '{"type": "mess', HELLO, SUCCESS)
         assert types(events) == ["init", "error", "text", "done"]
         error = events[1].payload
         assert (error["code"], error["recoverable"]) == ("NDJSON_PARSE_ERROR", True)
-        assert "raw: {bad json" in error["message"]
+        assert 'raw: {"type": "mess' in error["message"]
         assert events[-1].payload["status"] == "success"
 
-    async def test_a_result_that_says_why_it_failed(self, replay):
-        """S0-16: fixture 08; a result that says why it failed."""
-        events = await replay("08-result-error-with-message", 1)
-        _, error, done = map(payload, events)
-        assert types(events) == ["init", "error", "done"]
-        assert error["message"] == "API key not valid. Please pass a valid API key."
+    async def test_a_result_that_says_why_it_failed(self, rerun):
+        """S0-16: a refused key, as CLI 0.61.0 reports it."""
+        events = await rerun("err401")
+        assert types(events) == ["init", "gemini:user_message", "error", "done"]
+        error, done = map(payload, events[-2:])
+        assert "fake 401 UNAUTHENTICATED" in error["message"]
         assert (error["recoverable"], error["code"]) == (False, "AUTH")
         assert (done["status"], done["result"]) == ("error", error["message"])
-        assert "GEMINI_API_KEY" in events[1].metadata["hint"]
+        assert "GEMINI_API_KEY" in events[-2].metadata["hint"]
 
     async def test_a_result_that_does_not(self, replay):
-        """S0-16: fixture 09; our own code stays in the metadata."""
-        events = await replay("09-result-error-bare", 1)
+        """S0-16: the message shows the frame; our own code stays in the metadata."""
+        events = await replay(INIT, {"type": "result", "status": "error"}, exit=1)
         assert types(events) == ["init", "error", "done"]
         error = events[1].payload
         assert error["code"] == "GEMINI_RESULT_ERROR"
         assert events[1].metadata == {"code": "RUN_FAILED"}
         assert "Gemini result error" in error["message"]
-        assert '"status":"error"' in error["message"]
+        assert '"status": "error"' in error["message"]
 
     @pytest.mark.parametrize(("exit", "ours"), [(1, "MISSING_RESULT"), (42, "INPUT")])
     async def test_an_exit_code_that_means_failure(self, replay, exit, ours):
-        """S0-19, S0-20: fixture 10; an exit code that means failure."""
-        events = await replay("10-no-result-exit-code", exit)
+        """S0-19, S0-20: an exit code that means failure, without a result."""
+        events = await replay(INIT, HELLO, exit=exit)
         assert types(events) == ["init", "text", "error", "done"]
         error, done = map(payload, events[-2:])
         assert (error["code"], events[-2].metadata["code"]) == ("GEMINI_EXIT_ERROR", ours)
@@ -418,23 +505,28 @@ class TestRecordings:
         assert events[-1].metadata["exitCode"] == exit
 
     async def test_an_exit_code_that_means_the_turn_limit(self, replay):
-        """S0-21: fixture 10; an exit code that means the turn limit."""
-        events = await replay("10-no-result-exit-code", 53)
+        """S0-21: exit 53 without a result."""
+        events = await replay(INIT, HELLO, exit=53)
         assert types(events) == ["init", "text", "done"]
         assert events[-1].payload["status"] == "max_turns"
 
-    async def test_exit_0_without_a_result_is_no_success(self, replay):
-        """S0-18 as overridden: fixture 10."""
-        events = await replay("10-no-result-exit-code", 0)
-        assert types(events) == ["init", "text", "error", "done"]
+    async def test_a_recorded_run_that_reached_its_turn_limit(self, rerun):
+        """S0-16, S0-21: CLI 0.61.0 reports an error and exits with 53."""
+        done = (await rerun("maxturns"))[-1].payload
+        assert (done["status"], done["usage"]["toolUses"]) == ("max_turns", 2)
+
+    async def test_exit_0_without_a_result_is_no_success(self, rerun):
+        """S0-18 as overridden: a CLI that was ended by a signal may exit with 0."""
+        events = await rerun("sigterm_group_stream")
         error, done = map(payload, events[-2:])
         assert (error["code"], error["recoverable"]) == ("MISSING_RESULT", True)
         assert done["status"] == "error"
 
     async def test_a_stream_without_an_init_gets_one(self, replay, tmp_path):
-        """S0-29: fixture 11; a stream without an init gets one."""
+        """S0-29: with the model and the folder that were asked for, and an id."""
         options = AgentOptions(model="gemini-3-pro", cwd=tmp_path)
-        events = await replay("11-result-error-code", 1, options)
+        failed = {"status": "error", "error": {"code": "NO_LEVEL", "message": "no such level"}}
+        events = await replay({"type": "result", **failed}, exit=1, options=options)
         assert types(events) == ["init", "error", "done"]
         assert payload(events[0]) == {
             "model": "gemini-3-pro",
@@ -442,30 +534,26 @@ class TestRecordings:
             "tools": [],
             "capabilities": {"toolsKnown": False, "toolsSource": "unavailable"},
         }
-        assert events[1].payload["code"] == "UNSUPPORTED_THINKING_LEVEL"
+        assert events[1].payload["code"] == "NO_LEVEL"
         assert len({event.session_id for event in events} - {""}) == 1
 
-    async def test_the_session_to_resume(self, replay):
-        """S0-30: fixtures 12 and 13; the session to resume."""
-        *_, told_id = await replay("12-resume-token-from-session")
-        *_, no_id = await replay("13-no-session-id")
-        assert payload(told_id)["resumeToken"] == "gemini-session-new"
-        assert (payload(told_id)["result"], payload(told_id)["durationMs"]) == ("done", 100)
-        assert "resumeToken" not in payload(no_id)
+    async def test_without_a_session_there_is_none_to_resume(self, replay):
+        """S0-30: no id, no token; the result's own text and time count."""
+        nameless = {"type": "init", "model": "gemini-2.5-flash"}
+        done = payload((await replay(nameless, {**SUCCESS, "result": "ok", "durationMs": 70}))[-1])
+        assert "resumeToken" not in done
+        assert (done["result"], done["durationMs"]) == ("ok", 70)
 
-    @pytest.mark.parametrize(
-        ("name", "tokens"),
-        [
-            ("14-usage-complete", (120, 20, 5)),
-            ("15-usage-two-models-dup", (15, 5, 7)),
-            ("16-usage-partial-api-error", (1, 2, 0)),
-            ("17-usage-partial-zero-model", (1, 2, 0)),
-        ],
-    )
-    async def test_usage_as_far_as_the_stream_tells(self, replay, name, tokens):
-        """S0-31: fixtures 14 … 17, without their telemetry."""
-        usage = (await replay(name))[-1].payload["usage"]
-        assert (usage["inputTokens"], usage["outputTokens"], usage["toolUses"]) == tokens
+    async def test_usage_of_several_models_is_added_up(self, replay):
+        """S0-31: the router's model and the one that answered."""
+        models = json.loads(stream("0.61.0-at-once").read_text().splitlines()[-1])["stats"][
+            "models"
+        ]
+        done = (await replay(stream("0.61.0-at-once")))[-1]
+        assert len(models) == 2
+        assert done.payload["usage"]["inputTokens"] == sum(
+            share["input_tokens"] for share in models.values()
+        )
 
     @pytest.mark.parametrize(
         ("code", "status"), [(0, "success"), (1, "error"), (42, "error"), (53, "max_turns")]

@@ -25,11 +25,13 @@ from geminorum.events import PermissionRequest
 from geminorum.policies import Rules
 from geminorum.store import SqliteSessions, StoredSession
 from geminorum.testing import Tokens
+from recorded import recording, stream
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "gemini-2.5-flash"
 INIT = {"type": "init", "session_id": "s-1", "model": MODEL}
 SUCCESS = {"type": "result", "status": "success"}
+SAID = {"type": "message", "role": "assistant", "content": "hidden"}
 
 
 @pytest.fixture
@@ -60,6 +62,10 @@ def changed(config: GeminiLocalConfig, **values: object) -> GeminiLocalConfig:
 
 def asked(prompt: str, **values: object) -> AdapterExecutionContext:
     return AdapterExecutionContext(agent_id="writer", prompt=prompt, **values)
+
+
+def text(kind: str, words: str) -> dict[str, str]:
+    return {"type": kind, "text": words}
 
 
 def kinds(transcript: list[local.TranscriptEntry]) -> list[str]:
@@ -279,42 +285,67 @@ class TestTheTemplate:
 
 
 class TestParsing:
-    def read(self, fixtures_folder: Path, name: str) -> list:
-        return local.parse_ndjson_lines((fixtures_folder / "paperclip" / name).read_bytes())
-
     @pytest.mark.parametrize(
-        ("name", "session_id", "output"),
+        ("name", "output", "tokens", "model"),
         [
-            ("01-basic", "session-1", "hello"),
-            ("02-structured-content", "session-2", "first part\n\nsecond part"),
-            ("03-non-assistant-roles", None, "visible response"),
-            ("04-v038-schema", "session-abc", "hello."),
-            ("05-two-assistant-messages", None, "firstsecond"),
-            ("06-legacy-assistant-schema", "legacy-session", "legacy hello"),
+            ("0.11.3-reading", "They are about pipes.", (9136, 0, 31), "auto"),
+            ("0.29.0-shell", "I count the words. Three words.", (9299, 0, 33), "auto-gemini-3"),
+            (
+                *("0.61.0-at-once", "Three at once. Two of three went well."),
+                *((16224, 0, 40), "gemini-3.8-flash"),
+            ),
+            ("0.61.0-misnamed", "That did not work.", (16173, 0, 37), "gemini-3.8-flash"),
         ],
     )
-    def test_sessions_and_outputs_of_other_peoples_recordings(
-        self, fixtures_folder, name, session_id, output
-    ):
-        """S1-29, S1-35, S1-36, S1-68: one JSON object a line, the prompt is no output."""
-        events = self.read(fixtures_folder, f"{name}.ndjson")
+    def test_recorded_runs(self, name, output, tokens, model):
+        """S1-29, S1-35, S1-36, S1-37, S1-68, B-16: the prompt is no output; the model that
+        answered goes before the one asked for.
+        """
+        events = local.parse_ndjson_lines(stream(name).read_bytes())
+        usage = local.extract_usage(events)
+        first = json.loads(stream(name).read_text().splitlines()[0])
+        assert local.extract_session_id(events) == first["session_id"]
+        assert local.extract_output(events) == output
+        assert (usage.input, usage.cached, usage.output) == tokens
+        assert local.extract_model_id(events) == model
+
+    def test_cached_tokens_of_a_recorded_run(self):
+        """S1-37, S1-68: a part of the input."""
+        events = local.parse_ndjson_lines(recording("0.61.0", "model_flash")["stdout"])
+        usage = local.extract_usage(events)
+        assert (usage.input, usage.cached, usage.output) == (100, 20, 10)
+
+    @pytest.mark.parametrize(
+        ("frames", "session_id", "output"),
+        [
+            (
+                [
+                    INIT,
+                    {**SAID, "content": {"content": [text("text", "one"), text("text", "two")]}},
+                ],
+                *("s-1", "one\n\ntwo"),
+            ),
+            (
+                [{**SAID, "role": "user"}, {**SAID, "role": "system"}, {**SAID, "content": "seen"}],
+                *(None, "seen"),
+            ),
+            ([{**SAID, "content": "one"}, {**SAID, "content": "two"}], None, "onetwo"),
+            (
+                [
+                    {"type": "system", "subtype": "init", "session_id": "s-0"},
+                    {"type": "assistant", "message": {"content": [text("output_text", "old")]}},
+                    {"type": "result", "subtype": "success", "result": "old"},
+                ],
+                *("s-0", "old"),
+            ),
+        ],
+        ids=["structured", "other roles", "two messages", "legacy"],
+    )
+    def test_the_documents_older_shapes(self, frames, session_id, output):
+        """S1-29, S1-35, S1-36, S1-68: structured content, other roles, the legacy schema."""
+        events = local.parse_ndjson_lines([json.dumps(frame) for frame in frames])
         assert local.extract_session_id(events) == session_id
         assert local.extract_output(events) == output
-
-    def test_usage_and_model(self, fixtures_folder):
-        """S1-37, S1-68: usage and model."""
-        events = self.read(fixtures_folder, "04-v038-schema.ndjson")
-        usage = local.extract_usage(events)
-        assert (usage.input, usage.cached, usage.output) == (9095, 8132, 29)
-        assert local.extract_model_id(events) == "auto-gemini-3"
-
-    def test_the_model_that_answered_goes_before_the_one_asked_for(self, fixtures_folder):
-        """S1-68, B-16: the model that answered goes before the one asked for."""
-        stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
-        assert (
-            local.extract_model_id(local.parse_ndjson_lines(stdout.split("\n")))
-            == "gemini-3-pro-preview"
-        )
 
     def test_a_run_that_goes_on_can_be_read_so_far(self):
         """S1-29, S1-68: no result, no end."""
@@ -327,25 +358,36 @@ class TestParsing:
         events = local.parse_ndjson_lines(f"{json.dumps(INIT)}\nnot json\n{json.dumps(SUCCESS)}")
         assert [event.type for event in events] == ["init", "error", "done"]
 
-    def test_a_transcript_is_fit_to_show(self, fixtures_folder):
-        """S1-68, S1-72: a transcript is fit to show."""
-        stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
-        transcript = local.build_transcript(
-            local.parse_ndjson_lines(stdout), "Ripgrep is not available.\nquota is low"
-        )
+    def test_a_transcript_is_fit_to_show(self):
+        """S1-68, S1-72: a recorded run, with a call that a policy denied."""
+        events = local.parse_ndjson_lines(recording("0.61.0", "buildfile_policy")["stdout"])
+        transcript = local.build_transcript(events, "Ripgrep is not available.\nquota is low")
         shown = msgspec.to_builtins(transcript)
         assert kinds(transcript) == [
-            *("init", "user", "assistant", "tool_call", "tool_result", "system"),
+            *("init", "user", "tool_call", "tool_call", "tool_result", "tool_result"),
             *("assistant", "stderr", "result"),
         ]
-        assert shown[1]["text"] == "USERPROMPT"
-        assert shown[2]["text"] == "Hello world. "
-        assert shown[3]["input"] == {"file_path": "/tmp/a.txt", "content": "x"}
+        assert shown[1]["text"].startswith("[[calls write_file")
+        assert shown[3]["input"] == {"file_path": "ok.txt", "content": "x=1"}
         assert (shown[4]["status"], shown[4]["name"]) == ("denied", "write_file")
-        assert shown[4]["text"] == "Tool execution denied by policy."
-        assert shown[5]["level"] == "warning"
-        assert shown[7]["text"] == "quota is low"
+        assert shown[4]["text"].startswith("Tool execution denied by policy.")
+        assert shown[4]["id"] == shown[2]["id"]
+        assert (shown[6]["text"], shown[7]["text"]) == ("Done.", "quota is low")
         assert shown[8]["status"] == "success"
+
+    def test_a_transcript_has_the_warnings_of_the_cli(self):
+        """S1-72: in their place, with their level."""
+        events = local.parse_ndjson_lines(recording("0.61.0", "loop")["stdout"])
+        *_, warning, error, end = msgspec.to_builtins(local.build_transcript(events, ""))
+        assert (warning["kind"], warning["level"]) == ("system", "warning")
+        assert warning["text"] == "Loop detected, stopping execution"
+        assert (error["level"], end["kind"], end["status"]) == ("error", "result", "error")
+
+    def test_a_transcript_joins_the_deltas_of_a_message(self):
+        """S1-72: one entry, however many pieces it came in."""
+        events = local.parse_ndjson_lines(recording("0.61.0", "model_flash")["stdout"])
+        shown = msgspec.to_builtins(local.build_transcript(events, ""))
+        assert [entry["text"] for entry in shown if entry["kind"] == "assistant"] == ["PONG"]
 
     def test_what_other_doors_tell_has_its_entries_too(self):
         """S1-68: and a transcript goes into JSON and comes back."""
@@ -625,17 +667,34 @@ class TestTheShapesOwnRuleForSessions:
         assert not result.clear_session
         assert result.session_id == "s-1"
 
-    def test_the_turn_limit_keeps_the_session(self, plain, stand_in, fixtures_folder):
+    def test_the_turn_limit_keeps_the_session(self, plain, stand_in):
         """S1-50: its message has neither of the two words, and the session is good."""
-        recording = fixtures_folder / "paperclip/10-turn-limit-structured.ndjson"
-        result = local.execute_sync(plain, asked("Hi"), via=stand_in(recording, exit=1))
+        run = recording("0.61.0", "maxturns")
+        door = stand_in(run["stdout"].encode(), exit=run["exit"], stderr=run["stderr"])
+        result = local.execute_sync(plain, asked("Hi"), via=door)
         assert (result.status, result.clear_session) == ("max_turns", False)
-        assert (result.session_id, result.resumable) == ("gemini-session-1", True)
+        assert result.session_id == json.loads(run["stdout"].splitlines()[0])["session_id"]
+        assert result.resumable
 
-    def test_text_that_only_speaks_of_limits_is_no_limit(self, plain, stand_in, fixtures_folder):
+    def test_a_turn_limit_told_by_the_status_alone(self, plain, stand_in):
+        """S1-50: in the document's shape, with another exit code."""
+        limit = {"type": "result", "status": "turn_limit", "error": "No turn is left."}
+        result = local.execute_sync(plain, asked("Hi"), via=stand_in(INIT, limit, exit=1))
+        assert (result.status, result.clear_session) == ("max_turns", False)
+        assert (result.session_id, result.resumable) == ("s-1", True)
+
+    def test_text_that_only_speaks_of_limits_is_no_limit(self, plain, stand_in):
         """S1-50: text that only speaks of limits is no limit."""
-        recording = fixtures_folder / "paperclip/11-turn-limit-only-text.ndjson"
-        door = stand_in(recording, exit=1, stderr="the max turns limit was reached.")
+        failed = {
+            "type": "result",
+            "subtype": "error",
+            "error": "The page says: max turns reached.",
+        }
+        door = stand_in(
+            *(INIT, failed, "a transcript may mention the turn limit"),
+            exit=1,
+            stderr="the max turns limit was reached.",
+        )
         result = local.execute_sync(plain, asked("Hi"), via=door)
         assert (result.status, result.clear_session) == ("error", False)
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import aclosing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,6 +46,7 @@ ADD = {
     "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]},
     "outputSchema": {"type": "integer"},
 }
+ADDED = '{"a": 2}'
 STREAMED = [True, False]
 MODEL = "gemini-2.5-flash"
 SIGNATURE = "RmFrZUdlbWluaSB0aG91Z2h0IHNpZ25hdHVyZQ=="
@@ -65,14 +65,6 @@ def adapter(fake_gemini: FakeGemini) -> Making:
         return GeminiAdapter({**base, **options})
 
     return make
-
-
-@pytest.fixture(scope="session")
-def art(fixtures_folder: Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(
-        (fixtures_folder / "art/translate-and-events.json").read_text()
-    )
-    return found
 
 
 async def whole(events: AsyncIterator[StreamEvent]) -> list[StreamEvent]:
@@ -142,85 +134,145 @@ def sse(*chunks: dict[str, Any]) -> bytes:
     return b"".join(b"data: " + json.dumps(chunk).encode() + b"\r\n\r\n" for chunk in chunks)
 
 
-def on_the_wire(seen: dict[str, Any]) -> dict[str, Any]:
-    """A response as the SDK shows it, in the JSON that it was made from."""
-    sent = {key: value for key, value in seen.items() if key not in ("text", "$raise")}
-    if "$raise" in seen:
-        return {"error": {"code": 500, "message": seen["$raise"], "status": "INTERNAL"}}
-    if text := seen.get("text"):
-        candidate = (seen.get("candidates") or [{}])[0]
-        content = {"role": "model", "parts": [{"text": text}]}
-        sent["candidates"] = [{**candidate, "content": content}]
-    return sent
+PROMPTS = {
+    "one message": (HI, [{"role": "user", "parts": [{"text": "Hi"}]}]),
+    "system and history": (
+        [
+            {"role": "system", "content": "Be brief."},
+            {"role": "user", "content": "Who waits?"},
+            {"role": "assistant", "content": "A pipe."},
+            {"role": "user", "content": "For whom?"},
+        ],
+        [
+            {"role": "user", "parts": [{"text": "Be brief.\n\nWho waits?"}]},
+            {"role": "model", "parts": [{"text": "A pipe."}]},
+            {"role": "user", "parts": [{"text": "For whom?"}]},
+        ],
+    ),
+    "tool call": (
+        [*HI, {"role": "assistant", "content": None, "tool_calls": [called("c", "add", ADDED)]}],
+        [
+            {"role": "user", "parts": [{"text": "Hi"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "add", "args": {"a": 2}}}]},
+        ],
+    ),
+    "tool result": (
+        [
+            *HI,
+            {"role": "assistant", "content": None, "tool_calls": [called("c", "add", ADDED)]},
+            {"role": "tool_result", "tool_call_id": "c", "name": "add", "content": "4"},
+        ],
+        [
+            {"role": "user", "parts": [{"text": "Hi"}]},
+            {"role": "model", "parts": [{"functionCall": {"name": "add", "args": {"a": 2}}}]},
+            {
+                "role": "user",
+                "parts": [{"functionResponse": {"name": "add", "response": {"content": "4"}}}],
+            },
+        ],
+    ),
+}
+"""Prompts, and the contents of their requests."""
 
 
-class TestTheFixtures:
-    @pytest.mark.parametrize("number", range(4))
-    def test_prompts_are_translated_to_the_letter(self, art, number):
-        """S2-7, S2-8, S2-9, S2-10, S2-11, S2-12, S2-14, S2-15: as the source has it."""
-        case = art["translate"][number]
-        assert translate_to_gemini(case["prompt"]) == case["contents"]
+def spoken(text: str, **candidate: Any) -> dict[str, Any]:
+    """A response, or a chunk of one, with one candidate."""
+    return {"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, **candidate}]}
 
-    @pytest.mark.parametrize("number", range(4))
-    async def test_what_is_sent_is_what_was_translated(self, art, number, adapter, fake_gemini):
+
+class TestTheShape:
+    @pytest.mark.parametrize("name", PROMPTS)
+    def test_prompts_are_translated_to_the_letter(self, name):
+        """S2-7, S2-8, S2-9, S2-10, S2-11, S2-12, S2-14, S2-15: the contents of each prompt."""
+        prompt, contents = PROMPTS[name]
+        assert translate_to_gemini(prompt) == contents
+
+    @pytest.mark.parametrize("name", PROMPTS)
+    async def test_what_is_sent_is_what_was_translated(self, name, adapter, fake_gemini):
         """S2-7: nothing between the translation and the wire changes it."""
         fake_gemini.say("Yes.")
-        case = art["translate"][number]
-        await told(adapter(), case["prompt"])
-        assert fake_gemini.requests[0].contents == case["contents"]
+        prompt, contents = PROMPTS[name]
+        await told(adapter(), prompt)
+        assert fake_gemini.requests[0].contents == contents
 
     @pytest.mark.parametrize("stream", STREAMED)
-    async def test_a_result_of_an_unknown_call(self, art, stream, adapter, fake_gemini):
+    async def test_a_result_of_an_unknown_call(self, stream, adapter, fake_gemini):
         """S2-28: ERROR, then END, before any request."""
-        case = art["translate"][4]
-        events = await told(adapter(), case["prompt"], stream=stream)
+        prompt = [{"role": "tool_result", "content": "4"}]
+        events = await told(adapter(), prompt, stream=stream)
         assert types(events) == ["ERROR", "END"]
-        assert error(events).code == case["error_code"]
-        assert case["error_contains"] in error(events).message
+        assert error(events).code == "PROMPT_TRANSLATION_FAILED"
+        assert "missing required 'tool_call_id' or 'name'" in error(events).message
         assert fake_gemini.log == []
 
-    async def test_the_generation_parameters(self, art, adapter, fake_gemini):
+    async def test_the_generation_parameters(self, adapter, fake_gemini):
         """S2-31: they arrive under the API's names, and nothing else does."""
         fake_gemini.say("Yes.")
-        case = art["generation_config"]
-        await told(adapter(), **case["call_options"])
-        assert fake_gemini.requests[0].config == case["config"]
+        chosen = {"temperature": 0.3, "maxOutputTokens": 70, "topP": 0.8, "stopSequences": ["END"]}
+        await told(adapter(), **chosen)
+        assert fake_gemini.requests[0].config == chosen
 
-    @pytest.mark.parametrize("number", range(3))
-    async def test_answers_at_once(self, art, number, adapter, fake_gemini):
-        """S2-23, S2-24, S2-25, S2-27: text, a blocked prompt, nothing at all."""
-        case = art["non_stream"][number]
-        body = json.dumps(on_the_wire(case["response"])).encode()
-        fake_gemini.raw(body, content_type="application/json")
+    async def test_an_answer_at_once(self, adapter, fake_gemini):
+        """S2-23, S2-24: the whole text is one token."""
+        counts = {"promptTokenCount": 12, "candidatesTokenCount": 4}
+        answer = {**spoken("A pipe.", finishReason="STOP"), "usageMetadata": counts}
+        fake_gemini.raw(json.dumps(answer).encode(), content_type="application/json")
         events = await told(adapter(), stream=False)
-        assert types(events) == case["events"]
+        assert types(events) == ["TOKEN", "METADATA", "END"]
+        assert tokens(events) == ["A pipe."]
+        found = events[1].as_dict()["data"]
+        assert (found["stopReason"], found["inputTokens"], found["outputTokens"]) == ("STOP", 12, 4)
         assert fake_gemini.requests[0].method == "generateContent"
-        if "error_contains" in case:
-            assert case["error_contains"] in error(events).message
-        else:
-            assert tokens(events) == [case["token"]]
-            assert case["metadata"].items() <= events[1].as_dict()["data"].items()
 
-    async def test_a_stream(self, art, adapter, fake_gemini):
+    @pytest.mark.parametrize(
+        ("answer", "words"),
+        [
+            (
+                {"promptFeedback": {"blockReason": "SAFETY"}, "candidates": []},
+                "Gemini API call blocked: SAFETY",
+            ),
+            (
+                {"candidates": []},
+                "Invalid response structure from Gemini SDK: No text content found",
+            ),
+        ],
+        ids=["blocked", "empty"],
+    )
+    async def test_no_answer_at_once(self, answer, words, adapter, fake_gemini):
+        """S2-25, S2-27: a blocked prompt, and nothing at all."""
+        fake_gemini.raw(json.dumps(answer).encode(), content_type="application/json")
+        events = await told(adapter(), stream=False)
+        assert types(events) == ["ERROR", "END"]
+        assert words in error(events).message
+
+    async def test_a_stream(self, adapter, fake_gemini):
         """S2-17, S2-18, S2-20, S2-22: a token for each chunk, counts filled from earlier ones."""
-        case = art["stream"][0]
-        fake_gemini.raw(sse(*map(on_the_wire, case["chunks"])))
+        fake_gemini.raw(
+            sse(
+                spoken("A "),
+                {**spoken("pipe"), "usageMetadata": {"promptTokenCount": 12}},
+                {
+                    **spoken(".", finishReason="STOP"),
+                    "usageMetadata": {"candidatesTokenCount": 4},
+                },
+            )
+        )
         events = await told(adapter(), stream=True)
         assert types(events) == ["TOKEN", "TOKEN", "TOKEN", "METADATA", "END"]
-        assert tokens(events) == case["tokens"]
+        assert tokens(events) == ["A ", "pipe", "."]
         found = events[-2].as_dict()["data"]
-        assert case["metadata"].items() <= found.items()
-        assert found["providerRawUsage"] == case["raw_usage_last_chunk"]
+        assert (found["stopReason"], found["inputTokens"], found["outputTokens"]) == ("STOP", 12, 4)
+        assert found["providerRawUsage"] == {"candidatesTokenCount": 4}
         assert fake_gemini.requests[0].method == "streamGenerateContent"
 
-    async def test_a_stream_that_breaks(self, art, adapter, fake_gemini):
+    async def test_a_stream_that_breaks(self, adapter, fake_gemini):
         """S2-21, S2-22: what arrived is kept, then ERROR and END."""
-        case = art["stream"][1]
-        fake_gemini.raw(sse(*map(on_the_wire, case["chunks"])))
+        broken = {"error": {"code": 500, "message": "the model fell over", "status": "INTERNAL"}}
+        fake_gemini.raw(sse(spoken("A pipe "), broken))
         events = await told(adapter(), stream=True)
-        assert types(events) == case["events"]
-        assert tokens(events) == ["Good chunk "]
-        assert "Chunk processing error" in error(events).message
+        assert types(events) == ["TOKEN", "ERROR", "END"]
+        assert tokens(events) == ["A pipe "]
+        assert "the model fell over" in error(events).message
 
 
 BAD_PROMPTS = {
@@ -349,12 +401,12 @@ class TestTranslation:
         with pytest.raises(PromptTranslationFailed):
             adapter().translate_to_gemini([])
 
-    def test_the_prompt_is_left_as_it_was(self, art):
+    def test_the_prompt_is_left_as_it_was(self):
         """S2-7: a pure function; the prompt is left as it was."""
-        before = json.dumps(art["translate"])
-        for case in art["translate"][:4]:
-            translate_to_gemini(case["prompt"])
-        assert json.dumps(art["translate"]) == before
+        before = json.dumps(PROMPTS)
+        for prompt, _ in PROMPTS.values():
+            translate_to_gemini(prompt)
+        assert json.dumps(PROMPTS) == before
 
     @pytest.mark.parametrize("prompt", BAD_PROMPTS.values(), ids=BAD_PROMPTS)
     async def test_what_cannot_be_translated_is_told_before_any_request(

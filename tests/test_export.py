@@ -39,8 +39,10 @@ from geminorum.sessions.reading import load
 from geminorum.testing import Tokens as Spent
 from geminorum.views.html.prose import visible
 from geminorum.views.markdown import fenced
+from recorded import OURS, RECORDINGS
 
 MODEL = "gemini-2.5-flash"
+SAVED = sorted([*(OURS / "full").iterdir(), *(RECORDINGS / "sessions").rglob("*.json*")])
 VOID = {"meta", "link", "br", "hr"}
 HOSTILE = '</pre></details><script>alert(1)</script><img src=x onerror="alert(1)">'
 ANY_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -98,28 +100,17 @@ def worked(**more):
     ]
 
 
-def files_of_other_days(folder):
-    kept = [*folder.parent.glob("captures/*/sessions/**/*.json*"), *folder.glob("agentcmd/full/*")]
-    return [path for path in kept if path.name != "projects.json"]
+def check_every_format(session):
+    page = page_of(session)
+    assert session.title[:40] in page.text
+    assert export(session, "markdown").startswith("# ")
+    assert json.loads(export(session, "sharegpt"))["id"] == session.id
+    lines = export(session, "jsonl").splitlines()
+    assert [decode(line).type for line in lines] == [e.type for e in session.events()]
+    assert all(json.loads(line) for line in export(session, "claude").splitlines())
 
 
-def test_every_saved_session_leaves_in_every_format(fixtures_folder):
-    """S3-44, S3-45, B-5: every saved session leaves in every format."""
-    found = files_of_other_days(fixtures_folder)
-    assert len(found) > 15
-    for path in found:
-        session = load(path)
-        page = page_of(session)
-        assert session.title[:40] in page.text
-        assert export(session, "markdown").startswith("# ")
-        assert json.loads(export(session, "sharegpt"))["id"] == session.id
-        lines = export(session, "jsonl").splitlines()
-        assert [decode(line).type for line in lines] == [e.type for e in session.events()]
-        assert all(json.loads(line) for line in export(session, "claude").splitlines())
-
-
-def test_what_was_said_thought_and_done_is_on_the_page(fixtures_folder):
-    session = load(next(fixtures_folder.glob("agentcmd/full/*981c87cb*")))
+def check_all_is_on_the_page(session):
     page, paper = page_of(session), export(session, "markdown")
     for event in session.events():
         if isinstance(event, UserMessage):
@@ -129,6 +120,17 @@ def test_what_was_said_thought_and_done_is_on_the_page(fixtures_folder):
         if isinstance(event, ToolResult) and event.content:
             assert event.content in page.text
             assert event.content in paper
+
+
+@pytest.mark.parametrize("path", SAVED, ids=lambda path: path.stem[-14:])
+def test_every_saved_session_leaves_in_every_format(path):
+    """S3-44, S3-45, B-5: sessions of four CLI versions."""
+    check_every_format(load(path))
+
+
+@pytest.mark.parametrize("name", ["0.11.3-tour.json", "0.61.0-at-once.jsonl"])
+def test_what_was_said_thought_and_done_is_on_the_page(name):
+    check_all_is_on_the_page(load(OURS / "full" / name))
 
 
 def test_an_unknown_format_is_refused_with_those_there_are():

@@ -1,8 +1,6 @@
 """What real CLI versions printed becomes known events, whole, with one verdict at the end."""
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,23 +8,16 @@ import pytest
 from geminorum import Done, Error, Init, Text, ToolResult, Unknown, UserMessage
 from geminorum.views.result import result
 from geminorum.wire.verdict import replay
-
-RECORDINGS = Path(__file__).parent / "recordings"
+from recorded import RECORDINGS, recording, runs
 
 
 def recordings() -> Iterator[Any]:
     for path in sorted(RECORDINGS.glob("*.jsonl")):
-        for line in path.read_text().splitlines():
-            row = json.loads(line)
+        for row in runs(path.stem):
             yield pytest.param(row, id=f"{path.stem}-{row['name']}")
 
 
 ROWS = list(recordings())
-
-
-def recording(version: str, name: str) -> dict[str, Any]:
-    lines = (RECORDINGS / f"{version}.jsonl").read_text().splitlines()
-    return next(row for row in map(json.loads, lines) if row["name"] == name)
 
 
 def events_of(row: dict[str, Any]) -> list[Any]:

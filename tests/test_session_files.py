@@ -13,9 +13,18 @@ from hypothesis import strategies as st
 from geminorum import events, sessions
 from geminorum.errors import SessionUnreadable
 from geminorum.sessions.reading import Session, index_of, messages_at
-from geminorum.wire.session_file import CONTEXT, SavedMessage, message_of, record_of, text_of
+from geminorum.wire.session_file import (
+    CONTEXT,
+    SavedMessage,
+    is_context,
+    message_of,
+    record_of,
+    text_of,
+)
+from recorded import OURS
+from recorded import RECORDINGS as RUNS
 
-RECORDINGS = Path(__file__).parent / "recordings" / "sessions"
+RECORDINGS = RUNS / "sessions"
 WIPED = RECORDINGS / "0.61.0/same_minute_resume_then_wiped.jsonl"
 TOOLS = RECORDINGS / "0.61.0/session-2026-11-15T19-18-8e0e914b.jsonl"
 TOP = {"sessionId": "s", "projectHash": "p", "startTime": "2026-01-01T00:00:00.000Z"}
@@ -96,20 +105,20 @@ def test_every_recording_is_a_stream_of_events(path):
 @pytest.mark.parametrize(
     ("name", "count"),
     [
-        *(("981c87cb", 18), ("453aa339", 5), ("9c9a14e1", 3)),
-        *(("f96c76b0", 3), ("a63242d9", 2), ("359abdd0", 3)),
+        *(("0.11.3-reading.json", 3), ("0.11.3-tour.json", 8), ("0.29.0-cancelled.json", 4)),
+        *(("0.29.0-shell.json", 3), ("0.61.0-at-once.jsonl", 4), ("0.61.0-misnamed.jsonl", 4)),
     ],
 )
-def test_sessions_of_the_document_load(fixtures_folder, name, count):
-    """S3-35, S3-45: all six, with as many messages as the original counts."""
-    (path,) = (fixtures_folder / "agentcmd" / "full").glob(f"*{name}.json")
+def test_sessions_of_known_scripts_load(name, count):
+    """S3-35, S3-45: all six, with the results that newer CLIs save as messages; tokens add up."""
+    path = OURS / "full" / name
     session = sessions.load(path)
-    assert len(session.messages) == count
-    assert session.id.startswith(name)
-    for message in session.messages:
-        tokens = message.tokens
-        if tokens:
-            assert tokens.total == tokens.input + tokens.output + tokens.thoughts + tokens.tool
+    assert len([m for m in session.messages if not is_context(m)]) == count
+    assert f'"sessionId": "{session.id}"' in path.read_text().replace('":"', '": "')
+    counted = [message.tokens for message in session.messages if message.tokens]
+    assert counted
+    for tokens in counted:
+        assert tokens.total == tokens.input + tokens.output + tokens.thoughts + tokens.tool
 
 
 def test_what_a_resumption_wiped_is_still_told():
