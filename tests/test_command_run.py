@@ -69,6 +69,16 @@ def test_a_run_on_the_api_prints_no_session_id(fake_gemini, env, work):
     assert "session" not in terminal.text
 
 
+def test_a_program_that_is_no_gemini_says_its_error_once(work):
+    env = {"GEMINI_API_KEY": "k" * 20}
+    done = command("run", "Hi", "--cli", "/bin/ls", env=env, cwd=work)
+    assert done.returncode == Exit.CUT_SHORT
+    assert done.stderr.count("without a result") == 1
+    with Terminal("run", "Hi", "--cli", "/bin/ls", env=env, cwd=work) as terminal:
+        assert terminal.ends_with() == Exit.CUT_SHORT
+    assert terminal.text.count("without a result") == 1
+
+
 @pytest.mark.parametrize("verb", ["run", "chat"])
 def test_a_home_that_is_not_there_is_refused_and_not_made(verb, fake_gemini, env, work):
     done = command(verb, *["Hi"] * (verb == "run"), "--home", "hoem", env=env, cwd=work)
