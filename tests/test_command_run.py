@@ -210,11 +210,19 @@ def test_offline_suggests_only_what_can_work(tools, told, untold):
     assert not any(words in answer for words in untold), answer
 
 
+def test_offline_shows_that_a_write_is_refused_unless_it_is_allowed(cli, work):
+    done = command("run", "--offline", "Write a poem to poem.txt", env=cli, cwd=work)
+    assert "[write_file poem.txt] denied" in done.stderr
+    assert "`write_file` was refused" in done.stdout
+    assert "--approval auto_edit" in done.stdout
+    assert list(work.iterdir()) == []
+
+
 def test_offline_can_write_when_it_may(cli, work):
     # A chat begins a prompt with what was undone; the simulated model must not do that again.
     prompt = "(I have undone your last changes to: q.txt)\n\nwrite a poem to p.txt"
     arguments = ("run", "--offline", prompt)
-    assert "p.txt" not in command(*arguments, env=cli, cwd=work).stderr
+    assert "wrote" not in command(*arguments, env=cli, cwd=work).stderr
     assert not (work / "p.txt").exists()
     done = command(*arguments, "--approval", "auto_edit", env=cli, cwd=work)
     assert "wrote p.txt\n" in done.stderr
