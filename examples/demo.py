@@ -73,7 +73,7 @@ def show(prompt: str, options: Options, transport: Cli, whose: str) -> Result:
     console.rule("[bold]geminorum[/]")
     console.print(f"the CLI is real: {described(transport)}")
     console.print(f"the model is [bold]{whose}[/]")
-    console.print("thoughts: not told by this transport (the CLI keeps them out of its stream)")
+    console.print("thoughts arrive when their answer is complete: this CLI does not stream them")
     console.print(f"\n[bold cyan]>[/] {escape(prompt)}\n")
     with sync.run(prompt, options, via=transport) as live:
         for event in live:

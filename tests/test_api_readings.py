@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from geminorum import Api, Done, Error, Options, Thinking, Tool, ToolUse, connect
+from geminorum import Api, Done, Error, Options, Thinking, Tool, ToolUse, connect, run
 from geminorum.testing import FakeGemini
 
 # Their calls are handed back, so that one request is all there is.
@@ -272,6 +272,22 @@ async def test_a_refusal(name):
     check_ending(events, result, outcome)
     assert history == []
     assert result.exception().status == status
+
+
+@pytest.mark.parametrize(
+    ("finish", "code"), [({"finishReason": "STOP"}, None), ({}, "ENDED_EARLY")]
+)
+async def test_the_done_marker_of_a_gateway_neither_breaks_nor_completes_an_answer(finish, code):
+    chunk = {"candidates": [{"content": {"parts": [{"text": "Hel"}]}, **finish}]}
+    body = f"data: {json.dumps(chunk)}\n\ndata: [DONE]\n\n".encode()
+    async with FakeGemini() as fake:
+        fake.raw(body, content_type="text/event-stream")
+        async with run("go", Options(env=fake.env, model="m"), via=Api(retries=0)) as live:
+            async for _ in live:
+                pass
+    error = live.result.exception()
+    assert live.result.text == "Hel"
+    assert (error.code if error else None) == code
 
 
 def calls_of(events):

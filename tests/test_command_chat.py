@@ -304,10 +304,7 @@ def test_line_editing_history_and_completion(fake_gemini, env, work, private_hom
         chat.wait_for("no file was written")
         chat.wait_for("> ")
         chat.send("\x03")
-        chat.wait_for("/quit or Ctrl-D to leave")
-        chat.wait_for("> ")
-        chat.signal(signal.SIGINT)  # From elsewhere, as good as the key.
-        chat.wait_for("/quit or Ctrl-D to leave")
+        chat.wait_for("Ctrl-D or /quit to leave")
         chat.wait_for("> ")
         chat.send("\x04")
         assert chat.ends_with() == 0
@@ -315,6 +312,34 @@ def test_line_editing_history_and_completion(fake_gemini, env, work, private_hom
     (history,) = private_home.rglob("chat-history")
     assert "+Hello\n" in history.read_text()
     assert stat.S_IMODE(history.stat().st_mode) == 0o600
+
+
+def test_ctrl_c_twice_leaves_an_idle_chat(env, work):
+    with Terminal(*API, env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("\x03")
+        chat.wait_for("Ctrl-C again")
+        chat.wait_for("> ")
+        # A line that is dropped does not count.
+        chat.send("Never mind")
+        chat.wait_for("Never mind")
+        chat.send("\x03")
+        chat.wait_for("> ")
+        chat.send("\x03")
+        chat.wait_for("Ctrl-C again")
+        chat.wait_for("> ")
+        chat.signal(signal.SIGINT)  # From elsewhere, as good as the key.
+        assert chat.ends_with() == 0
+
+
+@pytest.mark.parametrize("via", ["acp", "cli"])
+@pytest.mark.parametrize(("resume", "words"), [("zzz", "no session 'zzz'"), ("latest", "has no")])
+def test_a_session_that_is_not_there_is_refused_at_once(via, resume, words, fake_gemini, env, work):
+    """… and not after the first prompt was typed."""
+    done = command("chat", "--via", via, "--resume", resume, env=env, cwd=work)
+    assert done.returncode == Exit.NOT_FOUND
+    assert words in done.stderr
+    assert "start afresh without --resume" in done.stderr
 
 
 def test_ctrl_c_stops_the_turn_and_not_the_chat(fake_gemini, env, work):

@@ -233,6 +233,18 @@ def test_a_session_is_replayed_against_a_policy(saved):
     assert end.startswith("5 allowed, 0 asked, 1 denied")
 
 
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("via", ["cli", "acp"])
+def test_a_call_that_run_denied_was_denied(via, real_cli_door, fake_gemini, tmp_path):
+    fake_gemini.call("write_file", file_path="a.txt", content="a").say("I may not.")
+    env = {"GEMINI_CLI_PATH": str(real_cli_door.executable), **fake_gemini.env}
+    assert "] denied" in command("run", "Write", "--via", via, env=env, cwd=tmp_path).stderr
+    done = command("policy", "test", "latest", env=env, cwd=tmp_path)
+    row, end = done.stdout.splitlines()[1:]
+    assert row.split()[:3] == ["asked", "denied", "write_file"]
+    assert end.endswith("asked means denied in run and batch, where nobody can answer")
+
+
 def test_a_replay_in_json_has_each_call(saved):
     done = command("policy", "test", A, "--json", "-p", "file_write=allow", env=saved.env)
     told = [json.loads(line) for line in done.stdout.splitlines()]

@@ -69,6 +69,16 @@ def test_a_run_on_the_api_prints_no_session_id(fake_gemini, env, work):
     assert "session" not in terminal.text
 
 
+def test_a_program_that_is_no_gemini_says_its_error_once(work):
+    env = {"GEMINI_API_KEY": "k" * 20}
+    done = command("run", "Hi", "--cli", "/bin/ls", env=env, cwd=work)
+    assert done.returncode == Exit.CUT_SHORT
+    assert done.stderr.count("without a result") == 1
+    with Terminal("run", "Hi", "--cli", "/bin/ls", env=env, cwd=work) as terminal:
+        assert terminal.ends_with() == Exit.CUT_SHORT
+    assert terminal.text.count("without a result") == 1
+
+
 @pytest.mark.parametrize("verb", ["run", "chat"])
 def test_a_home_that_is_not_there_is_refused_and_not_made(verb, fake_gemini, env, work):
     done = command(verb, *["Hi"] * (verb == "run"), "--home", "hoem", env=env, cwd=work)
@@ -200,11 +210,19 @@ def test_offline_suggests_only_what_can_work(tools, told, untold):
     assert not any(words in answer for words in untold), answer
 
 
+def test_offline_shows_that_a_write_is_refused_unless_it_is_allowed(cli, work):
+    done = command("run", "--offline", "Write a poem to poem.txt", env=cli, cwd=work)
+    assert "[write_file poem.txt] denied" in done.stderr
+    assert "`write_file` was refused" in done.stdout
+    assert "--approval auto_edit" in done.stdout
+    assert list(work.iterdir()) == []
+
+
 def test_offline_can_write_when_it_may(cli, work):
     # A chat begins a prompt with what was undone; the simulated model must not do that again.
     prompt = "(I have undone your last changes to: q.txt)\n\nwrite a poem to p.txt"
     arguments = ("run", "--offline", prompt)
-    assert "p.txt" not in command(*arguments, env=cli, cwd=work).stderr
+    assert "wrote" not in command(*arguments, env=cli, cwd=work).stderr
     assert not (work / "p.txt").exists()
     done = command(*arguments, "--approval", "auto_edit", env=cli, cwd=work)
     assert "wrote p.txt\n" in done.stderr

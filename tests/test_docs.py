@@ -198,6 +198,8 @@ def test_the_demo_shows_a_whole_run_and_says_that_the_model_is_simulated(real_cl
     assert done.returncode == 0, done.stderr
     for part in ("SIMULATED", "write_file", "cat haiku.txt", "tokens", "cost", "session"):
         assert part in done.stdout
+    assert "thoughts arrive when their answer is complete" in done.stdout
+    assert "Pipes: they lose what they cannot hold" in done.stdout
 
 
 def test_the_page_of_the_package_index_links_to_what_is_there():

@@ -377,14 +377,28 @@ def test_a_google_account_is_warned_of_with_the_ways_out(machine: Machine) -> No
     put(machine.settings, selected("oauth-personal"))
     out = doctor.auth_check(machine.options, machine.env)
     assert (out.level, "18 June 2026" in out.detail) == ("fail", True)
+    assert "Antigravity (https://antigravity.google)" in out.detail
+    # A key alone would not be used: the selection in the settings wins.
+    assert f"put into {machine.settings}" in out.fix
+    assert "GOOGLE_GENAI_USE_VERTEXAI=true" in out.fix
     put(machine.home / ".gemini/oauth_creds.json", {"access_token": KEY})
     logged_in = doctor.auth_check(machine.options, machine.env)
     assert logged_in.level == "warn"
     assert "18 June 2026" in logged_in.detail
     assert "GEMINI_API_KEY" in logged_in.fix
     assert "GOOGLE_GENAI_USE_VERTEXAI=true" in logged_in.fix
+    machine.settings.unlink()
+    by_variable = {**machine.env, "GOOGLE_GENAI_USE_GCA": "true"}
+    chosen = doctor.auth_check(machine.options, by_variable)
+    assert chosen.fix.startswith("unset GOOGLE_GENAI_USE_GCA; export GEMINI_API_KEY=")
+    put(machine.settings, selected("oauth-personal"))
     company = doctor.auth_check(machine.options, {**machine.env, "GOOGLE_CLOUD_PROJECT": "p"})
     assert company.level == "ok"
+
+
+def test_a_refused_login_names_where_its_users_can_go() -> None:
+    for words in ("GEMINI_API_KEY", "Vertex AI", "18 June 2026", "Antigravity", "company licence"):
+        assert words in AuthError.default_hint
 
 
 def test_a_key_that_only_a_keychain_could_hold_is_a_warning(machine: Machine) -> None:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import Cli, Options, Policy, Rule, ToolResult, ask, sync
+from geminorum import Acp, Cli, Options, Policy, Rule, ToolResult, ask, sync
 from geminorum import run as start
 from geminorum.errors import ConfigError, InvalidOptions
-from geminorum.permissions import TOOL_GROUPS
+from geminorum.permissions import TOOL_GROUPS, check_listed
 from geminorum.policies import Rules
 from geminorum.wire.policy_toml import policy_toml
 
@@ -20,6 +20,26 @@ LEVELS = ("allow", "ask", "deny")
 
 def rules_of(options: Options, **keywords) -> list[dict]:
     return tomllib.loads(policy_toml(options, **keywords))["rule"]
+
+
+@pytest.mark.parametrize("transport", [Cli, Acp])
+@pytest.mark.parametrize("name", ["allowed_tools", "disallowed_tools"])
+@pytest.mark.parametrize(
+    ("claudes", "ours"), [("Read", "read_file"), ("Edit", "replace"), ("Bash", "run_shell_command")]
+)
+def test_the_names_of_claudes_tools_are_refused_with_the_clis_name(transport, name, claudes, ours):
+    """They would allow or deny nothing."""
+    options = Options(**{name: ["glob", claudes]})
+    # There is no such program: the list is checked before it is looked for.
+    with pytest.raises(InvalidOptions, match=f"calls it '{ours}'") as caught:
+        sync.ask("Hi", options, via=transport(executable="/nowhere/gemini"))
+    assert ours in caught.value.hint
+
+
+def test_a_function_may_be_called_like_one_of_claudes_tools():
+    with pytest.raises(InvalidOptions):
+        check_listed(["Read"], {"Write"}, stacklevel=1)
+    assert check_listed(["Read"], {"Read"}, stacklevel=1) is None
 
 
 def decision_on(tool: str, options: Options) -> str | None:

@@ -8,14 +8,30 @@ import tempfile
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from geminorum import Options, ask, errors, run, sessions, usage
+from geminorum import (
+    Acp,
+    Event,
+    Options,
+    Text,
+    ToolResult,
+    ToolUse,
+    UserMessage,
+    ask,
+    errors,
+    run,
+    sessions,
+    sync,
+    usage,
+)
 from geminorum.errors import InvalidOptions, SessionBusy, SessionLost, SessionUnreadable
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.tailing import FileTail
+from geminorum.views.messages import claude
 from geminorum.wire.session_file import CONTEXT, text_of, words_of
 
 RECORDINGS = Path(__file__).parent / "recordings" / "sessions"
@@ -739,3 +755,42 @@ class TestHostileStores:
         link.symlink_to(elsewhere)
         (info,) = sessions.list(home=tmp_path)
         assert (info.id, "link out of the store" in info.problem) == ("", True)
+
+
+@pytest.mark.gemini_cli
+def test_a_saved_warm_session_has_each_call_in_its_own_turn(
+    real_cli_door, fake_gemini, tmp_path: Path
+) -> None:
+    """The CLI saves the calls of all turns in the first message with any, and no refused call."""
+    look = ("list_directory", {"dir_path": "."})
+    fake_gemini.calls(look, ("glob", {"pattern": "*.txt"})).say("One.").calls(
+        ("glob", {"pattern": "*.md"}), look
+    ).say("Two.").call("write_file", file_path="a.txt", content="a").say("Three.")
+    options = Options(cwd=tmp_path, env=fake_gemini.env)
+    live: list[Event] = []
+    with sync.connect(options, via=Acp(executable=real_cli_door.executable)) as chat:
+        for prompt in ("First", "Second", "Third"):
+            with chat.turn(prompt) as turn:
+                live += turn
+    saved = sessions.load(str(turn.session_id), home=fake_gemini.home)
+    kinds = (UserMessage, ToolUse, ToolResult, Text)
+    assert [story(event) for event in saved.events() if isinstance(event, kinds)] == [
+        ("user_message", "First"),
+        *[("tool_use", "list_directory"), ("tool_use", "glob")],
+        *[("success", "list_directory"), ("success", "glob")],
+        *[("text", "One."), ("user_message", "Second")],
+        *[("tool_use", "glob"), ("tool_use", "list_directory")],
+        *[("success", "glob"), ("success", "list_directory")],
+        *[("text", "Two."), ("user_message", "Third"), ("tool_use", "write_file")],
+        *[("denied", "write_file"), ("text", "Three.")],
+    ]
+    (refused,) = (e for e in live if isinstance(e, ToolResult) and e.name == "write_file")
+    assert refused.status == "denied"
+    told = [one["content"] for one in claude(saved) if one["role"] == "assistant"]
+    assert sum("'tool_use'" in str(content) for content in told) == 3
+    assert saved.usage.total == sum(request.total for request in saved.requests)
+
+
+def story(event: Any) -> tuple[str, str]:
+    """What an event is about, and whether it went well."""
+    return getattr(event, "status", event.type), getattr(event, "name", None) or event.text

@@ -119,8 +119,9 @@ class CliTooOld(SetupError):
 class AuthError(SetupError):
     code = "AUTH"
     default_hint = (
-        "set GEMINI_API_KEY (a key from https://aistudio.google.com/apikey), configure Vertex AI, "
-        "or run `gemini` once and log in"
+        "set GEMINI_API_KEY (a key from https://aistudio.google.com/apikey) or configure Vertex "
+        "AI; Google ended the CLI's Google login for consumers on 18 June 2026 and refers them to "
+        "Antigravity; with a company licence, run `gemini` once and log in"
     )
 
 

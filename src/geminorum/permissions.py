@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -32,6 +32,20 @@ KNOWN_TOOLS = frozenset(
         *("read_mcp_resource", "list_mcp_resources", "codebase_investigator", "cli_help"),
     }
 )
+_CLAUDES_NAMES = {
+    "Read": "read_file",
+    "Write": "write_file",
+    "Edit": "replace",
+    "MultiEdit": "replace",
+    "Bash": "run_shell_command",
+    "Glob": "glob",
+    "Grep": "grep_search",
+    "LS": "list_directory",
+    "WebFetch": "web_fetch",
+    "WebSearch": "google_web_search",
+    "TodoWrite": "write_todos",
+    "Task": "invoke_agent",
+}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\*?|\*")
 _OWN_FAMILIES = ("mcp_", "discovered_tool_", "tracker_")
 
@@ -108,9 +122,24 @@ def warn_of_stranger(name: str, stacklevel: int) -> None:
     """Warns about a tool name that the CLI does not know: a rule for it would never apply."""
     if name == "*" or name in KNOWN_TOOLS or name.startswith(_OWN_FAMILIES):
         return
-    near = difflib.get_close_matches(name, KNOWN_TOOLS, n=1)
+    claudes = [_CLAUDES_NAMES[name]] if name in _CLAUDES_NAMES else []
+    near = claudes or difflib.get_close_matches(name, KNOWN_TOOLS, n=1)
     advice = f"; did you mean {near[0]!r}?" if near else ""
     warnings.warn(f"the CLI has no tool {name!r} of its own{advice}", stacklevel=stacklevel + 1)
+
+
+def check_listed(specs: Iterable[str], own: Collection[str], stacklevel: int) -> None:
+    """Refuses Claude's names in a list of tools, which would allow or deny nothing, and warns of
+    other names that the CLI does not know; `own` are the caller's functions."""
+    for spec in specs:
+        if spec in own:
+            continue
+        name = rule_of(spec)[0]
+        if name in _CLAUDES_NAMES:
+            ours = _CLAUDES_NAMES[name]
+            text = f"{name!r} is Claude's name of a tool; the Gemini CLI calls it {ours!r}"
+            raise InvalidOptions(text, hint=f"write {ours!r} in allowed_tools or disallowed_tools")
+        warn_of_stranger(name, stacklevel + 1)
 
 
 def rule_of(spec: str) -> tuple[str, str | None]:

@@ -18,7 +18,10 @@ _CHOOSE_KEY = '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'
 _USE_VERTEX = (
     "export GOOGLE_GENAI_USE_VERTEXAI=true GOOGLE_CLOUD_PROJECT=… GOOGLE_CLOUD_LOCATION=global"
 )
-_ENDED = "Google ended this login for consumers on 18 June 2026"
+_ENDED = (
+    "Google ended this login for consumers on 18 June 2026 and refers them to Antigravity "
+    "(https://antigravity.google)"
+)
 
 
 @check_of("auth")
@@ -64,11 +67,20 @@ def _vertex(auth: Auth) -> Finding:
 def _google_account(auth: Auth, env: Mapping[str, str]) -> Finding:
     if not auth.credential:
         what = f"{auth.chosen_by} chooses a Google account, but no one is logged in; {_ENDED}"
-        return fail(what, _SET_KEY, "AUTH")
+        return fail(what, _ways_out(auth), "AUTH")
     if env.get("GOOGLE_CLOUD_PROJECT"):
         return ok(f"Google account with a Cloud project; {_ENDED}, licences of companies remain")
     what = f"Google account from {auth.credential}; {_ENDED}, only licences of companies remain"
-    return warn(what, f"{_SET_KEY}; or: {_USE_VERTEX}")
+    return warn(what, _ways_out(auth))
+
+
+def _ways_out(auth: Auth) -> str:
+    """What to type instead of the ended login."""
+    if auth.chosen_by == "GOOGLE_GENAI_USE_GCA":
+        return f"unset GOOGLE_GENAI_USE_GCA; {_SET_KEY}; or: {_USE_VERTEX}"
+    # The selection in a settings file wins over the variables of the process.
+    key = f"put into {auth.chosen_by}: {_CHOOSE_KEY}, and {_SET_KEY}"
+    return f"{key}; or remove the selection there, and {_USE_VERTEX}"
 
 
 def _refused(auth: Auth) -> Finding:

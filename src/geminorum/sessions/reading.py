@@ -17,6 +17,7 @@ from geminorum.redaction import Redactor, secrets_in
 from geminorum.regular_file import UnfitFile, open_regular
 from geminorum.wire.clock import Clock
 from geminorum.wire.saved_events import events_of
+from geminorum.wire.saved_turns import in_turns
 from geminorum.wire.session_file import (
     SavedMessage,
     Top,
@@ -95,7 +96,7 @@ class Session:
             timestamp=self.started,
             session_id=self.id,
         )
-        for message in self.messages:
+        for message in in_turns(self.messages):
             yield from events_of(message, self.id)
         seconds = max(0, self.ended - self.started) / 1000
         yield Done(

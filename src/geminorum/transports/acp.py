@@ -24,6 +24,7 @@ from geminorum.errors import (
 )
 from geminorum.events import Error
 from geminorum.options import Options
+from geminorum.permissions import check_listed
 from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
@@ -33,6 +34,7 @@ from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, 
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.acp_turn import AcpTurn
+from geminorum.transports.backchannel import own_tools
 from geminorum.transports.cli import check_callbacks, check_door
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.launch import check_folders, working_folder
@@ -271,6 +273,9 @@ class AcpConversation:
         return self._process
 
     async def __aenter__(self) -> AcpConversation:
+        own = {tool.name for tool in own_tools(self.door)}
+        listed = (*(self.options.allowed_tools or ()), *self.options.disallowed_tools)
+        check_listed(listed, own, stacklevel=2)
         async with AsyncExitStack() as stack:
             self._process = await self._own_or_given(stack)
             self._process.refuse_denied_answer(self.options)

@@ -14,7 +14,7 @@ from geminorum.decisions import Decide, Decisions
 from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import InvalidOptions, Unsupported
 from geminorum.options import Options
-from geminorum.permissions import rule_of, warn_of_stranger
+from geminorum.permissions import check_listed
 from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
@@ -125,9 +125,7 @@ class CliConversation:
     async def __aenter__(self) -> CliConversation:
         options = self._options
         own = {tool.name for tool in own_tools(self._door)}
-        for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
-            if spec not in own:
-                warn_of_stranger(rule_of(spec)[0], stacklevel=2)
+        check_listed((*(options.allowed_tools or ()), *options.disallowed_tools), own, stacklevel=2)
         KEEPERS.prepare()
         # In a thread: to learn a Node's version a process may have to be started.
         found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))

@@ -36,6 +36,7 @@ from geminorum.events import (
 )
 from geminorum.wire.clock import Clock
 from geminorum.wire.saved_events import events_of, thought_text
+from geminorum.wire.saved_turns import in_turns
 from geminorum.wire.session_file import SavedMessage, is_context, message_of, text_of
 
 
@@ -109,7 +110,8 @@ def claude(source: Conversation | Iterable[Event], *, context: bool = False) -> 
     """
     if not isinstance(source, Conversation):
         return _from_events(source, context)
-    return [of_saved(message) for message in source.messages if _is_told(message, context)]
+    messages = in_turns(source.messages)
+    return [of_saved(message) for message in messages if _is_told(message, context)]
 
 
 def of_saved(message: SavedMessage) -> Message:

@@ -8,11 +8,14 @@ from typing import Any, Literal
 import msgspec
 
 from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, Unknown, UserMessage
+from geminorum.permissions import TOOL_GROUPS
 from geminorum.wire.clock import Clock
 from geminorum.wire.session_file import SavedCall, SavedMessage, SavedThought, is_context, text_of
 
-_DENIED = ("denied by policy", "requires user confirmation")
+_DENIED = ("denied by policy", "requires user confirmation", "was canceled by the user")
 """What the CLI tells the model about a call that it did not make."""
+_GUARDED = frozenset(name for names in TOOL_GROUPS.values() for name in names)
+"""Tools that every CLI has: one that is not found was refused altogether, and so not offered."""
 
 
 def events_of(message: SavedMessage, session_id: str | None = None) -> Iterator[Event]:
@@ -104,7 +107,8 @@ def _result(call: SavedCall, common: dict[str, Any]) -> ToolResult:
 def _status(call: SavedCall, told: str, failed: bool) -> Literal["success", "error", "denied"]:
     if not failed and call.status not in ("error", "cancelled"):
         return "success"
-    return "denied" if any(words in told for words in _DENIED) else "error"
+    hidden = call.name in _GUARDED and told.startswith(f'Tool "{call.name}" not found')
+    return "denied" if hidden or any(words in told for words in _DENIED) else "error"
 
 
 def told_to_model(call: SavedCall) -> tuple[str, bool]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 _OTHER_FIELDS = (b":", b"event:", b"id:", b"retry:")
+_DONE = b"[DONE]"
+"""The end marker of OpenAI's API, which some gateways add; Google sends none."""
 
 
 class EventStream:
@@ -34,7 +36,7 @@ class EventStream:
         """Takes a line in; a blank one ends the event."""
         if not line:
             data, self._data = b"\n".join(self._data), []
-            return data or None
+            return None if data == _DONE else data or None
         if line.startswith(b"data:"):
             self._data.append(bytes(line[5:]).removeprefix(b" "))
         elif not line.startswith(_OTHER_FIELDS):

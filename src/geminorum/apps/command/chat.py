@@ -54,7 +54,7 @@ def chat(
 ) -> Exit:
     """Talk with the agent, turn by turn. /help lists what else can be typed.
 
-    Ctrl-C stops a turn, Ctrl-D ends the chat. From a pipe, each line is a prompt.
+    Ctrl-C stops a turn; Ctrl-D, or Ctrl-C twice, ends the chat. From a pipe, each line is a prompt.
     """
     import asyncio
 
@@ -68,10 +68,27 @@ def chat(
         if offline:
             tell_so(how)
             options = stack.enter_context(simulated(options, via))
+        if via is not Via.API and not pick:
+            _require_session(options)
         copies = stack.enter_context(Copies())
         program = Program(cli, start_timeout, stall_timeout)
         table = Table(via, program, how, lines_of(list(WORDS)), copies)
         return asyncio.run(_chat(table, options, pick))
+
+
+def _require_session(options: Options) -> None:
+    """Refuses to resume a session that is not there, before anybody has typed a prompt."""
+    from geminorum import sessions
+    from geminorum.errors import SessionLost
+
+    cwd, home = Path(options.cwd or ".").resolve(), _home(options)
+    if options.resume == "latest" and sessions.find(cwd, home=home) is None:
+        raise SessionLost(f"{str(cwd)!r} has no session to resume")
+    if options.resume in (None, "latest"):
+        return
+    info = sessions.find(session_id=options.resume, home=home)
+    if info is None or info.id != options.resume:
+        raise SessionLost(f"there is no session {options.resume!r} in {str(cwd)!r}")
 
 
 @dataclass
@@ -176,6 +193,7 @@ def is_command(line: str) -> bool:
 
 async def _next_line(table: Table) -> str | None:
     """What was typed; None when the chat is over."""
+    pressed = False
     while True:
         try:
             line = (await table.lines.prompt()).strip()
@@ -184,8 +202,12 @@ async def _next_line(table: Table) -> str | None:
         except KeyboardInterrupt:
             if not table.lines.interactive:
                 raise
-            table.talk.say("(/quit or Ctrl-D to leave)")
+            if pressed:
+                return None
+            table.talk.say("(Ctrl-C again, Ctrl-D or /quit to leave)")
+            pressed = True
             continue
+        pressed = False
         if line in ("/quit", "/exit"):
             return None
         if line:

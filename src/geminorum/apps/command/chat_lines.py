@@ -86,7 +86,12 @@ class Typed:
         if self._session is None:
             self._session = _session(self._words)
         # Not prompt_toolkit's own handling of Ctrl-C by signal: in its mode that is a key.
-        return await self._session.prompt_async([("bold ansicyan", "> ")], handle_sigint=False)
+        try:
+            return await self._session.prompt_async([("bold ansicyan", "> ")], handle_sigint=False)
+        except KeyboardInterrupt:
+            if self._session.default_buffer.text:
+                return ""  # As in a shell: the line is dropped, and the chat goes on.
+            raise
 
     async def answer(self, question: str) -> str:
         from prompt_toolkit import PromptSession

@@ -28,7 +28,7 @@ WORDS = {
     "/save": "keep the conversation; /save FILE: .md, .html, .jsonl or .json",
     "/resume": "continue a past session of this folder",
     "/help": "this list",
-    "/quit": "leave; Ctrl-D does too",
+    "/quit": "leave; so does Ctrl-D, or Ctrl-C twice",
 }
 _FORMATS = {".md": "markdown", ".html": "html", ".jsonl": "jsonl", ".json": "claude"}
 

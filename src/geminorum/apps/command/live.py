@@ -11,6 +11,7 @@ from geminorum import Error, Event, Text, TextDelta, ToolResult, ToolUse
 from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.show import Showing, print_line
 from geminorum.apps.command.show_style import arrow
+from geminorum.errors import MissingResult
 from geminorum.events import encode
 from geminorum.views.plain_text import printable_line
 
@@ -131,7 +132,7 @@ class PlainView(QuietView):
                 self._calls[event.id] = event
             case ToolResult():
                 self._ended(event)
-            case Error(recoverable=True):
+            case Error() if is_warning(event):
                 _aside(f"! {event.message}")
                 if hint := command_hint(event.hint):
                     _aside(f"  {arrow(sys.stderr)} {hint}")
@@ -152,6 +153,11 @@ class PlainView(QuietView):
 
         use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
         _aside(f"[{printable_line(use.name)} {gist(use.input)[:100]}] {result.status}")
+
+
+def is_warning(error: Error) -> bool:
+    """Should it be shown when it arrives? The error that ends the run is shown once, at its end."""
+    return error.recoverable and error.code != MissingResult.code
 
 
 _UNFINISHED = re.compile(r"[\r\u0600-\u18ff\u200b-\u200d\u2190-\u2bff\ufe0f\U0001f000-\U000e007f]*")

@@ -16,6 +16,7 @@ from rich.text import Text as Line
 
 from geminorum import Error, Event, Init, Text, TextDelta, Thinking, ToolResult, ToolUse
 from geminorum.apps.command import show_events as shown
+from geminorum.apps.command.live import is_warning
 from geminorum.apps.command.show import console
 from geminorum.apps.command.show_keys import Settings, echo_off, forget_typed, put_back
 
@@ -114,7 +115,7 @@ class TerminalView:
                 self._count += 1
             case ToolResult():
                 self._ended(event)
-            case Error(recoverable=True):
+            case Error() if is_warning(event):
                 self._print(shown.warning(event))
             case _:
                 pass

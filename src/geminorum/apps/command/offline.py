@@ -50,7 +50,9 @@ def teach(fake: FakeGemini) -> None:
 
 
 def _writes(request: Request) -> bool:
-    return "write_file" in request.tools and _WRITE.search(request.prompt) is not None
+    # Also where the CLI hides write_file: then the run shows that it is refused.
+    has_tools = not {"write_file", "list_directory"}.isdisjoint(request.tools)
+    return has_tools and _WRITE.search(request.prompt) is not None
 
 
 def _looks(request: Request) -> bool:
@@ -79,6 +81,8 @@ def _report(request: Request) -> Say:
     from geminorum.testing import Say
 
     failed = [result for result in request.tool_results if "error" in result.response]
+    if failed and failed[0].name not in request.tools:
+        return Say((_HIDDEN.format(failed[0].name),))
     if failed:
         return Say((f"That did not work: {failed[0].response['error']}",))
     return Say(("That is done. ", "(I am a **simulated model**: I always do the same.)"), drip=0.05)
@@ -110,6 +114,7 @@ def _suggestions(request: Request) -> tuple[str, ...]:
     )
 
 
+_HIDDEN = "`{}` was refused. To let me write files, add `--approval auto_edit`."
 _NO_TOOLS = """I am a **simulated model**. Here I have no tools, so all that I can do is talk.
 To see me work, leave `--via api` out, and try `list the files`.
 

@@ -137,7 +137,7 @@ def _summary(calls: list[Judged]) -> str:
         f"{sum(call.verdict.decision == level for call in calls)} {word}"
         for level, word in _WORDS.items()
     )
-    return f"{', '.join(counts)}; asked means refused when there is nobody to ask"
+    return f"{', '.join(counts)}; asked means denied in run and batch, where nobody can answer"
 
 
 def _rules(
