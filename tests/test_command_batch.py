@@ -141,7 +141,7 @@ def test_a_full_disk_stops_it_and_it_goes_on_afterwards(fake_gemini, tmp_path):
     line = " ".join([*COMMAND, "batch", str(file), *API])
     full = shell(f"ulimit -f 2; exec {line}", fake_gemini.env)
     assert full.returncode == Exit.FAILED, full.stderr
-    assert "type the same command again" in full.stderr
+    assert "run the same command again" in full.stderr
     assert "Traceback" not in full.stderr
     assert command("batch", file, *API, env=fake_gemini.env).returncode == 0
     assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(12)}
@@ -180,7 +180,7 @@ def test_a_handful_through_the_real_cli_killed_and_gone_on(real_cli_door, fake_g
     child.terminate()  # As Ctrl-C; `no_process_is_left` sees to the rest.
     _, errors = child.communicate(timeout=30)
     assert child.returncode == Exit.TERMINATED
-    assert "type the same command again" in errors
+    assert "run the same command again" in errors
     assert "Traceback" not in errors
     assert command("batch", file, *arguments, env=env).returncode == 0
     told = results(tmp_path)
@@ -579,7 +579,7 @@ def test_two_batches_do_not_write_the_same_results(fake_gemini, tmp_path):
     assert second.returncode == Exit.USAGE
     assert "another batch is writing" in second.stderr
     assert first.returncode == Exit.CANCELLED
-    assert b"type the same command again" in told
+    assert b"run the same command again" in told
     assert b"Traceback" not in told
 
 
@@ -729,7 +729,7 @@ def test_results_go_to_regular_files_only(tmp_path):
     """Not with /dev/full: were it read, it would take all memory."""
     (tmp_path / "device").symlink_to("/dev/null")
     with (
-        pytest.raises(InvalidOptions, match="no file that can keep results"),
+        pytest.raises(InvalidOptions, match="not a file that can hold results"),
         Journal(tmp_path / "device").opened(),
     ):
         pass
@@ -835,5 +835,5 @@ def test_the_journal_is_in_place_before_anything_is_spent(tmp_path):
 def test_a_journal_that_was_forged_lifts_no_budget(tmp_path, line):
     journal = Journal(tmp_path / "out.jsonl")
     journal.tries.write_text(json.dumps(line) + "\n")
-    with pytest.raises(InvalidOptions, match="no number of attempts"), journal.opened():
+    with pytest.raises(InvalidOptions, match="not a number of attempts"), journal.opened():
         pass

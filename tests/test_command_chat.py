@@ -174,7 +174,7 @@ def test_undo_leaves_alone_what_somebody_else_changed(fake_gemini, env, work):
         chat.wait_for("✓ done")
         (work / "a.txt").write_text("mine")
         chat.send("/undo\r")
-        chat.wait_for("✗ a.txt: changed since by somebody else")
+        chat.wait_for("✗ a.txt: changed by someone else since")
         chat.send("/quit\r")
         assert chat.ends_with() == 0
     assert (work / "a.txt").read_text() == "mine"
