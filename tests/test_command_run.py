@@ -397,8 +397,9 @@ def test_a_narrow_terminal_is_never_overrun(fake_gemini, env, work):
     fake_gemini.say(prose(300))
     with Terminal("run", "Go", *API, env=env, cwd=work, columns=40) as terminal:
         assert terminal.ends_with() == 0
-    # Carriage returns redraw a line; what stands on each is what counts.
-    lines = [part for line in terminal.text.split("\n") for part in line.split("\r")]
+    # A carriage return or an erased line begins anew; what stands on each is what counts.
+    drawn = re.split(r"[\r\n]+|\x1b\[2K", terminal.raw)
+    lines = [re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", line) for line in drawn]
     assert "\n".join(lines).count("\n") > 8
     assert max(map(len, lines)) <= 40
 
