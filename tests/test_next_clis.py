@@ -47,6 +47,7 @@ async def test_a_newer_cli_runs_with_one_named_warning(fake_gemini, tmp_path, ne
     with pytest.warns(NewerCliWarning, match=r"0\.99\.0 is newer than 0\.\d+") as told:
         assert (await ask("Hi", options, via=via)).text == "Hello"
     assert len(told) == 1
+    assert "`geminorum doctor --try`" in str(told[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (await ask("Hi", options, via=via)).text == "Hello"

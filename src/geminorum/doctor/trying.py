@@ -127,7 +127,8 @@ def _check_of(row: str, problem: BaseException | None, timeout: float) -> Check:
         case Unsupported() | CliTooOld():
             return Check(row, "warn", f"Unsupported: {problem.message}", _FIX)
         case GeminorumError():
-            return Check(row, "fail", f"{problem.code}: {problem.message}", _FIX, problem.code)
+            first_line = problem.message.partition("\n")[0]
+            return Check(row, "fail", f"{problem.code}: {first_line}", _FIX, problem.code)
         case asyncio.CancelledError():
             return Check(row, "fail", f"did not finish within {timeout:g} seconds", more, "TIMEOUT")
         case _:
