@@ -68,7 +68,8 @@ MAY_IMPORT = {
     "doctor": {
         *("surroundings", "wire", "regular_file", "owned_folder"),
         *("auth", "detect", "doctor", "errors", "install", "options", "redaction", "sync"),
-        *("transports", "wire"),
+        # The probes of `--try` are programs that use the library.
+        *("client", "events", "permissions", "sessions", "testing", "transports", "views"),
     },
     "testing": {"owned_folder", "testing"},
     "contracts": {

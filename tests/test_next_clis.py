@@ -10,8 +10,21 @@ from typing import Any
 
 import pytest
 
-from geminorum import Acp, Cli, Done, Options, Text, ToolResult, ToolUse, Unknown, ask, sessions
+from geminorum import (
+    Acp,
+    Cli,
+    Done,
+    Options,
+    Text,
+    ToolResult,
+    ToolUse,
+    Unknown,
+    ask,
+    doctor,
+    sessions,
+)
 from geminorum.detect import PACKAGE
+from geminorum.doctor.probes import ROWS
 from geminorum.errors import NewerCliWarning
 from geminorum.install import PINNED_CLI
 from geminorum.transports import newer_cli
@@ -47,9 +60,20 @@ async def test_a_newer_cli_runs_with_one_named_warning(fake_gemini, tmp_path, ne
     with pytest.warns(NewerCliWarning, match=r"0\.99\.0 is newer than 0\.\d+") as told:
         assert (await ask("Hi", options, via=via)).text == "Hello"
     assert len(told) == 1
+    assert "`geminorum doctor --try`" in str(told[0].message)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert (await ask("Hi", options, via=via)).text == "Hello"
+
+
+def test_the_trial_of_a_newer_cli_says_so_itself(next_cli, recwarn):
+    """The warning would recommend what is being done."""
+    cli, *rows = doctor.try_cli(via=Cli(executable=next_cli), timeout=3)
+    assert cli.detail.startswith("0.99.0 at ")
+    assert cli.detail.endswith(f"newer than {PINNED_CLI}, the newest in the table")
+    assert len(rows) == len(ROWS)
+    assert newer_cli._warned == {(0, 99, 0)}
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("version", [None, (0, 11, 3), newer_cli.NEWEST_TRIED, (0, 61, 9)])

@@ -522,6 +522,21 @@ def test_a_fork_keeps_its_duration_and_says_what_it_was_forked_from(store):
     assert b"forked" not in path.read_bytes()
 
 
+def test_a_fork_of_a_document_is_a_document(store):
+    """Older CLIs save a session as one document, and do not find one that is saved as lines."""
+    path = store.save(A, "hello", "hi")
+    top, *lines = map(json.loads, path.read_text().splitlines())
+    messages = [line for line in lines if "type" in line]
+    path.with_suffix(".json").write_text(json.dumps({**top, "messages": messages}, indent=2))
+    path.unlink()
+    info = sessions.fork(A, new_id=NEW, home=store.home)
+    assert info.path.name.endswith("-99999999.json")
+    saved = json.loads(info.path.read_text())
+    assert (saved["sessionId"], saved["forkedFrom"]) == (NEW, A)
+    assert saved["messages"] == messages
+    assert [message.type for message in sessions.load(info).messages] == ["user", "gemini"]
+
+
 def test_a_fork_gets_an_id_of_its_own(store):
     store.save(A, "hello")
     first, second = sessions.fork(A, home=store.home), sessions.fork(A, home=store.home)

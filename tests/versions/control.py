@@ -4,6 +4,7 @@ Not named `test_….py`, so that the everyday suite passes it by: it needs a CLI
 minutes. `make test-versions` names it. Each test is a row of docs/versions.md; see features.py.
 """
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import test_running as running
 import test_stopping as stopping
 from geminorum import Cli, Options, Policy, ToolResult, ask, connect
 from geminorum import run as start
+from geminorum.doctor import probes
 from geminorum.errors import ConfigError, RunTimeout, SessionLost, TrustError
 from geminorum.wire.effort import thinking
 
@@ -52,6 +54,58 @@ def attempt(fake_gemini, options, real_cli_door):
         return [result.status for result in results]
 
     return call
+
+
+@pytest.fixture
+def probe(fake_gemini, real_cli_door):
+    """Checks a row as `geminorum doctor --try` does."""
+
+    async def check(row: str) -> None:
+        found: dict[str, BaseException | None] = {}
+        executable, slots = Path(real_cli_door.executable), asyncio.Semaphore(1)
+        bench = probes.Bench(executable, {}, fake_gemini, slots, found.__setitem__)
+        (one,) = [one for one in probes.PROBES if row in one.rows]
+        await one.work(bench)
+        if problem := found[row]:
+            raise problem
+
+    return check
+
+
+async def test_events(probe):
+    await probe(probes.EVENTS)
+
+
+async def test_tool_calls(probe):
+    await probe(probes.TOOLS)
+
+
+async def test_thoughts(probe):
+    await probe(probes.THOUGHTS)
+
+
+async def test_usage(probe):
+    await probe(probes.USAGE)
+
+
+async def test_fork(probe):
+    await probe(probes.FORK)
+
+
+async def test_warm_conversation(probe):
+    await probe(probes.WARM)
+
+
+async def test_warm_approval(probe):
+    await probe(probes.WARM_ASK)
+
+
+async def test_functions(probe):
+    await probe(probes.FUNCTIONS)
+
+
+async def test_output_schema(probe):
+    await probe(probes.SCHEMA)
 
 
 def made(options: Options) -> set[str]:

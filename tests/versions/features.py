@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from geminorum.doctor import probes
 from geminorum.install import PINNED_CLI
 
 VERSIONS = ("0.29.0", "0.40.1", "0.51.0", PINNED_CLI)
@@ -36,6 +37,7 @@ LATE = (
     "This CLI reports the error so late that a tool may already have run, so geminorum reads the "
     "file first. A file that is valid TOML with an invalid rule may still be reported late."
 )
+NO_HOOKS = "Functions and answers in a schema need CLI 0.40."
 NO_SESSION_ID = "This CLI has no flag for it."
 
 
@@ -55,6 +57,10 @@ _OLDEST = VERSIONS[:1]
 _OLDER = VERSIONS[:2]
 
 FEATURES = {
+    "test_events": Feature(probes.EVENTS),
+    "test_tool_calls": Feature(probes.TOOLS),
+    "test_thoughts": Feature(probes.THOUGHTS),
+    "test_usage": Feature(probes.USAGE),
     "test_deny_write": Feature('`Policy(file_write="deny")`', note=(BY_SETTINGS, _OLDEST)),
     "test_allow_write": Feature('`Policy(file_write="allow")`', note=(BY_SETTINGS, _OLDEST)),
     "test_whitelist": Feature("`allowed_tools`: no other tool runs", note=(BY_SETTINGS, _OLDEST)),
@@ -112,9 +118,14 @@ FEATURES = {
         "`session_id`", unsupported=_OLDER, note=(NO_SESSION_ID, _OLDER)
     ),
     "test_resume_by_id": Feature("`resume` by id"),
+    "test_fork": Feature(probes.FORK),
     "test_resume_latest": Feature('`resume="latest"`'),
     "test_lost_session": Feature("`resume` of a lost session: `SessionLost`"),
     "test_conversation": Feature("`connect()`: the second turn remembers the first"),
+    "test_warm_conversation": Feature(probes.WARM, unsupported=_OLDER, note=(NO_WARM, _OLDER)),
+    "test_warm_approval": Feature(probes.WARM_ASK, unsupported=_OLDER, note=(NO_WARM, _OLDER)),
+    "test_functions": Feature(probes.FUNCTIONS, unsupported=_OLDEST, note=(NO_HOOKS, _OLDEST)),
+    "test_output_schema": Feature(probes.SCHEMA, unsupported=_OLDEST, note=(NO_HOOKS, _OLDEST)),
     "test_system_prompt_appended": Feature("`system_prompt`"),
     "test_system_prompt_replaced": Feature("`replace_system_prompt`"),
     "test_effort": Feature("`effort`", note=(OTHER_MODEL, ("0.51.0",))),

@@ -12,6 +12,7 @@ from geminorum.doctor.login import auth_check, base_url_check
 from geminorum.doctor.mending import Remedy, remedy_for
 from geminorum.doctor.program import cli_check, found_check, node_check, version_check
 from geminorum.doctor.trust import trust_check
+from geminorum.doctor.trying import try_cli
 from geminorum.options import Options
 from geminorum.surroundings import environment
 
@@ -36,6 +37,7 @@ __all__ = [
     "settings_check",
     "state_check",
     "trust_check",
+    "try_cli",
     "version_check",
 ]
 

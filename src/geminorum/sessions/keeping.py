@@ -60,7 +60,8 @@ def fork(
         why = info.problem or "it has no messages yet"
         raise SessionUnreadable(f"cannot fork {str(info.path)!r}: {why}", hint=HINT)
     chats = _chats_of(info)
-    target = chats / f"session-{_stamp(info.started)}-{name[:ID_IN_NAME]}.jsonl"
+    suffix = ".json" if info.path.suffix == ".json" else ".jsonl"
+    target = chats / f"session-{_stamp(info.started)}-{name[:ID_IN_NAME]}{suffix}"
     if target.exists():
         raise InvalidOptions(f"{str(target)!r} already exists", hint="choose another new_id")
     with repaired_copy(info.path) as path:
@@ -185,7 +186,9 @@ def _write(target: Path, session: Session, new_id: str) -> None:
     temporary = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            _fill(file, session, new_id)
+            # A CLI that saves one document cannot read lines.
+            fill = _fill_document if target.suffix == ".json" else _fill
+            fill(file, session, new_id)
         shutil.copymode(session.path, temporary)
         temporary.replace(target)
     except BaseException:
@@ -195,9 +198,19 @@ def _write(target: Path, session: Session, new_id: str) -> None:
 
 def _fill(file: IO[bytes], session: Session, new_id: str) -> None:
     file.write(_line(_top(session, new_id)))
+    for line in _message_lines(session, new_id):
+        file.write(line)
+
+
+def _fill_document(file: IO[bytes], session: Session, new_id: str) -> None:
+    messages = [msgspec.Raw(line) for line in _message_lines(session, new_id)]
+    file.write(_line({**_top(session, new_id), "messages": messages}))
+
+
+def _message_lines(session: Session, new_id: str) -> Iterator[bytes]:
     for number, message in enumerate(session.messages):
         if message.type != "broken":
-            file.write(_message_line(message, f"{new_id}-{number}"))
+            yield _message_line(message, f"{new_id}-{number}")
 
 
 def _top(session: Session, new_id: str) -> dict[str, Any]:

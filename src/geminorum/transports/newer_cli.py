@@ -19,5 +19,8 @@ def warn_if_newer(version: Version | None) -> None:
         return
     _warned.add(version)
     newer, newest = version_text(version), version_text(NEWEST_TRIED)
-    text = f"Gemini CLI {newer} is newer than {newest}, the newest that geminorum was tested with"
+    text = (
+        f"Gemini CLI {newer} is newer than {newest}, the newest that geminorum was tested with; "
+        "`geminorum doctor --try` tests it in seconds, offline"
+    )
     warnings.warn(text, NewerCliWarning, stacklevel=2)

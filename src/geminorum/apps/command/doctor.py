@@ -29,6 +29,10 @@ def doctor(
     live: Annotated[
         bool, typer.Option("--live", help="Also ask the model for a hello; a few tokens.")
     ] = False,
+    try_: Annotated[
+        bool,
+        typer.Option("--try", help="Only test the CLI itself, offline: which features work on it?"),
+    ] = False,
     fix: Annotated[
         bool, typer.Option("--fix", help="Fix what can be fixed safely; asks first.")
     ] = False,
@@ -37,7 +41,7 @@ def doctor(
         Path | None, typer.Option("--cwd", "-C", help="The folder of the run in question.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds for --live.", min=0.1, metavar="N")
+        float, typer.Option(help="Seconds for --live or --try.", min=0.1, metavar="N")
     ] = 20.0,
     json: Annotated[bool, typer.Option("--json", help="One JSON object per check.")] = False,
 ) -> Exit:
@@ -45,12 +49,22 @@ def doctor(
     from geminorum import Options
     from geminorum import doctor as doctors
 
+    if try_:
+        return _try(timeout, live or fix, json=json)
     options = Options(cwd=cwd)
     checks = doctors.check(options, live, live_timeout=timeout)
     _put(checks, json=json)
     if fix and _mend(checks, yes=yes):
         checks = _again(options, json=json)
     return Exit.SETUP if any(check.level == "fail" for check in checks) else Exit.OK
+
+
+def _try(timeout: float, other: bool, *, json: bool) -> Exit:
+    from geminorum.apps.command.doctor_try import try_and_print
+
+    if other:
+        raise InvalidOptions("--try goes with neither --live nor --fix", hint="one at a time")
+    return try_and_print(timeout, json=json)
 
 
 def lines_of(check: Check, width: int | None = None) -> list[str]:

@@ -1,0 +1,135 @@
+"""Does the installed CLI behave as the CLIs in docs/versions.md do? Tried offline, in seconds."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+from geminorum.detect import CliProgram, find_cli, version_text
+from geminorum.doctor.finding import Check, Finding, check_of, ok
+from geminorum.doctor.program import found_check
+from geminorum.errors import CliTooOld, GeminorumError, NewerCliWarning, Unsupported
+from geminorum.options import Options
+from geminorum.surroundings import environment
+
+if TYPE_CHECKING:
+    from geminorum.doctor.probes import Note, Probe
+    from geminorum.transports.cli import Cli
+
+OnCheck: TypeAlias = Callable[[Check], object]
+
+_FIX = "python -m geminorum.install  # the tested version, on which every row holds"
+_SHARE_FOR_PROBES = 0.9
+"""The rest of the time is for ending what hangs."""
+
+
+def try_cli(
+    options: Options | None = None,
+    *,
+    via: Cli | None = None,
+    timeout: float = 20.0,
+    on_check: OnCheck | None = None,
+) -> list[Check]:
+    """Tries the installed CLI against a simulated model: one check per row of docs/versions.md.
+
+    Sends nothing to Google and touches neither the user's home nor a folder of theirs: of the
+    options, only `env` counts. `ok`: the row holds. `warn`: geminorum refuses it on this CLI
+    (`Unsupported`). `fail`: it does not hold, or not within `timeout` seconds for all of them.
+    `on_check` gets each check as soon as it is known.
+    """
+    from geminorum.sync import BackgroundLoop
+
+    options, tell = options or Options(), on_check or (lambda _: None)
+    env = environment(options)
+    executable = via.executable if via else None
+    found = _program_check(executable, env)
+    tell(found)
+    if found.level == "fail":
+        return [found]
+    program = find_cli(executable, env)
+    with warnings.catch_warnings(), BackgroundLoop() as loop:
+        # It recommends what is being done here.
+        warnings.simplefilter("ignore", NewerCliWarning)
+        return [found, *loop.call(_try_all(program.path, dict(options.env), timeout, tell))]
+
+
+@check_of("cli")
+def _program_check(executable: str | os.PathLike[str] | None, env: dict[str, str]) -> Finding:
+    check = found_check(executable, env)
+    if check.level == "fail":
+        return check.level, check.detail, check.fix, check.code
+    return ok(_named(find_cli(executable, env)))
+
+
+def _named(program: CliProgram) -> str:
+    from geminorum.transports.newer_cli import NEWEST_TRIED
+
+    newest = version_text(NEWEST_TRIED)
+    if program.version is None:
+        return f"of an unknown version at {program.path}"
+    if program.version[:2] > NEWEST_TRIED[:2]:
+        version = version_text(program.version)
+        return f"{version} at {program.path}, newer than {newest}, the newest in the table"
+    return f"{version_text(program.version)} at {program.path}"
+
+
+async def _try_all(
+    executable: Path, env: dict[str, str], timeout: float, tell: OnCheck
+) -> list[Check]:
+    from geminorum.doctor.probes import PROBES, ROWS
+
+    slots = asyncio.Semaphore(max(4, min(os.cpu_count() or 4, 8)))
+    checks: dict[str, Check] = {}
+
+    def note(row: str, problem: BaseException | None) -> None:
+        if row not in checks:  # The first word counts: the end of a probe notes all its rows.
+            checks[row] = _check_of(row, problem, timeout)
+            tell(checks[row])
+
+    tasks = [asyncio.create_task(_try(probe, executable, env, slots, note)) for probe in PROBES]
+    try:
+        await asyncio.wait(tasks, timeout=timeout * _SHARE_FOR_PROBES)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return [checks[row] for row in ROWS]
+
+
+async def _try(
+    probe: Probe, executable: Path, env: dict[str, str], slots: asyncio.Semaphore, note: Note
+) -> None:
+    """Notes every row of the probe, even if it breaks off."""
+    from geminorum.doctor.probes import Bench, Differs
+    from geminorum.testing import FakeGemini
+
+    problem: BaseException = Differs("it was not tried")
+    try:
+        with FakeGemini() as fake:
+            await probe.work(Bench(executable, env, fake, slots, note))
+    except BaseException as error:
+        problem = error
+        raise
+    finally:
+        for row in probe.rows:
+            note(row, problem)
+
+
+def _check_of(row: str, problem: BaseException | None, timeout: float) -> Check:
+    more = f"geminorum doctor --try --timeout {timeout * 3:g}  # the machine may be busy"
+    match problem:
+        case None:
+            return Check(row, "ok", "works")
+        case Unsupported() | CliTooOld():
+            return Check(row, "warn", f"Unsupported: {problem.message}", _FIX)
+        case GeminorumError():
+            first_line = problem.message.partition("\n")[0]
+            return Check(row, "fail", f"{problem.code}: {first_line}", _FIX, problem.code)
+        case asyncio.CancelledError():
+            return Check(row, "fail", f"did not finish within {timeout:g} seconds", more, "TIMEOUT")
+        case _:
+            return Check(row, "fail", f"does not hold: {problem}", _FIX)
