@@ -537,7 +537,8 @@ async def test_forty_turns_with_cancels_at_any_moment(fake_gemini, options, acp)
 
     async with connect(options, via=acp(decide=decide)) as chat:
         for number in range(40):
-            rule = fake_gemini.when(f"turn {number}.")
+            # A prompt may be joined to one before it, which the model never answered.
+            rule = fake_gemini.when(re.compile(rf"turn {number}\.$"))
             kind = dice.randrange(3)
             if kind == 0:
                 rule.say("Slowly", delay=dice.random() * 0.2)
@@ -554,7 +555,7 @@ async def test_forty_turns_with_cancels_at_any_moment(fake_gemini, options, acp)
             assert last(events).status in ("success", "interrupted")
             used = {use.id for use in of(ToolUse, events)}
             assert used == {result.id for result in of(ToolResult, events)}
-        rule = fake_gemini.when("the last").say("Still here")
+        fake_gemini.when("the last").say("Still here")
         assert (await chat.ask("the last")).text == "Still here"
 
 

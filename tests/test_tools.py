@@ -506,7 +506,7 @@ class TestArguments:
             ({"city": "a", "days": "3"}, ["arguments.days: expected integer"]),
             ({"city": "a", "days": True}, ["arguments.days: expected integer, got true"]),
             ({"city": "a", "unit": "k"}, ['expected one of "c", "f", got "k"']),
-            ({"city": "a", "town": "b"}, ["'town' is not known", "city, days, unit"]),
+            ({"city": "a", "town": "b"}, ["'town' is unknown", "city, days, unit"]),
             ({"days": "x", "town": 1}, ["'city'", "arguments.days", "'town'"]),
             ([1], ["arguments: expected object, got [1]"]),
             ({"city": None}, ["arguments.city: expected string, got null"]),
