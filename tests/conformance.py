@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 TESTS = Path(__file__).resolve().parent
@@ -97,6 +98,7 @@ def all_tests() -> Iterator[Case]:
                 yield Case(file.stem, node.name, ast.get_docstring(node) or "", is_extra)
 
 
+@cache
 def numbers_in(text: str) -> set[str]:
     """The clauses that a docstring names; "S0-1 … S0-3" names three."""
     found = set(NUMBER.findall(text))

@@ -86,13 +86,13 @@ async def test_a_session_with_tools_is_resumed(fake_gemini, options, any_door, o
     ]
 
 
-async def test_a_fork_with_tools_is_resumed(fake_gemini, options, any_door, other_transport):
+async def test_a_fork_with_tools_is_resumed(fake_gemini, options, any_door):
     session = await with_tools(fake_gemini, options, any_door)
     copy = sessions.fork(session, home=fake_gemini.home)
     fake_gemini.say("In the copy.").say("In the original.")
-    await ask("Copy", options.changed(resume=copy.id), via=other_transport)
+    await ask("Copy", options.changed(resume=copy.id), via=any_door)
     assert turns(fake_gemini) == [*EXPECTED, ["Copy"]]
-    await ask("Original", options.changed(resume=session), via=other_transport)
+    await ask("Original", options.changed(resume=session), via=any_door)
     assert turns(fake_gemini) == [*EXPECTED, ["Original"]]
 
 
