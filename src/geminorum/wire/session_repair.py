@@ -8,6 +8,7 @@ call gets back to the turn that made it, with one response.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -96,12 +97,13 @@ class _Log:
 def _changes(log: _Log) -> dict[str, Message | None]:
     """By id: the messages that have to be replaced, or removed where there is None."""
     told = {call: list[Part]() for call in log.owners if log.owners[call] in log.messages}
+    calls_by_owner = defaultdict[str, list[str]](list)
+    for call in told:
+        calls_by_owner[log.owners[call]].append(call)
     found: dict[str, Message | None] = {}
     for name, message in log.messages.items():
         if message.get("type") == "gemini":
-            after = _with_own_calls(
-                message, [call for call in told if log.owners[call] == name], log
-            )
+            after = _with_own_calls(message, calls_by_owner[name], log)
             told |= {call["id"]: _result_of(call) for call in _calls_of(after)}
             found[name] = after
     seen: set[str] = set()
