@@ -12,7 +12,6 @@ from typing import NamedTuple
 import anyio
 import pytest
 
-from conftest import TEST_MARK, StandIn, marked_processes
 from geminorum import Acp, Api, Done, Event, Options, Pool, connect, run
 from geminorum.cancellation import finish
 from geminorum.client import Run
@@ -20,6 +19,8 @@ from geminorum.errors import GeminorumError, SessionBusy
 from geminorum.sessions.lock import SessionLock
 from geminorum.testing import FakeGemini
 from geminorum.transports import Transport
+from left_processes import TEST_MARK, marked_processes
+from stand_in import StandIn
 
 
 async def left_by_an_impatient_scope(door: Transport) -> None:

@@ -22,7 +22,7 @@ from geminorum import (
     sync,
 )
 from geminorum.testing import FakeGemini
-from geminorum.views.result import result
+from geminorum.views.result import KEPT_CALLS, result
 
 SHELL = "run_shell_command"
 
@@ -82,6 +82,20 @@ class TestTheToolsOfAResult:
             ToolCall("write_file", {"file_path": "b"}, "denied", "2"),
             ToolCall("glob", {}, None, "3"),
         ]
+
+    def test_a_very_long_run_keeps_the_latest_calls_and_counts_the_others(self):
+        """An answer that comes after its call was left out, or twice, changes nothing."""
+        calls = [ToolUse("glob", str(number)) for number in range(KEPT_CALLS + 3)]
+        answers = [ToolResult(id, "glob") for id in ("0", "5", "1002", "1002")]
+        told = result([*calls, *answers])
+        assert told.tools_left_out == 3
+        assert [call.id for call in told.tools] == [call.id for call in calls[3:]]
+        assert [call.id for call in told.tools if call.status] == ["5", "1002"]
+
+    def test_a_run_that_repeats_an_id_keeps_the_latest_call_open(self):
+        calls = [ToolUse("glob", "again") for _ in range(KEPT_CALLS + 1)]
+        told = result([*calls, ToolResult("again", "glob")])
+        assert [call.status for call in told.tools] == [None] * (KEPT_CALLS - 1) + ["success"]
 
     async def test_a_run_tells_which_tools_were_called(self):
         def add(a: int, b: int) -> int:

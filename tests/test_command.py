@@ -375,15 +375,14 @@ def test_a_home_of_the_agents_own_is_looked_through_too(tmp_path, resumed):
     assert _whole_id({**fields, "env": env, "resume": "aaaa"}) == A
 
 
-def _classes(kind: type[errors.GeminorumError]) -> list[type[errors.GeminorumError]]:
-    return [kind, *(each for child in kind.__subclasses__() for each in _classes(child))]
+ERRORS = [kind for kind in vars(errors).values() if getattr(kind, "default_hint", None)]
 
 
-@pytest.mark.parametrize("kind", _classes(errors.GeminorumError))
+@pytest.mark.parametrize("kind", ERRORS)
 def test_hints_speak_the_language_of_the_command(kind):
     """A person can type each of them: no Python, and no flag that is not there."""
     hint = command_hint(kind.default_hint)
-    assert (hint is None) is (kind.default_hint is None), kind.default_hint
+    assert hint is not None, kind.default_hint
     for flag in re.findall(r"--[a-z-]+", hint or ""):
         assert f"{flag} " in _page_of_run()
 

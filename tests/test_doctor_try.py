@@ -1,23 +1,24 @@
 """`geminorum doctor --try`: which rows of docs/versions.md hold on the installed CLI."""
 
 import json
+from pathlib import Path
 
 import pytest
 
 from command_line import Terminal
 from command_line import geminorum_command as command
-from conftest import ROOT
 from geminorum import Cli, doctor
 from geminorum.apps.command.exits import Exit
 from geminorum.doctor.probes import ROWS, SESSION_ID
 from geminorum.install import PINNED_CLI
 
+PAGE = Path(__file__).resolve().parent.parent / "docs/versions.md"
 PATIENCE = 300
 """Seconds; the rows hold on a busy machine too."""
 
 
 def test_every_row_is_one_of_the_page():
-    page = (ROOT / "docs/versions.md").read_text()
+    page = PAGE.read_text()
     assert [row for row in ROWS if f"\n| {row} |" not in page] == []
 
 

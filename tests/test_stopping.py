@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from conftest import TEST_MARK, marked_processes
 from geminorum import Options, ToolUse, ask, sync
 from geminorum import run as start
 from geminorum.errors import GeminorumError, RunTimeout
+from left_processes import TEST_MARK, marked_processes
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from conftest import StandIn
 from geminorum import Acp, Cli, Done, Error, Options, Pool, ask, connect, errors, run, sync
+from stand_in import StandIn
 
 
 @pytest.fixture

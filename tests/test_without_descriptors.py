@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from conftest import StandIn
 from geminorum import Acp
+from stand_in import StandIn
 
 SCENE = Path(__file__).with_name("without_descriptors.py")
 INIT = {"type": "init", "session_id": "s", "model": "m"}

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
 from geminorum import Cli
 from geminorum.errors import CliTooOld, Unsupported
 from geminorum.install import PINNED_CLI, shim_in
 from versions.features import FEATURES, VERSIONS
 from versions.table import page
 
+ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/versions.md"
 
 

@@ -58,7 +58,9 @@ class Result(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, repr_omi
     """Why the cost is unknown."""
     files: list[FileChange] = []
     tools: list[ToolCall] = []
-    """The tool calls in order, with their outcomes."""
+    """The tool calls in order, with their outcomes; the last 1,000 of a run with more."""
+    tools_left_out: int = 0
+    """The number of earlier tool calls that `tools` no longer has."""
     errors: list[Error] = []
     stderr: str = ""
     duration: float = 0.0
@@ -125,27 +127,36 @@ _KINDS: dict[str, type[GeminorumError]] = {
 
 
 _SHORT, _MANY = 1000, 1000
+KEPT_CALLS = 1000
+"""A run may go on for days; its result does not grow with it. The events have every call."""
 
 
 class _ToolFold:
-    """Remembers calls and the status of each, but no outputs, which may be large."""
+    """Remembers the latest calls and the status of each, but no outputs, which may be large."""
 
     def __init__(self) -> None:
-        self._calls: list[ToolCall] = []
-        self._places: dict[str | None, int] = {}
+        self.left_out = 0
+        self._calls: dict[int, ToolCall] = {}
+        self._open: dict[str | None, int] = {}
 
     def called(self, use: ToolUse) -> None:
-        self._places[use.id] = len(self._calls)
-        self._calls.append(ToolCall(use.name, use.input, None, use.id))
+        number = self.left_out + len(self._calls)
+        self._calls[number] = ToolCall(use.name, use.input, None, use.id)
+        self._open[use.id] = number
+        if len(self._calls) > KEPT_CALLS:
+            oldest = self._calls.pop(self.left_out)
+            if self._open.get(oldest.id) == self.left_out:
+                del self._open[oldest.id]
+            self.left_out += 1
 
     def answered(self, result: ToolResult) -> None:
-        place = self._places.pop(result.id, None)
-        if place is not None:
-            call = self._calls[place]
-            self._calls[place] = msgspec.structs.replace(call, status=result.status)
+        number = self._open.pop(result.id, None)
+        if number is not None:
+            call = self._calls[number]
+            self._calls[number] = msgspec.structs.replace(call, status=result.status)
 
     def calls(self) -> list[ToolCall]:
-        return [*self._calls]
+        return list(self._calls.values())
 
 
 class ResultFold:
@@ -208,6 +219,7 @@ class ResultFold:
             cost_note=done.cost_note if done else None,
             files=list(self._files.changes),
             tools=self._tools.calls(),
+            tools_left_out=self._tools.left_out,
             errors=list(self._errors),
             stderr=stderr,
             duration=done.duration if done else 0.0,
