@@ -651,7 +651,8 @@ def _held() -> tuple[int, int, int]:
 async def test_a_session_is_busy_for_others_while_it_is_open(
     fake_gemini, options, door, real_cli_door
 ):
-    """B-37: a session is busy for others while it is open."""
+    """B-37: resuming a session that a chat holds open raises `SessionBusy`; after the chat it
+    works."""
     fake_gemini.say("Hi").say("Again")
     async with connect(options, via=door) as chat:
         first = await chat.ask("Hi")
@@ -753,7 +754,8 @@ async def test_a_program_with_a_bad_habit_gets_its_own_error(options, stand_in_a
 
 
 async def test_a_cancel_before_the_program_is_ready(options, stand_in_acp):
-    """S0-28: a cancel before the program is ready."""
+    """S0-28: a run that is cancelled during the handshake ends with one `Done`, status
+    interrupted."""
     async with run("Hi", options, via=stand_in_acp("silent")) as live:
         await live.cancel()
         events = [event async for event in live]
@@ -891,7 +893,8 @@ async def test_a_session_is_resumed_in_the_minute_of_its_birth(
 
 
 async def test_a_session_that_is_not_there_is_lost_or_replaced(fake_gemini, options, door, acp):
-    """S1-50, B-22: a session that is not there is lost or replaced."""
+    """S1-50, B-22: resuming an unknown session raises `SessionLost`; with `fresh_if_lost` a new one
+    starts."""
     fake_gemini.say("Fresh")
     with pytest.raises(errors.SessionLost):
         await ask("Hi", options.changed(resume=BOGUS), via=door)

@@ -374,7 +374,7 @@ def rounds(*tokens: tuple[int, int]) -> list[Round]:
     ],
 )
 def test_how_a_turn_ended(decoder, reply, status, code):
-    """S0-21: how a turn ended."""
+    """S0-21: each stop reason of ACP maps to a status and an error code."""
     verdict = judge(decoder, ending(reply=reply))
     assert (verdict.status, verdict.error.code if verdict.error else None) == (status, code)
 

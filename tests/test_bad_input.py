@@ -19,7 +19,7 @@ RESULT = {"type": "result", "status": "success"}
 
 @pytest.mark.parametrize("prompt", ["", "  \n\t "])
 async def test_an_empty_prompt_is_refused_before_anything_starts(stand_in, prompt):
-    """B-1: an empty prompt is refused before anything starts."""
+    """B-1: an empty prompt raises `InvalidPrompt`, and no process is started."""
     with pytest.raises(errors.InvalidPrompt, match="the prompt is empty"):
         await ask(prompt, via=stand_in(INIT, RESULT))
     assert not list(stand_in._folder.glob("*.call"))
@@ -91,7 +91,8 @@ ENDINGS = [
 
 @pytest.mark.parametrize(("code", "stderr", "kind", "hint"), ENDINGS)
 async def test_each_exit_code_is_an_error_of_its_own_kind(stand_in, code, stderr, kind, hint):
-    """S0-18 … S0-21, B-9, B-22, B-23: each exit code is an error of its own kind."""
+    """S0-18 … S0-21, B-9, B-22, B-23: each exit code raises its error class, which keeps the text,
+    the session and stderr."""
     via = (
         stand_in(INIT, HELLO, signal=-code, stderr=stderr)
         if code < 0
@@ -211,7 +212,7 @@ async def test_a_megabyte_of_complaints_neither_blocks_nor_fills_the_memory(stan
 
 
 async def test_secrets_are_blacked_out_of_what_a_program_complains(stand_in):
-    """D-29."""
+    """D-29: keys, tokens and bearer credentials on stderr are redacted in the error."""
     key = "AIza" + "x" * 35
     via = stand_in(INIT, exit=1, stderr=f"bad key {key}; token sesame-open; Bearer {'b' * 30}\n")
     with pytest.raises(errors.GeminorumError) as caught:
@@ -408,7 +409,8 @@ class TestTheRealCliRefuses:
         assert caught.value.exit_code == 55
 
     async def test_a_session_that_is_not_there(self, real_cli_door, fake_gemini, tmp_path):
-        """B-22: a session that is not there."""
+        """B-22: resuming in a folder without sessions raises `SessionLost` with the CLI's
+        reason."""
         options = Options(env=fake_gemini.env, cwd=tmp_path, resume="deadbeef")
         with pytest.raises(errors.SessionLost, match="No previous sessions found"):
             await ask("Hi", options, via=real_cli_door)

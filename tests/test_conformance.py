@@ -10,6 +10,8 @@ from conformance import NUMBER, PAGE, Case, all_tests, clauses, numbers_in, page
 LAST = {"S0": 37, "S1": 72, "S2": 32, "S3": 52, "S4": 41, "B": 38}
 BETWEEN = {"S1-71a", "S3-52a", "S4-40a"}
 OUTSIDE = re.compile(r"fixtures_[f]older|shared/" + "fixtures")
+ANY_NUMBER = re.compile(NUMBER.pattern + r"|\bD-\d+\b")
+"""Numbers of clauses, and of the defects that other projects had."""
 TESTS = list(all_tests())
 CLAUSES = {clause.number: clause for clause in clauses()}
 
@@ -53,10 +55,25 @@ def test_every_docstring_says_what_is_tested():
     assert bare == []
 
 
+def test_no_docstring_only_repeats_the_name_of_its_test():
+    """It adds what is checked or why it matters."""
+    repeating = [f"{test.file}::{test.name}" for test in TESTS if is_repetition(test)]
+    assert repeating == []
+
+
 def is_bare(test: Case) -> bool:
     """Has it only numbers, or a number and a word or two?"""
-    words = re.findall(r"[^\W\d_]{2,}", NUMBER.sub("", test.docstring))
-    return bool(test.numbers) and len(words) < 3
+    is_numbered = ANY_NUMBER.search(test.docstring) is not None
+    return is_numbered and len(words_of(test.docstring)) < 3
+
+
+def is_repetition(test: Case) -> bool:
+    return bool(test.numbers) and words_of(test.docstring) == words_of(test.name)[1:]
+
+
+def words_of(text: str) -> list[str]:
+    """Its words of two letters and more, without the numbers of clauses."""
+    return re.findall(r"[^\W\d_]{2,}", ANY_NUMBER.sub("", text).lower())
 
 
 def test_a_range_names_all_its_clauses():

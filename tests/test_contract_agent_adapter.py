@@ -101,14 +101,14 @@ CHUNKS = {
 
 class TestLines:
     async def test_complete_lines_are_data(self):
-        """S0-6, S0-8: complete lines are data."""
+        """S0-6, S0-8: each complete line gives `ok=True` and its data."""
         assert await told(parse_ndjson(arriving(CHUNKS["complete"]))) == [
             Parsed(True, {"n": 1}),
             Parsed(True, {"n": 2}),
         ]
 
     async def test_a_line_may_arrive_in_pieces(self):
-        """S0-7: a line may arrive in pieces."""
+        """S0-7: a line that is split over chunks is one result."""
         assert await told(parse_ndjson(arriving(CHUNKS["split"]))) == [
             Parsed(True, {"type": "message", "n": 1}),
             Parsed(True, {"n": 2}),
@@ -140,24 +140,25 @@ class TestLines:
         assert await told(results) == [Parsed(True, {"n": 2})]
 
     async def test_a_malformed_line_is_told_and_the_stream_goes_on(self):
-        """S0-9: a malformed line is told and the stream goes on."""
+        """S0-9: a malformed line gives the error and the raw line; the lines after it are
+        parsed."""
         before, bad, after = await told(parse_ndjson(arriving(CHUNKS["malformed"])))
         assert (before.data, after.data) == ({"n": 1}, {"n": 2})
         assert (bad.ok, bad.raw, bad.data) == (False, '{"n": ', None)
         assert "JSON" in bad.error
 
     async def test_a_carriage_return_is_no_part_of_a_line(self):
-        """S0-10: a carriage return is no part of a line."""
+        """S0-10: the carriage return of a CRLF line end is removed from the raw line."""
         (bad,) = await told(parse_ndjson(arriving(CHUNKS["crlf"])))
         assert bad.raw == '{"n": '
 
     async def test_blank_lines_are_skipped_and_the_last_needs_no_newline(self):
-        """S0-10: blank lines are skipped and the last needs no newline."""
+        """S0-10: blank lines give no result, and a last line without a newline gives one."""
         results = await told(parse_ndjson(arriving(CHUNKS["blank"])))
         assert [result.data for result in results] == [{"n": 1}, {"n": 2}]
 
     async def test_plain_iterables_are_streams_too(self):
-        """S0-6: plain iterables are streams too."""
+        """S0-6: `parse_ndjson` takes a list of chunks as well as an async stream."""
         expected = await told(parse_ndjson(arriving(CHUNKS["malformed"])))
         assert await told(parse_ndjson(CHUNKS["malformed"])) == expected
 
@@ -201,12 +202,13 @@ class TestLines:
 
 class TestIdentity:
     def test_it_is_an_agent_adapter_for_gemini(self):
-        """S0-1: it is an agent adapter for gemini."""
+        """S0-1: `GeminiAdapter` satisfies the `AgentAdapter` protocol and names its agent
+        "gemini"."""
         assert isinstance(GeminiAdapter(), AgentAdapter)
         assert GeminiAdapter.agent == "gemini"
 
     def test_no_gemini_sdk_is_loaded(self):
-        """S0-2: no gemini sdk is loaded."""
+        """S0-2: importing and creating the adapter loads no Google, MCP or ACP package."""
         code = (
             "import sys, geminorum.contracts.agent_adapter as a; a.GeminiAdapter();"
             "print([n for n in sys.modules if n.split('.')[0] in ('google', 'mcp', 'acp')])"
@@ -215,7 +217,7 @@ class TestIdentity:
         assert (answer.stdout.strip(), answer.stderr) == ("[]", "")
 
     def test_the_licence_of_the_shape_is_named(self):
-        """S0-37: the licence of the shape is named."""
+        """S0-37: the source file has the SPDX header and names the Apache-2.0 document."""
         source = Path(agent_adapter.__file__).read_text()
         assert source.startswith("# SPDX-License-Identifier: Apache-2.0\n")
         assert "Apache-2.0 document" in agent_adapter.__doc__
@@ -223,20 +225,20 @@ class TestIdentity:
 
 class TestAvailability:
     async def test_a_cli_that_starts_is_available(self, stand_in):
-        """S0-3: a cli that starts is available."""
+        """S0-3: `is_available` runs `gemini --version` and is True if that succeeds."""
         assert await GeminiAdapter(stand_in()).is_available()
         assert stand_in.call["argv"] == ["--version"]
 
     async def test_a_cli_that_fails_is_not(self, stand_in):
-        """S0-3: a cli that fails is not."""
+        """S0-3: `is_available` is False if the program exits with an error."""
         assert not await GeminiAdapter(stand_in(exit=1)).is_available()
 
     async def test_a_cli_that_is_not_there_is_not(self, tmp_path):
-        """S0-3: a cli that is not there is not."""
+        """S0-3: `is_available` is False if the program does not exist."""
         assert not await GeminiAdapter(Cli(executable=tmp_path / "gemini")).is_available()
 
     async def test_the_cli_is_looked_for_on_path(self, stand_in, tmp_path, monkeypatch):
-        """S0-3: the cli is looked for on path."""
+        """S0-3: without an explicit executable, `is_available` finds `gemini` on PATH."""
         folder = tmp_path / "bin"
         folder.mkdir()
         (folder / "gemini").symlink_to(stand_in().executable)
@@ -247,7 +249,8 @@ class TestAvailability:
 
 class TestStarting:
     async def test_the_prompt_and_the_model_reach_the_cli(self, stand_in, tmp_path):
-        """S0-4, S0-25: the prompt and the model reach the cli."""
+        """S0-4, S0-25: the prompt goes to stdin, the model and the session to flags, and the CLI
+        runs in `cwd`."""
         adapter = GeminiAdapter(stand_in(INIT, SUCCESS))
         await told(adapter.run("Say hello", AgentOptions(cwd=tmp_path, model="flash", resume="s1")))
         called = stand_in.call
@@ -406,7 +409,8 @@ class TestRecordings:
         )
 
     async def test_every_native_event_type(self, replay):
-        """S0-5, S0-11 … S0-16, S0-31: every native event type, with all its fields."""
+        """S0-5, S0-11 … S0-16, S0-31: one frame of each type becomes the interface's event, with
+        all its fields."""
         events = await replay(*EVERY_TYPE)
         assert types(events) == ["init", "text", "tool_use", "tool_result", "error", "done"]
         assert {event.session_id for event in events} == {"s-7"}
@@ -495,7 +499,8 @@ class TestRecordings:
 
     @pytest.mark.parametrize(("exit", "ours"), [(1, "MISSING_RESULT"), (42, "INPUT")])
     async def test_an_exit_code_that_means_failure(self, replay, exit, ours):
-        """S0-19, S0-20: an exit code that means failure, without a result."""
+        """S0-19, S0-20: without a `result`, exit 1 and 42 end the run with an error that names the
+        code."""
         events = await replay(INIT, HELLO, exit=exit)
         assert types(events) == ["init", "text", "error", "done"]
         error, done = map(payload, events[-2:])
@@ -559,7 +564,7 @@ class TestRecordings:
         ("code", "status"), [(0, "success"), (1, "error"), (42, "error"), (53, "max_turns")]
     )
     def test_the_bare_exit_code_table(self, code, status):
-        """S0-18 … S0-21: the bare exit code table."""
+        """S0-18 … S0-21: `map_exit_code` maps the code alone, so exit 0 is a success there."""
         assert map_exit_code(code) == status
 
 
@@ -627,7 +632,7 @@ class TestOwnStreams:
         assert "resumeToken" not in payload(events[-1])
 
     def test_the_session_that_replaces_a_lost_one_can_be_resumed(self, tmp_path):
-        """S0-30: the session that replaces a lost one can be resumed."""
+        """S0-30: after a lost session, the resume token is the id of the new one."""
         narrator = Narrator(AgentOptions(resume="s-0"), tmp_path)
         lost = Error("the session is lost", "SESSION_LOST", recoverable=True)
         stream = [lost, Init(session_id="s-1"), Text("Hello"), Done("success", resume="s-1")]
@@ -667,7 +672,8 @@ class TestSetupErrors:
     async def test_what_cannot_be_honoured_is_refused_before_the_start(
         self, stand_in, options, code, names
     ):
-        """S0-33: what cannot be honoured is refused before the start."""
+        """S0-33: an impossible option is an error event that names it, and no process is
+        started."""
         events = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
         assert types(events) == ["init", "error", "done"]
         assert events[1].payload["code"] == code
@@ -697,7 +703,7 @@ class TestSetupErrors:
             assert done.payload["status"] == "interrupted"
 
     async def test_parallel_tasks_take_plain_dicts(self, stand_in):
-        """S0-34: parallel tasks take plain dicts."""
+        """S0-34: `run_parallel` accepts options as dicts; a wrong one fails only its own task."""
         adapter = GeminiAdapter(stand_in(INIT, HELLO, SUCCESS))
         tasks = [AgentTask(adapter, "hi", {"maxTurns": turns}) for turns in (3, 0)]
         events = await told(run_parallel(tasks))
@@ -731,7 +737,8 @@ class TestSetupErrors:
             _ = stand_in.call
 
     async def test_permissions_and_tools_reach_the_cli_as_a_policy(self, stand_in):
-        """S0-22, S0-23, S0-24: permissions and tools reach the cli as a policy."""
+        """S0-22, S0-23, S0-24: permissions and tool lists are passed to the CLI as a policy
+        file."""
         options = AgentOptions(
             permissions=PermissionPolicy("allow", "deny"), disallowed_tools=["web_fetch"]
         )
@@ -753,7 +760,8 @@ class TestSetupErrors:
 class TestAbort:
     @pytest.mark.parametrize("signal", [AbortSignal, asyncio.Event])
     async def test_the_signal_ends_the_process_tree(self, stand_in, signal):
-        """S0-27, S0-28: the signal ends the process tree."""
+        """S0-27, S0-28: abort sends SIGTERM to the CLI and its children; the run ends as
+        interrupted and can be resumed."""
         abort = signal()
         door = stand_in(INIT, hang=True, stderr="something broke", grandchildren=("tool",))
         events = []
@@ -789,7 +797,7 @@ class TestAbort:
         assert await told(events) == []
 
     async def test_an_abort_wins_over_a_result_that_had_arrived(self, stand_in):
-        """S0-28: an abort wins over a result that had arrived."""
+        """S0-28: a run that is aborted before its result is read ends as interrupted."""
         abort = AbortSignal()
         events = []
         adapter = GeminiAdapter(stand_in(INIT, HELLO, SUCCESS))
@@ -801,7 +809,8 @@ class TestAbort:
         assert "result" not in events[-1].payload
 
     def test_an_abort_wins_over_a_done_that_was_not_read(self, tmp_path):
-        """S0-28: an abort wins over a done that was not read."""
+        """S0-28: after an abort, later texts and errors are dropped and the status is
+        interrupted."""
         abort = AbortSignal()
         narrator = Narrator(AgentOptions(abort_signal=abort), tmp_path)
         assert types(narrator.tell(Init())) == ["init"]
@@ -812,7 +821,8 @@ class TestAbort:
         assert "result" not in done.payload
 
     async def test_an_aborted_signal_starts_nothing(self, stand_in):
-        """S0-34: an aborted signal starts nothing."""
+        """S0-34: with a signal that is already set, the only event is an interrupted `done`; no
+        process starts."""
         abort = AbortSignal()
         abort.abort()
         assert abort.aborted
@@ -873,12 +883,12 @@ class Unrunnable(Other):
 
 class TestGuard:
     async def test_an_orderly_stream_passes_unchanged(self):
-        """S0-34: an orderly stream passes unchanged."""
+        """S0-34: `run_agent` passes the events of a well-behaved adapter through as they are."""
         script = [event("init"), event("other:custom"), event("done")]
         assert await told(run_agent(Other(*script), "hi")) == script
 
     async def test_nothing_comes_after_the_done(self):
-        """S0-34: nothing comes after the done."""
+        """S0-34: events after the first `done` are dropped, and the adapter's stream is closed."""
         adapter = Other(event("init"), event("done"), event("text"), event("done"))
         assert types(await told(run_agent(adapter, "hi"))) == ["init", "done"]
         assert adapter.closed
@@ -889,7 +899,7 @@ class TestGuard:
         assert seen == {"init": False, "done": True}
 
     async def test_an_exception_is_an_error_and_a_done(self):
-        """S0-34: an exception is an error and a done."""
+        """S0-34: an exception in an adapter becomes an ADAPTER_ERROR event and a failed `done`."""
         events = await told(run_agent(Other(event("init"), ValueError("boom")), "hi"))
         assert types(events) == ["init", "error", "done"]
         assert payload(events[1]) == {
@@ -905,13 +915,14 @@ class TestGuard:
         assert {(e.agent, e.session_id) for e in events} == {("other", "o-1")}
 
     async def test_an_adapter_that_raises_at_once(self):
-        """S0-34: an adapter that raises at once."""
+        """S0-34: an adapter whose `run` itself raises still gives an error and a `done`."""
         error, done = await told(run_agent(Unrunnable(), "hi"))
         assert (error.payload["code"], done.payload["status"]) == ("ADAPTER_ERROR", "error")
         assert error.session_id == done.session_id != ""
 
     async def test_a_stream_without_a_done_is_told_so(self):
-        """S0-34: a stream without a done is told so."""
+        """S0-34: a stream that ends without `done` gets a MISSING_DONE error and a failed
+        `done`."""
         events = await told(guarded(Other(event("init")).run("hi"), agent="other"))
         assert types(events) == ["init", "error", "done"]
         error, done = map(payload, events[1:])
@@ -919,7 +930,7 @@ class TestGuard:
         assert done["status"] == "error"
 
     async def test_an_exception_after_the_done_is_swallowed(self):
-        """S0-34: an exception after the done is swallowed."""
+        """S0-34: an exception while the stream is closed does not reach the consumer."""
 
         async def stream() -> AsyncIterator[AgentEvent]:
             try:
@@ -930,7 +941,8 @@ class TestGuard:
         assert types(await told(guarded(stream()))) == ["done"]
 
     async def test_an_adapter_that_cancels_itself_does_not_cancel_us(self):
-        """S0-34: an adapter that cancels itself does not cancel us."""
+        """S0-34: a CancelledError raised by an adapter is an ADAPTER_ERROR; the consumer's task
+        goes on."""
         events = await told(run_agent(Other(asyncio.CancelledError()), "hi"))
         assert types(events) == ["error", "done"]
         assert events[0].payload["code"] == "ADAPTER_ERROR"
@@ -950,7 +962,7 @@ class TestGuard:
             await task
 
     async def test_an_aborted_signal_does_not_start_any_adapter(self):
-        """S0-34: an aborted signal does not start any adapter."""
+        """S0-34: `run_agent` checks the signal first: an adapter that would raise is not called."""
         abort = AbortSignal()
         abort.abort()
         options = AgentOptions(abort_signal=abort)
@@ -989,7 +1001,7 @@ class TestParallel:
         assert endings == [("quick", "success"), ("slow", "interrupted")]
 
     async def test_each_stream_keeps_its_order(self, stand_in):
-        """S0-34: each stream keeps its order."""
+        """S0-34: `run_parallel` may interleave the streams, but keeps the order of each."""
         doors = [stand_in({**INIT, "session_id": f"s-{n}"}, HELLO, SUCCESS) for n in range(3)]
         events = await told(run_parallel(AgentTask(GeminiAdapter(door), "hi") for door in doors))
         for n in range(3):
@@ -997,7 +1009,8 @@ class TestParallel:
             assert types(mine) == ["init", "text", "done"]
 
     async def test_a_failing_task_does_not_stop_the_others(self, stand_in):
-        """S0-34: a failing task does not stop the others."""
+        """S0-34: tasks that raise, end early or cancel themselves fail alone; the last one
+        succeeds."""
         adapters = [
             Unrunnable(agent="a"),
             Other(event("init", agent="b"), ValueError("boom"), agent="b"),
@@ -1060,7 +1073,7 @@ class TestParallel:
 
 class TestRegistry:
     def test_adapters_are_found_by_their_agents_name(self):
-        """S0-35: adapters are found by their agents name."""
+        """S0-35: `get` and `list` use the adapter's agent name; an unknown name gives None."""
         registry, gemini, other = AdapterRegistry(), GeminiAdapter(), Other()
         registry.register(gemini)
         registry.register(other)
@@ -1069,7 +1082,7 @@ class TestRegistry:
         assert registry.get("nobody") is None
 
     def test_a_name_is_taken_once(self):
-        """S0-35: a name is taken once."""
+        """S0-35: registering a second adapter under the same name raises and keeps the first."""
         registry, first = AdapterRegistry(), GeminiAdapter()
         registry.register(first)
         with pytest.raises(ValueError, match="'gemini' is already registered"):
@@ -1077,7 +1090,7 @@ class TestRegistry:
         assert registry.get("gemini") is first
 
     def test_unregistering_says_whether_there_was_one(self):
-        """S0-35: unregistering says whether there was one."""
+        """S0-35: `unregister` returns True for a registered name and False otherwise."""
         registry = AdapterRegistry()
         registry.register(GeminiAdapter())
         assert registry.unregister("gemini") is True
@@ -1153,7 +1166,8 @@ class TestEnvelope:
         ("ours", "kind", "body"), SAMPLES, ids=[kind for _, kind, _ in SAMPLES]
     )
     def test_each_kind_of_event_has_its_payload(self, ours, kind, body):
-        """S0-29, S0-30, S0-31: each kind of event has its payload."""
+        """S0-29, S0-30, S0-31: every core event becomes an envelope with the interface's type and
+        payload fields."""
         assert envelope(ours).payload == body
         plain = envelope(ours).to_dict()
         plain.pop("metadata", None)
@@ -1173,7 +1187,8 @@ class TestEnvelope:
         assert len(EVENT_TYPES) == 9
 
     def test_what_only_this_agent_knows_is_metadata(self):
-        """S0-29: what only this agent knows is metadata."""
+        """S0-29: hints and error types go into `metadata`, not into the payload that all agents
+        share."""
         stamped = {"timestamp": 7, "session_id": "s-1"}
         assert envelope(Error("oh", "AUTH", hint="log in", **stamped)).to_dict() == {
             "type": "error",
@@ -1187,7 +1202,7 @@ class TestEnvelope:
         assert "metadata" not in envelope(Text("hi")).to_dict()
 
     def test_events_are_plain_json(self):
-        """S0-29: events are plain json."""
+        """S0-29: every event survives `json.dumps` and `json.loads` unchanged."""
         for ours, _, _ in SAMPLES:
             plain = envelope(ours).to_dict()
             assert json.loads(json.dumps(plain)) == plain
@@ -1195,7 +1210,7 @@ class TestEnvelope:
 
 class TestOptions:
     def test_plain_data_in_either_spelling(self):
-        """S0-33: plain data in either spelling."""
+        """S0-33: `from_dict` accepts all nine options in camelCase and in snake_case."""
         signal = AbortSignal()
         camel = {
             "cwd": "repo",
@@ -1223,11 +1238,11 @@ class TestOptions:
         assert AgentOptions.from_dict(camel) == AgentOptions(**{**snake, "cwd": "repo"})
 
     def test_what_is_none_counts_as_left_out(self):
-        """S0-33: what is none counts as left out."""
+        """S0-33: an option that is None gets its default."""
         assert AgentOptions.from_dict({"model": None, "disallowedTools": None}) == AgentOptions()
 
     def test_an_unknown_option_warns(self):
-        """S0-33: an unknown option warns."""
+        """S0-33: an unknown option is ignored with a warning that suggests the nearest name."""
         with pytest.warns(UserWarning, match="'reasoning_effort' is ignored"):
             assert AgentOptions.from_dict({"reasoningEffort": "high"}) == AgentOptions()
         with pytest.warns(UserWarning, match="did you mean 'permissions'"):
@@ -1244,18 +1259,19 @@ class TestOptions:
         ],
     )
     def test_a_wrong_value_is_named(self, data, says):
-        """S0-32, S0-33: a wrong value is named."""
+        """S0-32, S0-33: a value of the wrong type or range raises InvalidOptions, which names
+        it."""
         with pytest.raises(InvalidOptions, match=says):
             AgentOptions.from_dict(data)
 
     def test_a_policy_asks_unless_told_otherwise(self):
-        """S0-32: a policy asks unless told otherwise."""
+        """S0-32: every capability that a policy leaves out is "ask"."""
         assert PermissionPolicy() == PermissionPolicy("ask", "ask", "ask")
         policy = PermissionPolicy.from_dict({"shellExecute": "deny", "network_access": "allow"})
         assert policy == PermissionPolicy("ask", "deny", "allow")
 
     def test_each_capability_stands_for_tools_of_the_cli(self):
-        """S0-32: each capability stands for tools of the cli."""
+        """S0-32: `TOOL_GROUPS` maps each capability to the CLI's current tool names."""
         assert TOOL_GROUPS == {
             "file_write": ("replace", "write_file"),
             "shell_execute": ("run_shell_command",),
@@ -1329,7 +1345,8 @@ async def test_a_runs_own_policy_holds_on_the_real_cli(
 
 @pytest.mark.gemini_cli
 async def test_the_real_cli_behind_the_shape(real_cli_door, fake_gemini, tmp_path):
-    """S0-4, S0-5, S0-11 … S0-16, S0-25, S0-29, S0-31: the real cli behind the shape."""
+    """S0-4, S0-5, S0-11 … S0-16, S0-25, S0-29, S0-31: a real CLI run with a tool call gives the
+    interface's events, in order and with all fields."""
     (tmp_path / "note.txt").write_text("the secret word is pomegranate")
     fake_gemini.call("read_file", file_path="note.txt").say("It is pomegranate.")
     adapter = GeminiAdapter(real_cli_door, Options(env=fake_gemini.env))

@@ -88,7 +88,8 @@ def test_the_pages_document_it():
 
 
 def test_parse_takes_a_message_as_json_has_it():
-    """S3-1, S3-2, S3-3, S3-4, S3-5, S3-13, S3-35: parse takes a message as json has it."""
+    """S3-1, S3-2, S3-3, S3-4, S3-5, S3-13, S3-35: `parse` turns a message decoded from JSON into
+    ordered blocks and keeps the original."""
     message = {
         "id": "m-1",
         "timestamp": "2025-10-29T10:36:00.123Z",
@@ -297,7 +298,8 @@ def test_no_session_is_an_error_with_the_documents_words(store, project, session
 
 
 def test_without_a_project_the_error_names_the_current_folder(store, project, monkeypatch):
-    """S3-34: without a project the error names the current folder."""
+    """S3-34: `load_session()` without arguments looks in the current folder and names it in the
+    error."""
     monkeypatch.chdir(project)
     with pytest.raises(SessionLost, match=re.escape(f"for project: {project}\n")):
         load_session()
@@ -439,7 +441,7 @@ def test_the_cli_is_looked_for_in_the_documents_order(private_home, tmp_path, mo
     ],
 )
 def test_each_platform_has_its_usual_places(tmp_path, place, windows):
-    """S3-36, S3-49: each platform has its usual places."""
+    """S3-36, S3-49: the CLI is found in the install folders of each platform's tools."""
     there = Path(program(tmp_path / place))
     env = {"HOME": str(tmp_path), "APPDATA": str(tmp_path)}
     assert there in list(usual_places(env, windows=windows))
@@ -569,7 +571,8 @@ async def test_the_result_has_messages_text_session_and_usage(stand_in):
 
 
 def test_what_else_is_wished_reaches_the_run(stand_in, tmp_path):
-    """S3-43, S3-50: what else is wished reaches the run."""
+    """S3-43, S3-50: model, session id, timeout, callback and base options of `execute` reach the
+    CLI."""
     seen = []
     door = stand_in(INIT, PROMPT, HELLO, SUCCESS)
     base = Options(env={"MARK": "1"}, model="pro", cwd=tmp_path / "missing")
@@ -603,7 +606,7 @@ def test_a_run_that_fails_is_a_result_with_what_had_arrived(stand_in):
 
 
 def test_a_missing_cli_is_a_result_too(tmp_path):
-    """S3-50: a missing cli is a result too."""
+    """S3-50: without a CLI, `execute` returns a failed result instead of raising."""
     result = execute_sync("Say hello", via=Cli(executable=tmp_path / "gemini"))
     assert (result.success, result.messages) == (False, [])
     assert "no such file" in (result.error or "")

@@ -74,7 +74,8 @@ def kinds(transcript: list[local.TranscriptEntry]) -> list[str]:
 
 class TestTheSurface:
     def test_the_module_shows_what_a_registry_shows(self):
-        """S1-66: the module shows what a registry shows."""
+        """S1-66: `ADAPTER` carries type, label, models, default model, notes and form fields as
+        plain JSON."""
         assert (local.TYPE, local.DEFAULT_MODEL) == ("gemini_local", "auto")
         plain = json.loads(msgspec.json.encode(local.ADAPTER))
         assert (plain["type"], plain["label"]) == (local.TYPE, local.LABEL)
@@ -84,7 +85,8 @@ class TestTheSurface:
         assert plain["configFields"][0]["key"] == "cwd"
 
     def test_it_can_be_chosen_and_is_nobodys_default(self):
-        """S1-1: it can be chosen and is nobodys default."""
+        """S1-1: the adapter is selectable but never the default: without a type, `adapter_for`
+        raises."""
         assert (local.ADAPTER.selectable, local.ADAPTER.default) == (True, False)
         assert local.adapter_for("gemini_local") is local.ADAPTER
         with pytest.raises(InvalidOptions) as caught:
@@ -103,13 +105,14 @@ class TestTheSurface:
         ],
     )
     def test_every_name_of_the_shape_is_there(self, names):
-        """S1-66, S1-67, S1-68, S1-69, S1-70, S1-71: every name of the shape is there."""
+        """S1-66, S1-67, S1-68, S1-69, S1-70, S1-71: the module exports every function and type that
+        the document lists."""
         for name in names:
             assert name in local.__all__
             assert getattr(local, name) is not None
 
     def test_the_models_say_what_they_are_good_for(self):
-        """S1-23: the models say what they are good for."""
+        """S1-23: `MODELS` lists the document's six models, each with its purpose."""
         listed = {model.id: model.description for model in local.MODELS}
         assert list(listed) == [
             *("gemini-2.5-pro", "gemini-2.5-flash", "gemini-2.5-flash-lite"),
@@ -120,7 +123,7 @@ class TestTheSurface:
         assert "fastest" in listed["gemini-2.5-flash-lite"]
 
     def test_the_notes_say_when_to_use_it(self):
-        """S1-4: the notes say when to use it."""
+        """S1-4: `AGENT_CONFIGURATION_DOC` covers tenants, long context, cost, yolo and logins."""
         doc = local.AGENT_CONFIGURATION_DOC
         assert "## When to use it" in doc
         for topic in ("tenant", "million tokens", "cheap", "yolo", "GEMINI_API_KEY", "Vertex"):
@@ -173,7 +176,7 @@ class TestTheConfig:
             GeminiLocalConfig()
 
     def test_it_goes_into_json_and_comes_back(self):
-        """S1-5, S1-10: it goes into json and comes back."""
+        """S1-5, S1-10: a config stored as JSON loads as an equal config."""
         config = GeminiLocalConfig(
             cwd="/srv/writer",
             model="gemini-2.5-pro",
@@ -190,12 +193,12 @@ class TestTheConfig:
         assert msgspec.json.decode(msgspec.json.encode(config), type=GeminiLocalConfig) == config
 
     def test_both_spellings_are_read(self):
-        """S1-5: both spellings are read."""
+        """S1-5: `build_config` accepts `timeoutSec` and `timeout_sec`."""
         assert local.build_config({"cwd": "/a", "timeout_sec": 7}).timeout_sec == 7
         assert local.build_config({"cwd": "/a", "timeoutSec": 7}).timeout_sec == 7
 
     def test_its_limits_are_those_of_the_run(self):
-        """S1-11: its limits are those of the run."""
+        """S1-11: `timeout_sec`, by default 120, and `max_turns` become the limits of the run."""
         assert GeminiLocalConfig(cwd="/a").options().timeout == 120
         limited = GeminiLocalConfig(cwd="/a", timeout_sec=7, max_turns=3).options()
         assert (limited.timeout, limited.max_turns) == (7, 3)
@@ -215,7 +218,8 @@ class TestTheCommandLine:
         assert args == ["--output-format=stream-json", "--skip-trust"]
 
     def test_what_was_asked_for_stands_there(self):
-        """S1-7, S1-28, B-26: what was asked for stands there."""
+        """S1-7, S1-28, B-26: an explicit model, even "auto", and a session id appear among the
+        arguments."""
         args = local.build_args(GeminiLocalConfig(cwd="/a", model="auto"), "s-1")
         assert "--model=auto" in args
         assert "--resume=s-1" in args
@@ -231,7 +235,7 @@ class TestTheCommandLine:
         [("acceptEdits", "auto_edit"), ("bypassPermissions", "yolo"), ("plan", "plan")],
     )
     def test_other_agents_words_for_the_modes_are_understood(self, mode, flag):
-        """B-2: other agents words for the modes are understood."""
+        """B-2: `acceptEdits` and `bypassPermissions` are accepted as names of the CLI's modes."""
         args = local.build_args(GeminiLocalConfig(cwd="/a", approval_mode=mode))
         assert f"--approval-mode={flag}" in args
 
@@ -275,12 +279,12 @@ class TestTheTemplate:
         assert local.render_template(template, self.CONTEXT) == prompt
 
     def test_unknown_ones_can_be_an_error(self):
-        """B-28: unknown ones can be an error."""
+        """B-28: with `strict=True`, a template variable without a value raises InvalidPrompt."""
         with pytest.raises(InvalidPrompt, match="asks for 'nobody'"):
             local.render_template("{{nobody}}", self.CONTEXT, strict=True)
 
     def test_each_run_has_an_id_of_its_own(self):
-        """S1-18: each run has an id of its own."""
+        """S1-18: every context gets a new run id by default."""
         assert asked("Hi").run_id != asked("Hi").run_id
 
 
@@ -354,7 +358,8 @@ class TestParsing:
         assert local.extract_usage(events) is None
 
     def test_a_bad_line_is_told_and_passed_over(self):
-        """S1-29: a bad line is told and passed over."""
+        """S1-29: a line that is not JSON becomes an error event, and the lines after it are
+        parsed."""
         events = local.parse_ndjson_lines(f"{json.dumps(INIT)}\nnot json\n{json.dumps(SUCCESS)}")
         assert [event.type for event in events] == ["init", "error", "done"]
 
@@ -432,7 +437,8 @@ class TestARun:
         assert plain["transcript"][-1]["kind"] == "result"
 
     async def test_template_and_instructions_reach_the_model(self, fake_gemini, config, tmp_path):
-        """S1-8, S1-9, S1-25: template and instructions reach the model."""
+        """S1-8, S1-9, S1-25: the model receives the instructions file, a blank line, and the
+        rendered template."""
         instructions = tmp_path / "AGENT.md"
         instructions.write_text("Be brief.\n")
         fake_gemini.say("Hi")
@@ -448,7 +454,8 @@ class TestARun:
         assert result.warnings == ()
 
     async def test_yolo_lets_it_write_files_unattended(self, fake_gemini, config):
-        """S1-3, S1-13, S1-38: yolo lets it write files unattended."""
+        """S1-3, S1-13, S1-38: with `yolo`, the real CLI writes a file without asking, and the
+        result lists it."""
         fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Done.")
         result = await local.execute(changed(config, yolo=True), asked("Write hi to a.txt"))
         written = Path(config.cwd) / "a.txt"
@@ -458,7 +465,7 @@ class TestARun:
         assert kinds(result.transcript) == expected
 
     async def test_without_yolo_it_only_reads(self, fake_gemini, config):
-        """S1-13, B-13: without yolo it only reads."""
+        """S1-13, B-13: by default, the real CLI refuses to write a file."""
         fake_gemini.call("write_file", file_path="a.txt", content="hi").say("I may not.")
         result = await local.execute(config, asked("Write hi to a.txt"))
         assert not (Path(config.cwd) / "a.txt").exists()
@@ -540,7 +547,7 @@ class TestAroundARun:
         assert (heard[0], heard[-1]) == ("init", "done")
 
     def test_code_that_does_not_await_runs_it_too(self, plain, door):
-        """S1-67: code that does not await runs it too."""
+        """S1-67: `execute_sync` returns the same result in synchronous code."""
         assert local.execute_sync(plain, asked("Hi"), via=door).output == "Hi"
 
     async def test_even_where_a_loop_is_running(self, plain, door):
@@ -553,7 +560,7 @@ class TestAroundARun:
         assert {stored.agent for stored in store.list()} == {"ada/writer", "bob/writer"}
 
     async def test_the_callers_session_goes_before_the_stores(self, plain, door, store, stand_in):
-        """S1-49: the callers session goes before the stores."""
+        """S1-49: a session id in the context overrides the one in the store."""
         remember(store, plain, "stores-1")
         context = asked("Which?", session_id="callers-1")
         await local.execute(plain, context, via=door, store=store)
@@ -600,7 +607,8 @@ class TestSessions:
     async def test_where_the_second_attempt_fails_too_the_session_is_still_lost(
         self, fake_gemini, config, store
     ):
-        """S1-50, B-22: where the second attempt fails too the session is still lost."""
+        """S1-50, B-22: if the fresh attempt fails as well, the old session is still cleared from
+        the store."""
         remember(store, config, "gone")
         fake_gemini.fail(400, "not like this")
         result = await local.execute(config, asked("Hi"), store=store, retry_fresh=True)
@@ -636,7 +644,8 @@ class TestTheShapesOwnRuleForSessions:
         "error", ["Session not found", "cannot resume", {"message": "no such session"}]
     )
     def test_an_error_result_that_speaks_of_it_clears_the_session(self, plain, stand_in, error):
-        """S1-34, S1-50, B-21: an error result that speaks of it clears the session."""
+        """S1-34, S1-50, B-21: an error result that mentions a session or resuming, as string or
+        object, sets `clear_session`."""
         door = stand_in({"type": "result", "status": "error", "error": error}, exit=1)
         result = local.execute_sync(plain, asked("Hi", session_id="s-1"), via=door)
         assert (result.success, result.clear_session) == (False, True)
@@ -684,7 +693,8 @@ class TestTheShapesOwnRuleForSessions:
         assert (result.session_id, result.resumable) == ("s-1", True)
 
     def test_text_that_only_speaks_of_limits_is_no_limit(self, plain, stand_in):
-        """S1-50: text that only speaks of limits is no limit."""
+        """S1-50: text about turn limits in the error and on stderr does not count as reaching
+        one."""
         failed = {
             "type": "result",
             "subtype": "error",
@@ -729,7 +739,7 @@ class TestWhatGoesWrongBeforeARun:
         assert (result.session_id, result.clear_session) == ("s-1", False)
 
     def test_a_folder_that_cannot_be_made_is_a_result(self, tmp_path):
-        """S1-6, B-29: a folder that cannot be made is a result."""
+        """S1-6, B-29: if `cwd` cannot be created, the result is a failure that says so."""
         (tmp_path / "file").write_text("")
         result = local.execute_sync(GeminiLocalConfig(cwd=tmp_path / "file" / "x"), asked("Hi"))
         assert "cannot create the working folder" in result.error
@@ -739,7 +749,7 @@ class TestWhatGoesWrongBeforeARun:
         assert (result.error_code, result.status) == ("INPUT", "not_started")
 
     def test_a_prompt_that_the_template_leaves_out_is_told(self, tmp_path, stand_in):
-        """S1-8: a prompt that the template leaves out is told."""
+        """S1-8: a template without `{{prompt}}` gives a warning, because the prompt is not sent."""
         config = GeminiLocalConfig(cwd=tmp_path, prompt_template="Hello")
         result = local.execute_sync(config, asked("Do it"), via=stand_in(INIT, SUCCESS))
         assert any("has no {{prompt}}" in note for note in result.warnings)
@@ -769,7 +779,7 @@ class TestTheEnvironmentOfARun:
     def test_the_configs_variables_lie_over_the_process_s_own(
         self, tmp_path, stand_in, monkeypatch
     ):
-        """S1-10, S1-26: the configs variables lie over the process's own."""
+        """S1-10, S1-26: the CLI gets this process's variables, overridden by those in `env`."""
         monkeypatch.setenv("BOTH", "process")
         monkeypatch.setenv("ONE", "process")
         config = GeminiLocalConfig(cwd=tmp_path, env={"BOTH": "config"})
@@ -886,7 +896,8 @@ class TestTheBill:
 
 class TestTheForm:
     def test_there_is_a_field_for_each_setting(self):
-        """S1-70: there is a field for each setting."""
+        """S1-70: the form has a labelled field with help for every setting, and only `cwd` is
+        required."""
         plain = GeminiLocalConfig(cwd="/a")
         fields = {field.key: field for field in local.CONFIG_FIELDS}
         encoded = {field.encode_name: field for field in msgspec.structs.fields(plain)}
@@ -899,13 +910,14 @@ class TestTheForm:
                 assert field.default == getattr(plain, encoded[key].name)
 
     def test_secrets_are_marked_and_the_rare_ones_put_aside(self):
-        """S1-10, S1-70: secrets are marked and the rare ones put aside."""
+        """S1-10, S1-70: `env` is marked as secret, and the common fields are not under
+        "advanced"."""
         assert [field.key for field in local.CONFIG_FIELDS if field.secret] == ["env"]
         advanced = {field.key for field in local.CONFIG_FIELDS if field.advanced}
         assert advanced.isdisjoint({"cwd", "model", "yolo"})
 
     def test_the_choices_are_values_that_the_config_takes(self):
-        """S1-7, S1-23, S1-70: the choices are values that the config takes."""
+        """S1-7, S1-23, S1-70: every choice that the form offers passes validation."""
         for field in local.CONFIG_FIELDS:
             for choice in field.choices:
                 assert local.validate_config({"cwd": "/a", field.key: choice.id}) == []
@@ -948,21 +960,21 @@ class TestTheForm:
         ],
     )
     def test_variables_may_be_written_as_in_a_dotenv_file(self, line):
-        """S1-10, S1-70: variables may be written as in a dotenv file."""
+        """S1-10, S1-70: the form accepts `export A=1`, spaces around `=`, quotes and comments."""
         assert local.build_config({"cwd": "/a", "env": line}).env == {"A": "1"}
 
     @pytest.mark.parametrize("value", ["a#b", "a # b", "a=b", '"', "'a\"", "{}", "", "exported"])
     def test_the_value_of_a_variable_is_not_cut(self, value):
-        """S1-10, S1-70: the value of a variable is not cut."""
+        """S1-10, S1-70: `#`, `=`, braces and unpaired quotes inside a value are part of it."""
         assert local.build_config({"cwd": "/a", "env": f"export={value}"}).env == {"export": value}
 
     def test_no_limit_can_be_chosen(self):
-        """S1-11: no limit can be chosen."""
+        """S1-11: null means no time limit, an empty form field the default of 120 s."""
         assert local.build_config({"cwd": "/a", "timeoutSec": None}).timeout_sec is None
         assert local.build_config({"cwd": "/a", "timeoutSec": ""}).timeout_sec == 120
 
     def test_a_good_config_has_no_problems(self):
-        """S1-70: a good config has no problems."""
+        """S1-70: `validate_config` returns an empty list for valid form input."""
         assert local.validate_config({"cwd": "/a", "env": '{"A": "1"}', "max_turns": "3"}) == []
 
     def test_all_problems_are_told_in_the_order_of_the_form(self):
@@ -998,19 +1010,20 @@ class TestTheForm:
         ],
     )
     def test_each_bad_value_is_one_problem(self, key, value):
-        """S1-6, S1-10, S1-11, S1-70: each bad value is one problem."""
+        """S1-6, S1-10, S1-11, S1-70: every invalid value gives exactly one problem, under its own
+        key."""
         problems = local.validate_config({"cwd": "/a", key: value})
         assert [problem.key for problem in problems] == [key]
 
     def test_yolo_and_another_mode_exclude_each_other(self):
-        """B-2: yolo and another mode exclude each other."""
+        """B-2: `yolo` with a different approval mode is a problem; with a synonym it is not."""
         values = {"cwd": "/a", "yolo": True}
         (problem,) = local.validate_config({**values, "approvalMode": "plan"})
         assert problem.key == "approvalMode"
         assert local.validate_config({**values, "approvalMode": "bypassPermissions"}) == []
 
     def test_a_config_with_problems_is_refused_with_all_of_them(self):
-        """S1-70: a config with problems is refused with all of them."""
+        """S1-70: `build_config` raises once, and the error names every problem and its remedy."""
         with pytest.raises(InvalidOptions, match="cwd is missing; yolo") as caught:
             local.build_config({"yolo": 3})
         assert "cwd: a folder" in caught.value.hint
@@ -1024,7 +1037,8 @@ class TestTheForm:
 @pytest.mark.gemini_cli
 class TestTheHealthChecks:
     def test_they_come_in_order_and_are_all_well(self, fake_gemini, config, tmp_path):
-        """S1-51, S1-52, S1-53, S1-54, S1-69, B-2, B-31: they come in order and are all well."""
+        """S1-51, S1-52, S1-53, S1-54, S1-69, B-2, B-31: a healthy agent passes CLI, cwd,
+        instructions and live probe, in this order."""
         (tmp_path / "AGENT.md").write_text("Be brief.")
         Path(config.cwd).mkdir()
         fake_gemini.say("hello")
@@ -1055,7 +1069,8 @@ class TestTheHealthChecks:
         assert (probe.name, probe.level) == ("live", "warn")
 
     def test_a_missing_instructions_file_is_a_failure(self, config):
-        """S1-53, B-28: a missing instructions file is a failure."""
+        """S1-53, B-28: the health check fails for a configured instructions file that does not
+        exist."""
         absent = changed(config, instructions_file_path="AGENT.md")
         _, _, instructions = local.test_environment(absent, live=False)
         assert (instructions.name, instructions.level) == ("instructions", "fail")
@@ -1083,7 +1098,7 @@ class TestTheHealthOfAFolder:
         assert (there.level, there.detail) == ("warn", "/proc is readable, but not writable")
 
     def test_a_try_leaves_nothing_behind(self, tmp_path):
-        """S1-52: a try leaves nothing behind."""
+        """S1-52: checking folders, existing or not, creates nothing that stays."""
         assert self.check(tmp_path).level == "ok"
         assert self.check(tmp_path / "agents" / "writer").level == "ok"
         assert [*tmp_path.iterdir()] == []
@@ -1098,7 +1113,7 @@ def test_pytest_does_not_take_the_health_check_for_a_test(request):
 
 class TestTheHealthOfACliThatIsNotThere:
     def test_a_missing_cli_is_the_first_failure(self, tmp_path):
-        """S1-51: a missing cli is the first failure."""
+        """S1-51: without a CLI, the first check fails and the live probe is skipped."""
         config = GeminiLocalConfig(cwd=tmp_path, executable=str(tmp_path / "nothing"))
         cli, _, _, probe = local.test_environment(config)
         assert (cli.name, cli.level, cli.code) == ("cli", "fail", "CLI_NOT_FOUND")
@@ -1113,7 +1128,7 @@ class TestTheHealthOfACliThatIsNotThere:
         assert local.test_environment(config, live=False)[0].level == "fail"
 
     def test_the_probe_has_twenty_seconds_unless_told(self):
-        """S1-54, B-31: the probe has twenty seconds unless told."""
+        """S1-54, B-31: the live probe's default time limit is 20 s."""
         from inspect import signature
 
         parameter = signature(local.test_environment).parameters["probe_timeout"]

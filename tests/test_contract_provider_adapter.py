@@ -402,7 +402,7 @@ class TestTranslation:
             adapter().translate_to_gemini([])
 
     def test_the_prompt_is_left_as_it_was(self):
-        """S2-7: a pure function; the prompt is left as it was."""
+        """S2-7: translating does not modify the caller's prompt."""
         before = json.dumps(PROMPTS)
         for prompt, _ in PROMPTS.values():
             translate_to_gemini(prompt)
@@ -850,7 +850,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_nobody_listens(self, stream, adapter):
-        """S2-26: NETWORK_ERROR; nobody listens."""
+        """S2-26: an address that refuses connections gives a retryable NETWORK_ERROR, then END."""
         events = await told(adapter(apiBaseUrl="http://127.0.0.1:9"), stream=stream)
         assert types(events) == ["ERROR", "END"]
         assert (error(events).code, error(events).retryable) == ("NETWORK_ERROR", True)

@@ -62,7 +62,7 @@ def write(tool: str = "write_file", id: str = "t1", path: str = "/a.txt", **resu
 
 class TestTheShape:
     def test_no_configuration_is_needed(self):
-        """S4-3, S4-29: no configuration is needed."""
+        """S4-3, S4-29: the provider can be created without a config, and its metadata says so."""
         assert GeminiCliProvider().config == GeminiCliProvider(None).config == {}
         assert GeminiCliProvider.get_metadata()["requires_config"] is False
 
@@ -86,7 +86,7 @@ class TestTheShape:
         }
 
     def test_nobody_can_spoil_the_metadata_of_others(self):
-        """S4-6: nobody can spoil the metadata of others."""
+        """S4-6: `get_metadata` returns a new dict each time; changing it affects nobody else."""
         GeminiCliProvider.get_metadata()["config_keys"].clear()
         assert len(GeminiCliProvider.get_metadata()["config_keys"]) == 7
 
@@ -107,7 +107,8 @@ class TestTheShape:
         ],
     )
     def test_its_methods_can_be_called_as_the_document_says(self, name, parameters):
-        """S4-4, S4-5, S4-6, S4-7: its methods can be called as the document says."""
+        """S4-4, S4-5, S4-6, S4-7: every method has the document's parameters, and only
+        `_async_generate` is a coroutine."""
         assert [*signature(getattr(GeminiCliProvider(), name)).parameters][: len(parameters)] == (
             parameters
         )
@@ -136,12 +137,13 @@ class TestTheShape:
         assert not [key for key in GeminiCliProvider.get_metadata()["config_keys"] if "cost" in key]
 
     def test_a_result_is_a_text_and_paths(self):
-        """S4-2, S4-5: a result is a text and paths."""
+        """S4-2, S4-5: `ProviderResult` holds the response and the files as keys, both empty by
+        default."""
         assert ProviderResult() == ProviderResult("", {})
         assert ProviderResult("a", {"b": None}).files == {"b": None}
 
     def test_tests_of_the_real_cli_can_be_left_out(self, request):
-        """S4-39: tests of the real cli can be left out."""
+        """S4-39: every test here that starts the real CLI has the marker `gemini_cli`."""
         assert any(line.startswith("gemini_cli:") for line in request.config.getini("markers"))
         here = [item for item in request.session.items if item.path == Path(__file__)]
         real = [item for item in here if "real_cli_door" in item.fixturenames]
@@ -154,7 +156,7 @@ class TestTheShape:
 class TestConfiguration:
     @pytest.mark.parametrize("seconds", [0, -1, -0.5, float("nan")])
     def test_a_timeout_is_positive(self, seconds):
-        """S4-14, S4-33: a timeout is positive."""
+        """S4-14, S4-33: a timeout of zero or less raises the document's ValueError."""
         with pytest.raises(ValueError, match=r"^timeout must be > 0$"):
             GeminiCliProvider({"timeout": seconds})
 
@@ -164,7 +166,8 @@ class TestConfiguration:
             GeminiCliProvider().generate("Hi", **{name: 0})
 
     def test_an_approval_mode_is_one_of_three(self):
-        """S4-10, S4-34, S4-40a: an approval mode is one of three."""
+        """S4-10, S4-34, S4-40a: other modes than default, auto_edit and yolo raise the document's
+        ValueError."""
         for mode in ("default", "auto_edit", "yolo"):
             GeminiCliProvider({"approval_mode": mode})
         with pytest.raises(ValueError, match="approval_mode") as caught:
@@ -176,7 +179,8 @@ class TestConfiguration:
     @pytest.mark.parametrize("key", ["include_directories", "allowed_tools"])
     @pytest.mark.parametrize(("value", "kind"), [("a", "str"), (("a",), "tuple"), ({}, "dict")])
     def test_lists_are_lists(self, key, value, kind):
-        """S4-11, S4-12, S4-35, S4-40a: lists are lists."""
+        """S4-11, S4-12, S4-35, S4-40a: a value that is not a list raises a ValueError that names
+        the key and the type."""
         with pytest.raises(ValueError, match=f"^{key} must be a list, got: {kind}$"):
             GeminiCliProvider({key: value})
 
@@ -207,19 +211,19 @@ class TestConfiguration:
         ],
     )
     def test_an_unknown_key_is_warned_of(self, key, advice):
-        """S4-36: an unknown key is warned of."""
+        """S4-36: an unknown config key gives a warning that points at the caller's line."""
         with pytest.warns(UserWarning, match=advice) as told:
             GeminiCliProvider({key: 1})
         assert told[0].filename == __file__
 
     def test_the_known_keys_are_not(self):
-        """S4-30, S4-36: the known keys are not."""
+        """S4-30, S4-36: the seven documented config keys give no warning."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             GeminiCliProvider(dict.fromkeys(GeminiCliProvider.get_metadata()["config_keys"]))
 
     def test_later_changes_to_the_callers_dict_change_nothing(self):
-        """S4-3: later changes to the callers dict change nothing."""
+        """S4-3: the provider copies its config, so later changes to the dict have no effect."""
         mine = {"model": "pro"}
         provider = GeminiCliProvider(mine)
         mine["model"] = "flash"
@@ -243,7 +247,8 @@ class TestArguments:
         ],
     )
     def test_the_flag_of_each_key(self, config, token):
-        """S4-1, S4-8, S4-9, S4-10, S4-11: the flag of each key."""
+        """S4-1, S4-8, S4-9, S4-10, S4-11: each config key becomes its CLI flag, with its value in
+        the same argument."""
         assert token in GeminiCliProvider(config)._build_args(None)
 
     def test_nothing_is_asked_for_that_nobody_asked_for(self):
@@ -256,12 +261,14 @@ class TestArguments:
 
     @pytest.mark.parametrize("path", ["a b.md", "-rf.md", Path("/x/p.md")], ids=str)
     def test_a_prompt_file_is_one_token(self, path):
-        """S4-15, B-1: a prompt file is one token."""
+        """S4-15, B-1: flag and text are one argument, so no file name can be read as another
+        flag."""
         arguments = GeminiCliProvider()._build_args({"prompt_file": path})
         assert arguments[-1] == f"--prompt=Process the prompt in {path}"
 
     def test_what_is_built_is_what_is_started(self, stand_in, tmp_path):
-        """S4-7, S4-8, S4-9, S4-10, S4-11, S4-15: what is built is what is started."""
+        """S4-7, S4-8, S4-9, S4-10, S4-11, S4-15: `_build_args` returns exactly the arguments that
+        `generate` starts the CLI with."""
         config = {
             "model": "flash",
             "sandbox": True,
@@ -275,12 +282,13 @@ class TestArguments:
         assert started == provider._build_args(context)
 
     def test_a_sandbox_may_have_a_name(self, stand_in):
-        """S4-9: a sandbox may have a name."""
+        """S4-9: a sandbox given by name reaches the CLI in GEMINI_SANDBOX."""
         GeminiCliProvider({"sandbox": "docker"}, via=stand_in(INIT, HELLO, SUCCESS)).generate("Hi")
         assert stand_in.call["env"]["GEMINI_SANDBOX"] == "docker"
 
     def test_allowed_tools_become_rules_that_allow_and_nothing_more(self):
-        """S4-12, B-20: allowed tools become rules that allow and nothing more."""
+        """S4-12, B-20: `allowed_tools` adds allow rules to the policy; it does not deny other
+        tools."""
         allowed = ["read_file", "run_shell_command(git status)"]
         with_them, without = policy_toml(Options(), pre_approved=allowed), policy_toml(Options())
         others = tomllib.loads(without)["rule"]
@@ -300,7 +308,7 @@ class TestArguments:
         assert not Path(file.removeprefix("--policy=")).exists()
 
     def test_a_cli_without_policies_gets_its_own_flag(self, tmp_path):
-        """S4-12, B-20: before 0.30; a cli without policies gets its own flag."""
+        """S4-12, B-20: a CLI before 0.30 gets `allowed_tools` as `--allowed-tools` flags."""
         package = tmp_path / "node_modules/@google/gemini-cli"
         (package / "bundle").mkdir(parents=True)
         about = {"name": "@google/gemini-cli", "version": "0.29.0"}
@@ -366,7 +374,7 @@ class TestTheStream:
         assert GeminiCliProvider()._parse_ndjson_stream(lines(call, result)) == ("", {})
 
     def test_the_beginning_and_the_end_are_logged(self, log):
-        """S4-17, S4-21: the beginning and the end are logged."""
+        """S4-17, S4-21: session, model and final status are logged."""
         GeminiCliProvider()._parse_ndjson_stream(lines(INIT, HELLO, SUCCESS))
         assert log.messages == [
             "gemini began: session s-1, model gemini-2.5-flash",
@@ -374,19 +382,20 @@ class TestTheStream:
         ]
 
     def test_deltas_are_put_together(self):
-        """S4-18: deltas are put together."""
+        """S4-18: the text chunks of a message are joined into the response."""
         deltas = [{**HELLO, "content": word, "delta": True} for word in ("Hel", "lo")]
         assert GeminiCliProvider()._parse_ndjson_stream(lines(*deltas)) == ("Hello", {})
 
     @pytest.mark.parametrize("tool", ["write_file", "replace"])
     def test_two_tools_write(self, tool):
-        """S4-19, S4-20, S4-22, S4-23, S4-40a: two tools write."""
+        """S4-19, S4-20, S4-22, S4-23, S4-40a: a successful `write_file` or `replace` adds its path
+        to the files."""
         _, files = GeminiCliProvider()._parse_ndjson_stream(write(tool))
         assert files == {"/a.txt": None}
 
     @pytest.mark.parametrize("tool", ["read_file", "edit", "run_shell_command"])
     def test_the_others_do_not(self, tool):
-        """S4-22, S4-40a: the others do not."""
+        """S4-22, S4-40a: a successful call of any other tool adds no file."""
         assert GeminiCliProvider()._parse_ndjson_stream(write(tool)) == ("", {})
 
     @pytest.mark.parametrize(
@@ -402,24 +411,25 @@ class TestTheStream:
         assert GeminiCliProvider()._parse_ndjson_stream(write(**result)) == ("", {})
 
     def test_a_call_without_its_result_is_no_file(self):
-        """S4-19, S4-20: a call without its result is no file."""
+        """S4-19, S4-20: a write whose result never came does not count as written."""
         call = write().splitlines()[0]
         assert GeminiCliProvider()._parse_ndjson_stream(call) == ("", {})
 
     def test_files_come_in_the_order_of_writing(self):
-        """S4-23, B-7: files come in the order of writing."""
+        """S4-23, B-7: files are listed in the order of their first write, each once."""
         stream = write(path="/z") + write("replace", path="/a") + write(path="/z")
         assert [*GeminiCliProvider()._parse_ndjson_stream(stream)[1]] == ["/z", "/a"]
 
     def test_a_broken_line_is_logged_with_a_sample_and_passed_over(self, log):
-        """S4-37, S4-40a: a broken line is logged with a sample and passed over."""
+        """S4-37, S4-40a: a malformed line is logged with its text, and the lines around it
+        count."""
         GeminiCliProvider()._parse_ndjson_stream(lines(HELLO) + b"not valid json\n" + lines(HELLO))
         (record,) = log.records
         assert record.levelname == "WARNING"
         assert "raw: not valid json" in record.getMessage()
 
     def test_the_sample_is_short_and_holds_no_secret(self, log, monkeypatch):
-        """S4-37: the sample is short and holds no secret."""
+        """S4-37: the logged sample of a broken line is cut, and known secrets are redacted."""
         monkeypatch.setenv("SOME_API_KEY", "hush-hush-hush")
         GeminiCliProvider()._parse_ndjson_stream(b"it is hush-hush-hush " + b"x" * 100_000)
         assert "it is [redacted] xxx" in log.text
@@ -459,7 +469,8 @@ class TestFailures:
         ],
     )
     def test_a_missing_login(self, code, stderr):
-        """S4-24, B-23: a missing login raises with the document's words."""
+        """S4-24, B-23: an authentication failure raises with the document's message and a hint that
+        works today."""
         error = self.wrapped(code, stderr)
         assert error.message == f"{NOT_LOGGED_IN}\n{stderr}"
         assert "GEMINI_API_KEY" in str(error).splitlines()[-1]
@@ -480,11 +491,12 @@ class TestFailures:
         ],
     )
     def test_words_that_only_look_like_it(self, stderr):
-        """S4-26, B-23: words that only look like it."""
+        """S4-26, B-23: "author" or a path with "auth" in it is not taken for an authentication
+        failure."""
         assert str(self.wrapped(1, stderr)) == f"Gemini CLI failed (exit 1): {stderr}"
 
     def test_a_missing_program(self):
-        """S4-25: a missing program raises with where to get it."""
+        """S4-25: exit 127 raises the document's "not found" message with the install address."""
         assert str(self.wrapped(127, "sh: gemini: not found")) == NOT_FOUND
 
     def test_anything_else(self):
@@ -556,7 +568,8 @@ class TestFailures:
         assert type(provider._wrap_process_error(3, "boom")) is Mine
 
     def test_no_program_at_all(self):
-        """S4-4, S4-25: no program at all."""
+        """S4-4, S4-25: without a CLI, `validate` and `generate` both raise "not found" with an
+        install command."""
         provider = GeminiCliProvider(via=Cli(executable="/no/such/gemini"))
         for call in (provider.validate, lambda: provider.generate("Hi")):
             with pytest.raises(ProviderError) as caught:
@@ -581,7 +594,8 @@ class TestFailures:
     def test_what_cannot_be_run_is_not_started(
         self, stand_in, prompt, context, cause, system_prompt
     ):
-        """B-1: what cannot be run is not started."""
+        """B-1: an empty or oversized prompt, a missing folder or a bad `prompt_file` raises before
+        the start."""
         with pytest.raises(ProviderError, match="was not started") as caught:
             GeminiCliProvider(via=stand_in(INIT, SUCCESS)).generate(prompt, context, system_prompt)
         assert isinstance(caught.value.__cause__, cause)
@@ -607,7 +621,7 @@ class TestAnAnswer:
         assert provider.generate("Hi") == ProviderResult("Hello", {})
 
     def test_needs_no_sdk(self, stand_in, monkeypatch):
-        """S4-1, S4-40a: needs no sdk."""
+        """S4-1, S4-40a: the provider works where `google.genai` cannot be imported."""
         for name in ("google", "google.genai"):
             monkeypatch.setitem(sys.modules, name, None)
         answer = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS)).generate("Hi")
@@ -615,26 +629,28 @@ class TestAnAnswer:
         assert "--output-format=stream-json" in stand_in.call["argv"]
 
     def test_the_prompt_goes_by_stdin(self, stand_in):
-        """S4-16, S4-40a: the prompt goes by stdin."""
+        """S4-16, S4-40a: a prompt that starts with a dash arrives unchanged on stdin and not among
+        the arguments."""
         GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS)).generate("--help me")
         assert stand_in.call["stdin"] == "--help me"
         assert not [token for token in stand_in.call["argv"] if "help me" in token]
 
     def test_the_system_prompt_stands_before_it(self, stand_in):
-        """S4-41: the system prompt stands before it."""
+        """S4-41: the system prompt and a blank line come before the prompt."""
         provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
         provider.generate("Hi", system_prompt="Be brief.")
         assert stand_in.call["stdin"] == "Be brief.\n\nHi"
 
     def test_with_a_prompt_file_the_prompt_is_ignored(self, stand_in):
-        """S4-15, S4-40a: with a prompt file the prompt is ignored."""
+        """S4-15, S4-40a: with `prompt_file`, stdin is empty and the agent is told to read the
+        file."""
         provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
         provider.generate("ignored", {"prompt_file": "p.md"})
         assert stand_in.call["stdin"] == ""
         assert "--prompt=Process the prompt in p.md" in stand_in.call["argv"]
 
     def test_without_text_is_an_empty_string(self, stand_in):
-        """S4-41: without text is an empty string."""
+        """S4-41: a run without text gives an empty response, not None."""
         answer = GeminiCliProvider(via=stand_in(INIT, SUCCESS)).generate("Hi")
         assert answer == ProviderResult("", {})
 
@@ -659,7 +675,8 @@ class TestAnAnswer:
         assert stand_in.call["cwd"] == str(tmp_path / ("mine" if own else "project"))
 
     def test_stderr_is_logged_on_success_too_without_secrets(self, stand_in, log):
-        """S4-17, S4-21, S4-41: stderr is logged on success too without secrets."""
+        """S4-17, S4-21, S4-41: the CLI's stderr is logged even after success, with secrets
+        redacted."""
         door = stand_in(INIT, HELLO, SUCCESS, stderr="careful with hush-hush-hush\n")
         base = Options(env={"GEMINI_API_KEY": "hush-hush-hush"})
         GeminiCliProvider(via=door, base=base).generate("Hi")
@@ -670,7 +687,8 @@ class TestAnAnswer:
         ]
 
     def test_a_broken_line_in_mid_run(self, stand_in, log):
-        """S4-37: a broken line in mid run."""
+        """S4-37: a malformed line in the middle of a run is logged, and the text around it is
+        kept."""
         door = stand_in(INIT, HELLO, "not valid json", {**HELLO, "content": " you"}, SUCCESS)
         assert GeminiCliProvider(via=door).generate("Hi").response == "Hello you"
         assert "raw: not valid json" in log.text
@@ -693,13 +711,14 @@ class TestAnAnswer:
         assert "response_timeout" in caught.value.hint
 
     def test_that_never_begins(self, stand_in):
-        """S4-41: that never begins."""
+        """S4-41: a CLI that prints nothing within `connection_timeout` raises the document's
+        timeout message."""
         with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 0.5s") as caught:
             GeminiCliProvider(via=stand_in(hang=True)).generate("Hi", connection_timeout=0.5)
         assert isinstance(caught.value.__cause__, StartTimeout)
 
     def test_has_ten_minutes_by_default(self):
-        """S4-14, S4-31, B-12: has ten minutes by default."""
+        """S4-14, S4-31, B-12: the default time limit is 600 s, and a configured one replaces it."""
         assert GeminiCliProvider()._options(None).timeout == 600
         assert GeminiCliProvider({"timeout": 5})._options(None).timeout == 5
 
@@ -746,7 +765,8 @@ class TestTheRealCli:
         fake.call(tool, **arguments).say("Done.")
 
     def test_answers(self, provider, fake_gemini):
-        """S4-1, S4-5, S4-8, S4-16, S4-41: the real CLI answers a prompt."""
+        """S4-1, S4-5, S4-8, S4-16, S4-41: the real CLI answers a prompt with the model and system
+        prompt that were set."""
         fake_gemini.say("Four", ".")
         chosen = provider(model="gemini-2.5-pro")
         chosen.validate()
@@ -755,7 +775,8 @@ class TestTheRealCli:
         assert fake_gemini.requests[0].model == "gemini-2.5-pro"
 
     def test_writes_files_in_yolo(self, provider, fake_gemini, workspace):
-        """S4-2, S4-10, S4-13, S4-22, S4-23, S4-32: writes files in yolo."""
+        """S4-2, S4-10, S4-13, S4-22, S4-23, S4-32: with yolo, the real CLI writes and edits files,
+        and the result lists both."""
         edit = {"file_path": "b.txt", "old_string": "x", "new_string": "y", "instruction": "x to y"}
         fake_gemini.calls(self.WRITE, ("replace", edit)).say("Written and edited.")
         (workspace / "b.txt").write_text("x")
@@ -772,7 +793,7 @@ class TestTheRealCli:
         assert not (workspace / "a.txt").exists()
 
     def test_reads_in_more_folders(self, provider, fake_gemini, tmp_path):
-        """S4-11: reads in more folders."""
+        """S4-11: the real CLI may read a file in a folder of `include_directories`."""
         beside = tmp_path / "beside"
         beside.mkdir()
         (beside / "note.txt").write_text("It is me.")
@@ -781,7 +802,8 @@ class TestTheRealCli:
         assert "It is me." in str(fake_gemini.requests[1].tool_results)
 
     def test_reads_a_prompt_file(self, provider, fake_gemini, workspace):
-        """S4-15, S4-41, B-1: reads a prompt file."""
+        """S4-15, S4-41, B-1: the real CLI reads the prompt file itself, even if its name starts
+        with a dash."""
         name = "-my own prompt.md"
         (workspace / name).write_text("What is 2 + 2?")
         self.attempt(fake_gemini, "read_file", {"file_path": name})
@@ -793,7 +815,8 @@ class TestTheRealCli:
     def test_an_at_in_the_name_of_a_prompt_file_reads_no_other(
         self, provider, fake_gemini, workspace
     ):
-        """S4-15: an at in the name of a prompt file reads no other."""
+        """S4-15: the CLI would expand `@b.md` in a file name; the real CLI reads only the named
+        file."""
         (workspace / "b.md").write_text("Do something else.")
         (workspace / "a@b.md").write_text("Do this.")
         fake_gemini.call("read_file", file_path="a@b.md").say("Done.")
@@ -827,7 +850,7 @@ class TestTheRealCli:
         assert fake_gemini.requests[0].prompt == r"Process the prompt in a\@b c.md"
 
     def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace):
-        """S4-12, B-20: an allowed tool runs unasked."""
+        """S4-12, B-20: a tool in `allowed_tools` runs in the real CLI without approval."""
         self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
         chosen = provider(allowed_tools=["run_shell_command"], approval_mode="auto_edit")
         chosen.generate("Go")
@@ -846,7 +869,7 @@ class TestTheRealCli:
         assert offered[0] <= offered[1]
 
     def test_what_the_user_denies_stays_denied(self, provider, fake_gemini, workspace):
-        """S4-12: what the user denies stays denied."""
+        """S4-12: a deny rule in the user's own policies beats `allowed_tools`."""
         folder = fake_gemini.home / ".gemini/policies"
         folder.mkdir(parents=True)
         (folder / "mine.toml").write_text(
@@ -857,14 +880,16 @@ class TestTheRealCli:
         assert not (workspace / "a.txt").exists()
 
     def test_a_model_that_never_answers(self, provider, fake_gemini):
-        """S4-14, S4-40, S4-41: a model that never answers."""
+        """S4-14, S4-40, S4-41: a real CLI run that exceeds `timeout` raises the document's
+        message."""
         fake_gemini.hang()
         with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 3s") as caught:
             provider(timeout=3).generate("Hi")
         assert isinstance(caught.value.__cause__, RunTimeout)
 
     def test_without_a_login(self, real_cli_door, tmp_path):
-        """S4-24, B-23: exit 41; without a login."""
+        """S4-24, B-23: the real CLI without credentials exits with 41, which raises the
+        authentication message."""
         home = tmp_path / "home"
         home.mkdir()
         provider = GeminiCliProvider(via=real_cli_door, base=Options(home=home))
@@ -875,7 +900,8 @@ class TestTheRealCli:
         assert "GEMINI_API_KEY" in last
 
     async def test_from_several_threads_and_inside_a_running_loop(self, provider, fake_gemini):
-        """S4-5, S4-40a: from several threads and inside a running loop."""
+        """S4-5, S4-40a: one provider serves two threads at once, also under a running event
+        loop."""
         fake_gemini.reply(lambda request: request.prompt.upper()).always()
         shared = provider()
         with ThreadPoolExecutor(1) as pool:

@@ -135,23 +135,18 @@ def test_the_document_prices_2_5_pro():
 
 
 def test_the_document_prices_2_5_flash():
-    """S1-59: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06; the document prices 2
-    5 flash.
-    """
+    """S1-59: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.1875 for a million input tokens (200,000 of
+    them cached) and 100,000 output tokens."""
     assert priced("gemini-2.5-flash") == Decimal("0.1875")
 
 
 def test_the_document_prices_2_5_flash_lite():
-    """S1-60: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04; the document prices 2 5
-    flash lite.
-    """
+    """S1-60: the same tokens at 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.125."""
     assert priced("gemini-2.5-flash-lite") == Decimal("0.125")
 
 
 def test_the_document_prices_2_0_flash():
-    """S1-61: 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.08 + 0.005 + 0.04; the document prices 2 0
-    flash.
-    """
+    """S1-61: the same tokens at 0.8 · 0.10 + 0.2 · 0.025 + 0.1 · 0.40 = 0.125."""
     assert priced("gemini-2.0-flash") == Decimal("0.125")
 
 
@@ -161,24 +156,19 @@ def test_the_document_prices_1_5_pro():
 
 
 def test_the_document_prices_1_5_flash():
-    """S1-63: 0.8 · 0.075 + 0.2 · 0.019 + 0.1 · 0.30 = 0.06 + 0.0038 + 0.03; the document prices 1
-    5 flash.
-    """
+    """S1-63: the same tokens at 0.8 · 0.075 + 0.2 · 0.019 + 0.1 · 0.30 = 0.0938."""
     assert priced("gemini-1.5-flash") == Decimal("0.0938")
 
 
 def test_the_document_prices_1_5_flash_8b():
-    """S1-64: 0.8 · 0.0375 + 0.2 · 0.01 + 0.1 · 0.15 = 0.03 + 0.002 + 0.015; the document prices 1
-    5 flash 8b.
-    """
+    """S1-64: the same tokens at 0.8 · 0.0375 + 0.2 · 0.01 + 0.1 · 0.15 = 0.047."""
     assert priced("gemini-1.5-flash-8b") == Decimal("0.047")
 
 
 @pytest.mark.parametrize("model", ["auto-gemini-3", "gemini-9-ultra", ""])
 def test_the_document_prices_what_it_does_not_know_by_its_last_row(model):
-    """S1-65: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.12 + 0.0075 + 0.06; the document prices
-    what it does not know by its last row.
-    """
+    """S1-65: unknown models cost as much as 2.5-flash: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 =
+    0.1875."""
     assert priced(model) == Decimal("0.1875")
 
 

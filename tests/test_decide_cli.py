@@ -147,7 +147,7 @@ class TestTheRealCli:
         assert attempt.made() == {"a.txt", "made"}
 
     async def test_what_is_denied_beforehand_is_not_asked_about(self, attempt):
-        """S0-23: what is denied beforehand is not asked about."""
+        """S0-23: a call that the policy denies is refused without calling `decide`."""
         asked = []
         policy = Policy(shell_execute="deny")
         events = await attempt(lambda request: asked.append(request.name), TOUCH, policy=policy)
@@ -174,7 +174,7 @@ class TestTheRealCli:
     async def test_cancel_while_somebody_thinks_and_the_tool_never_runs(
         self, fake_gemini, options, real_cli_door
     ):
-        """S0-28: cancel while somebody thinks and the tool never runs."""
+        """S0-28: cancelling while `decide` is pending ends the run, and the tool does not run."""
         thinking, tasks = asyncio.Event(), asyncio.all_tasks()
 
         async def decide(request: PermissionRequest) -> Allow:

@@ -32,11 +32,11 @@ def ask(decide, *requests, timeout=300.0):
 class TestAnswers:
     @pytest.mark.parametrize("answer", [Allow(), AllowAlways(), Deny(), Deny("not on a Sunday")])
     def test_what_decide_says_is_the_answer(self, answer):
-        """S0-30: what decide says is the answer."""
+        """S0-30: Allow, AllowAlways and Deny pass through unchanged."""
         assert ask(lambda request: answer, SHELL) == answer
 
     def test_decide_sees_the_request_whole(self):
-        """S0-30: decide sees the request whole."""
+        """S0-30: the callback receives the whole PermissionRequest."""
         seen = []
         ask(lambda request: seen.append(request) or Allow(), SHELL)
         assert seen == [SHELL]

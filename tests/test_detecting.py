@@ -138,7 +138,7 @@ def test_a_file_that_may_not_be_executed_is_an_error_that_says_what_to_type(
 
 
 def test_the_environment_variable_comes_before_path(tmp_path: Path, env: dict[str, str]) -> None:
-    """S3-36, step 1: the environment variable comes before path."""
+    """S3-36, step 1: GEMINI_CLI_PATH wins over a `gemini` on PATH."""
     script(tmp_path / "bin" / "gemini")
     chosen = script(tmp_path / "chosen" / "gemini")
     assert find_cli(env={**env, "GEMINI_CLI_PATH": str(chosen)}).path == chosen
@@ -197,7 +197,7 @@ def test_our_own_install_is_the_last_resort(
 def test_no_cli_at_all_is_an_error_that_says_what_to_type(
     tmp_path: Path, env: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """S3-36, step 4: no cli at all is an error that says what to type."""
+    """S3-36, step 4: CliNotFound contains the install command."""
     monkeypatch.setattr("geminorum.install.private_folder", lambda: tmp_path / "private")
     with pytest.raises(CliNotFound, match="npm install -g @google/gemini-cli"):
         find_cli(env=env)
@@ -400,14 +400,15 @@ def test_on_windows_the_package_lies_beside_the_shim() -> None:
     ],
 )
 def test_on_windows_shims_are_told_from_programs(name: str, shim: bool) -> None:
-    """S3-49: on windows shims are told from programs."""
+    """S3-49: on Windows, `.cmd` and `.ps1` files and names without a suffix count as shims, `.exe`
+    and `.js` do not."""
     assert is_windows_shim(PureWindowsPath(r"C:\npm") / name, windows=True) is shim
 
 
 def test_a_windows_shim_leads_to_the_script_in_its_package(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """S3-49, B-36: a windows shim leads to the script in its package."""
+    """S3-49, B-36: a `.cmd` shim is replaced by Node and the script of its npm package."""
     target = npm_package(tmp_path / "npm")
     (tmp_path / "npm" / "gemini.cmd").write_text("@echo off")
     program = find_cli(tmp_path / "npm" / "gemini.cmd", env)
@@ -423,7 +424,7 @@ def test_a_windows_shim_without_its_package_is_refused(tmp_path: Path, env: dict
 
 
 def test_on_windows_npm_installs_into_the_roaming_profile(tmp_path: Path) -> None:
-    """S3-49: on windows npm installs into the roaming profile."""
+    """S3-49: on Windows, `%APPDATA%\\npm\\gemini.cmd` is among the usual places."""
     shim = script(tmp_path / "npm" / "gemini.cmd")
     assert list(usual_places({"APPDATA": str(tmp_path)}, windows=True)) == [shim]
 
@@ -474,12 +475,12 @@ async def test_a_cli_that_answers_is_available(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("body", ["exit 1", "exit 41", "kill -9 $$"])
 async def test_a_cli_that_fails_is_not_available(body: str, tmp_path: Path) -> None:
-    """S0-3: a cli that fails is not available."""
+    """S0-3: a program whose `--version` exits with an error or is killed is not available."""
     assert await is_available(script(tmp_path / "gemini", body)) is False
 
 
 async def test_a_cli_that_is_missing_is_not_available(tmp_path: Path) -> None:
-    """S0-3: a cli that is missing is not available."""
+    """S0-3: a path that does not exist is not available."""
     assert await is_available(tmp_path / "gemini") is False
 
 

@@ -234,7 +234,7 @@ def test_a_program_that_may_not_be_executed_is_mended_by_the_fix(tmp_path: Path)
 
 @pytest.mark.gemini_cli
 def test_no_auth_is_named_and_the_fix_mends_it(machine: Machine, fake_gemini: FakeGemini) -> None:
-    """S1-24, B-17: no auth is named and the fix mends it."""
+    """S1-24, B-17: without a login the check fails, and after its fix a real run succeeds."""
     del machine.env["GEMINI_API_KEY"]
     found = machine.check("auth")
     assert (found.level, found.code) == ("fail", "AUTH")
@@ -584,7 +584,7 @@ def test_settings_and_variables_decide_before_the_list(machine: Machine) -> None
 
 
 def test_a_folder_that_is_missing_is_made_by_the_fix(tmp_path: Path) -> None:
-    """S1-52: a folder that is missing is made by the fix."""
+    """S1-52: the fix for a missing folder is a `mkdir` command that works when typed."""
     folder = tmp_path / "a b" / "c"
     found = doctor.cwd_check(folder)
     assert (found.name, found.level, found.code) == ("cwd", "fail", "INVALID_OPTIONS")
@@ -594,7 +594,7 @@ def test_a_folder_that_is_missing_is_made_by_the_fix(tmp_path: Path) -> None:
 
 
 def test_a_file_is_no_folder_to_work_in(tmp_path: Path) -> None:
-    """S1-52: a file is no folder to work in."""
+    """S1-52: if `cwd` is a file, the fix names the folder that contains it."""
     found = doctor.cwd_check(put(tmp_path / "file", ""))
     assert (found.level, found.fix) == ("fail", f"Options(cwd={str(tmp_path)!r})")
 
@@ -616,7 +616,8 @@ only_as_root = pytest.mark.skipif(
 def test_a_folder_of_somebody_else_s_is_told_by_what_may_be_done_in_it(
     mode: int, level: str
 ) -> None:
-    """S1-52: a folder of somebody else's is told by what may be done in it."""
+    """S1-52: for another user, a writable folder is ok, a read-only one a warning, a closed one a
+    failure."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(mode)
         assert as_nobody("print(doctor.cwd_check(sys.argv[1]).level)", folder) == level
@@ -835,7 +836,7 @@ def test_the_cli_judges_policy_files_alike(
 
 
 def test_the_live_probe_has_twenty_seconds_unless_told_otherwise() -> None:
-    """S1-54, B-31: the live probe has twenty seconds unless told otherwise."""
+    """S1-54, B-31: the default time limit of the probe is 20 s."""
     assert signature(doctor.check).parameters["live_timeout"].default == 20.0
     assert signature(doctor.live_check).parameters["timeout"].default == 20.0
 
@@ -924,7 +925,7 @@ def test_no_set_up_is_so_broken_that_the_doctor_raises(odd: dict[str, Any]) -> N
 
 
 def test_no_check_tells_the_secret(machine: Machine) -> None:
-    """B-17: no check tells the secret."""
+    """B-17: the checks name the variable that holds a key and its file, never the key."""
     put(machine.home / ".gemini/.env", f"GOOGLE_API_KEY={KEY}\n")
     machine.env |= {"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_PROJECT": "p"}
     found = doctor.check(machine.options, via=Cli(executable="/nowhere"))

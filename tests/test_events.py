@@ -123,7 +123,7 @@ def test_any_event_survives_pickling(one):
 
 @given(event)
 def test_every_event_says_its_type_agent_time_and_session(one):
-    """S0-29: the envelope; every event says its type agent time and session."""
+    """S0-29: every encoded event has the fields of the envelope."""
     data = msgspec.json.decode(encode(one))
     assert data["type"] == one.type
     assert {"agent", "timestamp", "session_id"} <= set(data)

@@ -314,7 +314,7 @@ def test_other_parts_of_a_result_stand_beside_the_text():
 
 @pytest.mark.parametrize("text", ["Hi", "  Hi \n\n"])
 def test_a_text_is_kept_with_the_space_around_it(text):
-    """S3-18: a text is kept with the space around it."""
+    """S3-18: leading and trailing space of a text block is not trimmed."""
     assert saved(text)["content"] == [{"type": "text", "text": text}]
 
 
@@ -325,7 +325,7 @@ def test_without_any_block_the_content_is_the_text_itself(text):
 
 
 def test_a_user_message_with_no_thoughts_is_one_text_block():
-    """S3-19, S3-20: a user message with no thoughts is one text block."""
+    """S3-19, S3-20: a plain user message becomes role user with one text block."""
     told = saved("Hello", "user", thoughts=[])
     assert told["role"] == "user"
     assert told["content"] == [{"type": "text", "text": "Hello"}]
@@ -440,9 +440,8 @@ def test_a_message_that_the_cli_rebuilt_still_has_its_blocks():
     ],
 )
 def test_tools_have_the_documents_names_and_inputs(tool, arguments, name, expected):
-    """S3-2, S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-47: tools have the documents names
-    and inputs.
-    """
+    """S3-2, S3-24, S3-25, S3-26, S3-27, S3-28, S3-29, S3-30, S3-47: each Gemini tool gets its
+    Claude name and transformed input; other tools pass through."""
     block = saved(toolCalls=[call(tool, arguments)])["content"][0]
     assert (block["name"], block["input"]) == (name, expected)
     assert (claude_name(tool), claude_input(tool, arguments)) == (name, expected)
@@ -581,7 +580,8 @@ def test_a_message_begins_after_a_result_and_after_a_prompt(next_event):
 def test_a_streamed_result_is_what_the_model_was_told_where_that_is_known(
     result, content, is_error
 ):
-    """S3-16, S3-17: a streamed result is what the model was told where that is known."""
+    """S3-16, S3-17: a tool result has the content sent to the model, else the output; errors and
+    denials are marked."""
     (told,) = claude([USE_A, result])
     assert (told["content"][1]["content"], told["content"][1]["is_error"]) == (content, is_error)
 
@@ -592,7 +592,8 @@ def test_a_result_whose_call_was_not_seen_is_kept():
 
 
 def test_each_answer_has_the_model_and_usage_of_its_own_request():
-    """S3-22, S3-23, B-34: each answer has the model and usage of its own request."""
+    """S3-22, S3-23, B-34: with one request per answer, each answer carries that request's model and
+    tokens."""
     requests = (
         ModelRequest(input=5, output=2, total=7, model="flash"),
         ModelRequest(input=9, output=1, total=12, model="pro"),
@@ -771,7 +772,7 @@ def test_a_prompt_with_signs_that_the_cli_takes_for_orders_reads_the_same(
 
 @pytest.mark.gemini_cli
 def test_a_failed_run_reads_the_same_as_far_as_it_went(fake_gemini, real_cli_door, tmp_path):
-    """S3-46: a failed run reads the same as far as it went."""
+    """S3-46: the stream of a failed run and its session file give the same messages."""
     (tmp_path / "a.txt").write_text("alpha\n")
     fake_gemini.call("read_file", file_path="a.txt").fail(400, "no more")
     stream = live_events("Go on", fake_gemini, real_cli_door, cwd=tmp_path)

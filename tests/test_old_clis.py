@@ -52,7 +52,8 @@ def test_the_older_words_mean_what_the_policy_file_means(levels):
 
 
 def test_one_flag_for_each_tool_that_runs_unasked():
-    """S0-22, B-20: one flag for each tool that runs unasked."""
+    """S0-22, B-20: a CLI before 0.30 gets one `--allowed-tools` flag per allowed tool, a newer one
+    none."""
     options = Options(policy=Policy(file_write="allow"))
     flags = arguments(options, version=OLD)
     assert flags[-2:] == ["--allowed-tools=replace", "--allowed-tools=write_file"]
@@ -189,7 +190,7 @@ async def test_an_old_cli_finds_the_permissions_in_its_settings(old_cli, workspa
 
 
 async def test_what_an_old_cli_cannot_be_told_is_refused_before_it_starts(old_cli, workspace):
-    """B-20: what an old cli cannot be told is refused before it starts."""
+    """B-20: plan mode on CLI 0.29 raises Unsupported, and nothing is started."""
     old = old_cli("0.29.0")
     with pytest.raises(Unsupported, match="too old for plan mode"):
         await ask("Hi", Options(cwd=workspace, approval="plan"), via=old.door())

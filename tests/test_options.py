@@ -44,7 +44,8 @@ def test_without_wishes_no_flag_is_sent():
     ],
 )
 def test_flags_are_those_of_the_cli_version(version, trust, flags):
-    """B-30: flags are those of the cli version."""
+    """B-30: `--skip-trust` is passed by default, but not to a CLI that lacks it or with
+    `trust_workspace=False`."""
     assert arguments(Options(trust_workspace=trust), version=version) == flags
 
 
@@ -107,7 +108,7 @@ def test_a_wrong_value_in_plain_data_names_its_key(data, message):
 
 
 def test_an_unknown_key_warns_and_suggests_the_nearest():
-    """S4-36: an unknown key warns and suggests the nearest."""
+    """S4-36: `Options.from_dict` ignores an unknown key with a warning that suggests a name."""
     with pytest.warns(UserWarning, match="'aproval' is ignored; did you mean 'approval'"):
         assert Options.from_dict({"aproval": "yolo"}) == Options()
 

@@ -59,7 +59,8 @@ def _listed(rule: dict) -> list[str]:
 
 @pytest.mark.parametrize("levels", list(itertools.product(LEVELS, repeat=3)), ids="-".join)
 def test_each_of_the_27_policies_says_its_word_on_every_tool(levels):
-    """S0-22, S0-23, S0-32, S0-36: each of the 27 policies says its word on every tool."""
+    """S0-22, S0-23, S0-32, S0-36: all combinations of allow, ask and deny give the right rule for
+    every tool of a capability."""
     options = Options(policy=Policy(*levels))
     words = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
     for level, tools in zip(levels, TOOL_GROUPS.values(), strict=True):
@@ -67,7 +68,8 @@ def test_each_of_the_27_policies_says_its_word_on_every_tool(levels):
 
 
 def test_a_whitelist_leaves_nothing_else():
-    """S0-24, S0-36: a whitelist leaves nothing else."""
+    """S0-24, S0-36: with `allowed_tools`, every other tool is denied, and `disallowed_tools`
+    wins."""
     options = Options(allowed_tools=["read_file", "glob"], disallowed_tools=["glob"])
     assert decision_on("read_file", options) == "allow"
     assert decision_on("glob", options) == "deny"
@@ -328,7 +330,7 @@ class TestSafeByDefault:
     async def test_a_folders_own_settings_are_not_loaded_unless_it_is_trusted(
         self, fake_gemini, options, real_cli_door, trusted
     ):
-        """B-30: a folders own settings are not loaded unless it is trusted."""
+        """B-30: a hook in the folder's settings runs only with `trust_workspace=True`."""
         settings = Path(options.cwd) / ".gemini/settings.json"
         settings.parent.mkdir()
         hook = {"type": "command", "command": "touch hooked"}

@@ -235,7 +235,8 @@ async def test_every_child_is_marked_and_a_run_within_a_run_keeps_both_marks():
 
 
 def test_windows_is_told_in_its_own_words():
-    """S1-41, S1-42, B-11: windows is told in its own words."""
+    """S1-41, S1-42, B-11: on Windows a new process group is started, and `taskkill /T /F` from
+    System32 ends the tree."""
     program, *arguments = taskkill(77)
     assert arguments == ["/T", "/F", "/PID", "77"]
     assert program.lower() == r"c:\windows\system32\taskkill.exe", "not the folder's own"

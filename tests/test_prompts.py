@@ -33,9 +33,8 @@ CONTEXT = {
     ],
 )
 def test_variables_are_replaced_by_their_values(template, prompt):
-    """S1-8, S1-14, S1-15, S1-16, S1-17, S1-18, S1-25, B-28: variables are replaced by their
-    values.
-    """
+    """S1-8, S1-14, S1-15, S1-16, S1-17, S1-18, S1-25, B-28: template variables are replaced once;
+    unknown ones become empty."""
     assert render(template, CONTEXT) == prompt
 
 
@@ -55,7 +54,7 @@ def test_what_is_not_there_can_be_an_error():
 
 
 def test_instructions_stand_before_the_prompt(tmp_path):
-    """S1-9, S1-25: instructions stand before the prompt."""
+    """S1-9, S1-25: the text of the instructions file and a blank line come before the prompt."""
     file = tmp_path / "AGENT.md"
     file.write_text("Be brief.\n")
     assert instructed("Say hello", file) == "Be brief.\n\nSay hello"

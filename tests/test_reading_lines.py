@@ -44,13 +44,13 @@ def lines_of(pieces: list[bytes], **limits: int) -> list[bytes]:
 @example(b"a\r\nb\r", [1, 2, 3])
 @example(b"\n\n", [1])
 def test_lines_are_the_same_however_the_bytes_are_cut(data, cuts):
-    """S0-7: lines are the same however the bytes are cut."""
+    """S0-7: any split of the bytes into chunks gives the same lines."""
     assert lines_of(in_pieces(data, cuts)) == lines_of([data])
 
 
 @given(st.binary())
 def test_lines_end_at_newlines_only_and_lose_nothing_but_carriage_returns(data):
-    """S0-10: lines end at newlines only and lose nothing but carriage returns."""
+    """S0-10: only `\\n` ends a line, and only the carriage return before it is removed."""
     expected = [line.removesuffix(b"\r") for line in data.split(b"\n")]
     assert lines_of([data]) == expected
 
@@ -129,7 +129,8 @@ def test_half_a_surrogate_pair_costs_one_character_not_the_message():
 
 
 def test_a_malformed_line_is_reported_and_the_stream_goes_on():
-    """S0-9, S0-17, S4-37: a malformed line is reported and the stream goes on."""
+    """S0-9, S0-17, S4-37: a malformed line becomes a recoverable error that quotes it; decoding
+    continues."""
     events = replay(b"{bad json\r\n" + stream(delta("after")))
     assert isinstance(events[0], Error)
     assert (events[0].code, events[0].recoverable) == ("NDJSON_PARSE_ERROR", True)
@@ -151,7 +152,8 @@ def test_a_frame_from_the_future_is_kept_whole():
 
 
 def test_deltas_are_followed_by_the_whole_message():
-    """S0-12, S1-32, S1-35, B-8: deltas are followed by the whole message."""
+    """S0-12, S1-32, S1-35, B-8: text chunks arrive as deltas, and the joined message follows before
+    the next tool call."""
     call = {"type": "tool_use", "tool_name": "glob", "tool_id": "1", "parameters": {}}
     events = replay(stream(delta("Hel"), delta("lo"), call, delta("Bye")))[:6]
     assert [(event.type, getattr(event, "text", None)) for event in events] == [
@@ -165,21 +167,22 @@ def test_deltas_are_followed_by_the_whole_message():
 
 
 def test_a_message_that_comes_whole_is_a_text():
-    """S0-12: a message that comes whole is a text."""
+    """S0-12: an assistant message without `delta` becomes one `Text`."""
     events = replay(stream({"type": "message", "role": "assistant", "content": "All at once"}))
     assert isinstance(events[0], Text)
     assert events[0].text == "All at once"
 
 
 def test_a_tool_call_without_arguments_is_no_trouble():
-    """D-12."""
+    """D-12: `"parameters": null` decodes to an empty input."""
     events = replay(b'{"type":"tool_use","tool_name":"glob","tool_id":"x","parameters":null}\n')
     assert isinstance(events[0], ToolUse)
     assert events[0].input == {}
 
 
 def test_time_stamps_become_milliseconds():
-    """S0-29: time stamps become milliseconds."""
+    """S0-29: ISO timestamps of any zone become epoch milliseconds; an unreadable one repeats the
+    last."""
     stamps = [STAMP, "2026-11-15T18:53:57.999Z", "2026-11-15T19:53:58+01:00", "nonsense"]
     events = replay(stream(*({**delta("x"), "timestamp": stamp} for stamp in stamps)))[:4]
     assert [event.timestamp - 1794768837000 for event in events] == [261, 999, 1000, 1000]

@@ -26,7 +26,8 @@ def events_of(row: dict[str, Any]) -> list[Any]:
 
 @pytest.mark.parametrize("row", ROWS)
 def test_every_recording_decodes_to_known_events_with_one_done_at_its_end(row):
-    """S0-11 … S0-16, S0-34: every recording decodes to known events with one done at its end."""
+    """S0-11 … S0-16, S0-34: recordings of every CLI version decode without `Unknown` and end with
+    the only `Done`."""
     events = events_of(row)
     assert [type(event) for event in events].count(Done) == 1
     assert isinstance(events[-1], Done)
@@ -80,7 +81,7 @@ def test_each_ending_of_the_real_cli_has_its_own_verdict(name):
 
 @pytest.mark.parametrize("row", [row for row in ROWS if row.values[0]["exit"] == 53])
 def test_exit_53_is_the_turn_limit_whatever_the_result_says(row):
-    """S0-21, B-9: exit 53 is the turn limit whatever the result says."""
+    """S0-21, B-9: the real CLI reports an error and exits with 53; the status is `max_turns`."""
     assert events_of(row)[-1].status == "max_turns"
 
 
@@ -100,7 +101,8 @@ OWN_WORDS = {"API", "RUN_FAILED", "INVALID_ANSWER"}
 
 
 def test_the_echoed_prompt_is_not_agent_text():
-    """S0-12, S1-31, B-8: the echoed prompt is not agent text."""
+    """S0-12, S1-31, B-8: the echo of the prompt is a `UserMessage` and not part of the result's
+    text."""
     row = recording("0.61.0", "positional")
     events = events_of(row)
     echoed = [event.text for event in events if isinstance(event, UserMessage)]

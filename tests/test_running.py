@@ -68,7 +68,8 @@ async def test_a_prompt_becomes_a_stream_of_events(fake_gemini, options, real_cl
 
 
 async def test_tools_run_and_their_files_are_told(fake_gemini, options, real_cli_door):
-    """S0-13, S0-14, S4-19 … S4-23: tools run and their files are told."""
+    """S0-13, S0-14, S4-19 … S4-23: in a real run with yolo, tools run, and the result lists the
+    written file."""
     fake_gemini.call("write_file", file_path="a.txt", content="hi")
     fake_gemini.call("run_shell_command", command="cat a.txt")
     fake_gemini.say("Done.")

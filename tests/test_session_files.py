@@ -309,7 +309,7 @@ def test_half_a_character_does_not_cost_the_message(half):
     ],
 )
 def test_content_may_be_a_string_or_parts(content, text):
-    """B-5: content may be a string or parts."""
+    """B-5: the text of a saved message is read from a string or joined from parts."""
     assert text_of(content) == text
 
 
@@ -330,7 +330,7 @@ def test_a_document_with_an_empty_object_in_it_is_read_as_one(session):
 
 
 def test_broken_lines_are_passed_over(session):
-    """B-5: broken lines are passed over."""
+    """B-5: malformed and truncated lines of a session log are skipped; the rest loads."""
     data = log(TOP) + b"{bad\n\n\xff\xfe\n[1]\n" + log(said("a", "hello")) + b'{"id":"b","ty'
     assert [text_of(m.content) for m in session(data).messages] == ["hello"]
 

@@ -343,7 +343,8 @@ def test_a_log_without_a_header_is_listed_by_its_name(store):
 
 
 def test_a_session_is_found_by_its_id_or_how_it_begins(store):
-    """S3-33, B-6: a session is found by its id or how it begins."""
+    """S3-33, B-6: `find` and `load` accept an id or its beginning; `find` gives None for an unknown
+    one."""
     store.save(A, "hello", day=1)
     store.save(B, "hello", day=2)
     for wanted in (A, A[:12], A[:8], "a"):
@@ -376,7 +377,7 @@ def test_a_file_with_another_name_is_found_by_what_it_says(store):
 
 
 def test_a_session_is_loaded_by_file_by_id_or_from_the_list(store):
-    """S3-33: a session is loaded by file by id or from the list."""
+    """S3-33: `load` accepts a path, an entry of the list, an id or its beginning."""
     path = store.save(A, "hello")
     (info,) = store.list()
     for session in (path, str(path), info, A, A[:9]):

@@ -60,7 +60,8 @@ def places(tmp_path: Path) -> Places:
 class TestTiers:
     @pytest.mark.parametrize("tier", TIERS)
     def test_a_skill_is_found_in_every_tier(self, places, tier):
-        """S1-44, S1-48: a skill is found in every tier."""
+        """S1-44, S1-48: a skill in any tier's folder is found with its path, tier and
+        description."""
         path = places.add(tier, "audit")
         skill = places.active()["audit"]
         word = {"home": "user", "work": "workspace"}.get(tier.partition("/")[0], tier)
@@ -69,7 +70,8 @@ class TestTiers:
 
     @pytest.mark.parametrize("count", range(2, 6))
     def test_the_higher_tier_wins_and_the_lower_ones_say_who_won(self, places, count):
-        """S1-45: the higher tier wins and the lower ones say who won."""
+        """S1-45: of skills with one name the highest tier is active, and the others name it in
+        `shadowed_by`."""
         *losers, winner = [places.add(tier, "audit") for tier in TIERS[:count]]
         found = places.discover()
         assert [skill.path for skill in found] == [*losers, winner]
@@ -77,24 +79,24 @@ class TestTiers:
         assert places.active()["audit"].path == winner
 
     def test_two_of_one_name_in_one_tier_give_the_same_answer_each_time(self, places):
-        """S1-45: two of one name in one tier give the same answer each time."""
+        """S1-45: inside one tier, the first folder in alphabetical order wins."""
         first = places.add("home/.gemini", "a", GOOD.format("same", "first"))
         second = places.add("home/.gemini", "b", GOOD.format("same", "second"))
         found = {skill.path: skill.shadowed_by for skill in places.discover()}
         assert found == {first: None, second: first}
 
     def test_a_home_that_is_the_workspace_shadows_nothing(self, places):
-        """S1-45: a home that is the workspace shadows nothing."""
+        """S1-45: if home and workspace are the same folder, its skill is listed once."""
         places.add("home/.gemini", "audit")
         (skill,) = skills.discover(places.home, places.home)
         assert (skill.tier, skill.shadowed_by) == ("workspace", None)
 
     def test_no_folders_at_all_are_no_skills(self, tmp_path):
-        """S1-44: no folders at all are no skills."""
+        """S1-44: folders that do not exist give an empty list."""
         assert skills.discover(tmp_path / "none", tmp_path / "nor here") == []
 
     def test_without_arguments_it_looks_here_and_at_home(self, places, monkeypatch):
-        """S1-44: without arguments it looks here and at home."""
+        """S1-44: by default, the current folder and GEMINI_CLI_HOME are searched."""
         places.add("home/.agents", "mine")
         places.add("work/.agents", "ours")
         monkeypatch.chdir(places.work)
@@ -102,7 +104,8 @@ class TestTiers:
         assert set(skills.active()) == {"mine", "ours"}
 
     def test_extensions_can_be_named_and_need_a_manifest_only_when_they_are_not(self, places):
-        """S1-44: extensions can be named and need a manifest only when they are not."""
+        """S1-44: installed extensions count only with a manifest; extensions passed by path always
+        do."""
         folder = places.home / ".gemini/extensions/bare"
         put(folder / "skills/audit/SKILL.md", GOOD.format("audit", "d"))
         assert places.active() == {}
@@ -114,14 +117,15 @@ class TestTiers:
 
 class TestFinding:
     def test_the_folder_itself_and_one_level_below_and_no_deeper(self, places):
-        """S1-44: the folder itself and one level below and no deeper."""
+        """S1-44: a SKILL.md counts in the skills folder and in its direct subfolders."""
         for folder in (".", "one", "one/two"):
             places.add("work/.agents", folder, GOOD.format(folder.replace(".", "root"), "d"))
         assert set(places.active()) == {"root", "one"}
 
     @pytest.mark.parametrize("name", ["skill.md", "Skill.md", "SKILL.MD"])
     def test_the_name_of_the_file_is_taken_letter_by_letter(self, places, name):
-        """S1-46: the name of the file is taken letter by letter."""
+        """S1-46: only a file called exactly `SKILL.md` is a skill; for other spellings `validate`
+        says so."""
         path = put(places.folder("work/.agents") / "x" / name, GOOD.format("x", "d"))
         assert places.active() == {}
         for given in (path, path.parent):
@@ -129,18 +133,18 @@ class TestFinding:
 
     @pytest.mark.parametrize("folder", [".hidden", "node_modules"])
     def test_some_folders_are_passed_over(self, places, folder):
-        """S1-44: some folders are passed over."""
+        """S1-44: skills in hidden folders and in node_modules are not found, as in the CLI."""
         path = places.add("work/.agents", folder, GOOD.format("x", "d"))
         assert places.active() == {}
         assert skills.validate(path) == [f"the CLI does not look into a folder called {folder}"]
 
     def test_the_name_need_not_be_the_folders(self, places):
-        """S1-46: the name need not be the folders."""
+        """S1-46: a skill is listed under the name in its header, not under its folder's."""
         places.add("work/.agents", "folder", GOOD.format("other", "d"))
         assert set(places.active()) == {"other"}
 
     def test_a_linked_folder_is_found(self, places):
-        """S1-44: a linked folder is found."""
+        """S1-44: a skill in a symlinked folder is found under the link's path."""
         real = put(places.home / "elsewhere/SKILL.md", GOOD.format("linked", "d"))
         folder = places.folder("work/.agents")
         folder.mkdir(parents=True)
@@ -150,20 +154,20 @@ class TestFinding:
 
 class TestContents:
     def test_the_instructions_are_read_when_they_are_asked_for(self, places):
-        """S1-43, S1-47: the instructions are read when they are asked for."""
+        """S1-43, S1-47: the body is read from disk on access, not when skills are listed."""
         path = places.add("work/.agents", "audit")
         skill = places.active()["audit"]
         put(path, GOOD.format("audit", "d") + "Changed since.\n")
         assert skill.body == "Do it.\nChanged since."
 
     def test_instructions_may_be_missing(self, tmp_path):
-        """S1-46: instructions may be missing."""
+        """S1-46: a SKILL.md with only a header has an empty body."""
         assert (
             skills.read(put(tmp_path / "SKILL.md", "---\nname: x\ndescription: d\n---")).body == ""
         )
 
     def test_a_skill_that_is_gone_says_so_when_its_instructions_are_wanted(self, places):
-        """S1-47: a skill that is gone says so when its instructions are wanted."""
+        """S1-47: reading the body of a deleted skill raises InvalidOptions with the reason."""
         path = places.add("work/.agents", "audit")
         skill = places.active()["audit"]
         path.unlink()
@@ -171,7 +175,8 @@ class TestContents:
             _ = skill.body
 
     def test_assets_are_the_other_files_of_the_folder(self, places):
-        """S1-46, S1-47: assets are the other files of the folder."""
+        """S1-46, S1-47: `assets` lists the skill's other files, and a link loop does not hang
+        it."""
         path = places.add("work/.agents", "audit")
         script = put(path.parent / "scripts/audit.js", "1")
         notes = put(path.parent / "notes.txt", "")
@@ -179,7 +184,7 @@ class TestContents:
         assert places.active()["audit"].assets == [notes, script]
 
     def test_a_skill_can_be_read_by_its_folder_or_its_file(self, places, monkeypatch):
-        """S1-46: a skill can be read by its folder or its file."""
+        """S1-46: `read` takes the folder or the SKILL.md and determines the tier."""
         monkeypatch.setenv("GEMINI_CLI_HOME", str(places.home))
         for tier, word in zip(TIERS[::2], ("extension", "user", "workspace"), strict=True):
             path = places.add(tier, "audit")
@@ -233,11 +238,11 @@ class TestFrontmatter:
 
     @pytest.mark.parametrize("frontmatter", DESCRIPTIONS)
     def test_a_description_is_read_as_the_cli_reads_it(self, tmp_path, frontmatter):
-        """S1-46: a description is read as the cli reads it."""
+        """S1-46: YAML descriptions, block scalars included, have the value that the CLI reads."""
         assert description_of(tmp_path, frontmatter) == DESCRIPTIONS[frontmatter]
 
     def test_windows_line_ends_are_fine(self, tmp_path):
-        """S1-46: windows line ends are fine."""
+        """S1-46: a SKILL.md with CRLF line ends is read like one with LF."""
         text = "---\nname: x\ndescription: |\n  a\n  b\n---\nBody\n".replace("\n", "\r\n")
         path = put(tmp_path / "SKILL.md", text)
         skill = skills.read(path)
@@ -245,7 +250,7 @@ class TestFrontmatter:
         assert skills.validate(path) == []
 
     def test_what_a_name_may_not_have_becomes_a_dash(self, tmp_path):
-        """S1-46: what a name may not have becomes a dash."""
+        """S1-46: characters that the CLI replaces in names become dashes."""
         path = put(tmp_path / "SKILL.md", GOOD.format("'a:b\\c/d<e>f*g?h\"i|j'", "d"))
         assert skills.read(path).name == "a-b-c-d-e-f-g-h-i-j"
 
@@ -266,7 +271,8 @@ IGNORED = {
 class TestWhatTheCliIgnores:
     @pytest.mark.parametrize("text", IGNORED)
     def test_it_is_left_out_and_validate_says_why(self, places, text):
-        """S1-46: it is left out and validate says why."""
+        """S1-46: a skill that the CLI ignores is not listed, and `validate` and `read` give the
+        reason."""
         places.add("work/.agents", "fine")
         path = places.add("work/.agents", "x", text)
         assert set(places.active()) == {"fine"}
@@ -277,18 +283,18 @@ class TestWhatTheCliIgnores:
         assert caught.value.hint
 
     def test_a_good_skill_has_no_problems(self, places):
-        """S1-46: a good skill has no problems."""
+        """S1-46: `validate` returns an empty list for a correct skill."""
         assert skills.validate(places.add("work/.agents", "fine")) == []
 
     def test_an_ignored_skill_shadows_nothing(self, places):
-        """S1-45: an ignored skill shadows nothing."""
+        """S1-45: a broken skill in a higher tier does not hide a good one of the same name."""
         path = places.add("home/.gemini", "audit")
         places.add("work/.agents", "audit", "---\nname: audit\n---\n")
         assert places.active()["audit"].path == path
 
     @pytest.mark.parametrize("kind", ["folder", "pipe", "loop", "dangling", "locked"])
     def test_what_cannot_be_read_is_reported_and_harms_nothing(self, places, kind):
-        """S1-44: what cannot be read is reported and harms nothing."""
+        """S1-44: an unreadable SKILL.md is reported, and the other skills are still found."""
         places.add("work/.agents", "fine")
         path = places.folder("work/.agents") / "x" / "SKILL.md"
         path.parent.mkdir()
@@ -299,7 +305,7 @@ class TestWhatTheCliIgnores:
             skills.read(path)
 
     def test_a_folder_that_is_a_loop_of_links_harms_nothing(self, places):
-        """S1-44: a folder that is a loop of links harms nothing."""
+        """S1-44: a symlink to itself is reported, and the other skills are still found."""
         places.add("work/.agents", "fine")
         loop = places.folder("work/.agents") / "loop"
         loop.symlink_to(loop)
@@ -307,7 +313,8 @@ class TestWhatTheCliIgnores:
         assert "cannot be read" in skills.validate(loop)[0]
 
     def test_nothing_there_is_a_problem_too(self, tmp_path):
-        """S1-46: nothing there is a problem too."""
+        """S1-46: `validate` of a missing or impossible path reports a problem instead of
+        raising."""
         assert "No such file" in skills.validate(tmp_path / "none")[0]
         assert "cannot be read" in skills.validate("a\0b")[0]
 
@@ -321,7 +328,8 @@ class TestWhatTheCliIgnores:
         ],
     )
     def test_what_the_cli_takes_but_nobody_wants_is_a_problem(self, places, text, problem):
-        """S1-46: what the cli takes but nobody wants is a problem."""
+        """S1-46: `validate` reports skills that load but cannot be used, such as one with an empty
+        name."""
         path = places.add("work/.agents", "x", text)
         assert len(places.active()) == 1
         assert problem in skills.validate(path)[0]
@@ -351,7 +359,8 @@ LISTED = re.compile(
 
 @pytest.mark.gemini_cli
 def test_the_real_cli_finds_the_same_skills(real_cli, quick_start, fake_gemini, tmp_path):
-    """S1-44, S1-45, S1-46, S1-48: the real cli finds the same skills."""
+    """S1-44, S1-45, S1-46, S1-48: for skills in all tiers, good and bad, our list equals that of
+    the real CLI."""
     places = Places(tmp_path, Path(fake_gemini.home))
     for number, tier in enumerate(TIERS):
         places.add(tier, f"only-{number}")

@@ -65,7 +65,8 @@ def sleeping(fake_gemini, tmp_path):
 @pytest.mark.gemini_cli
 class TestTheRealCliInItsShellTool:
     async def test_cancel_ends_the_whole_tree(self, sleeping, real_cli_door):
-        """S0-27, S0-28, D-3, D-4: cancel ends the whole tree."""
+        """S0-27, S0-28, D-3, D-4: cancelling a real run ends the CLI and its shell command; the
+        session can be resumed."""
         async with start("Sleep", sleeping, via=real_cli_door) as live:
             await read_until_tool(live)
             await live.cancel()
@@ -137,7 +138,8 @@ def sleeping_as_data(options: Options) -> dict:
 
 class TestStubbornPrograms:
     async def test_one_that_ignores_term_is_killed_after_the_grace(self, stand_in):
-        """S1-12, S1-39, D-3: one that ignores term is killed after the grace."""
+        """S1-12, S1-39, D-3: a process that ignores SIGTERM gets SIGKILL after the grace period,
+        and its text is kept."""
         via = stand_in(INIT, HELLO, hang=True, ignore_term=True, grace=0.3)
         async with start("Hi", via=via) as live:
             await anext(aiter(live))
@@ -149,7 +151,7 @@ class TestStubbornPrograms:
 
     @pytest.mark.parametrize("kind", ["tool", "stubborn"])
     async def test_grandchildren_in_sessions_of_their_own_are_found(self, stand_in, kind):
-        """D-4."""
+        """D-4: grandchildren that left the process group end with the run."""
         via = stand_in(INIT, hang=True, grandchildren=(kind, kind), grace=0.3)
         async with start("Hi", via=via) as live:
             await anext(aiter(live))
@@ -212,7 +214,8 @@ class TestStubbornPrograms:
         assert events[-1].status == "success"
 
     async def test_a_child_killed_by_a_signal_is_no_success(self, stand_in):
-        """D-16, D-20."""
+        """D-16, D-20: a CLI that was killed gives an error that names the signal; its text is
+        kept."""
         async with start("Hi", via=stand_in(INIT, HELLO, signal=9)) as live:
             events = [event async for event in live]
         assert (events[-1].status, events[-1].exit_code) == ("error", -9)

@@ -26,7 +26,7 @@ def a_run(cwd: Path, session_id: str = "s-1", **values: object) -> StoredSession
 
 
 def test_a_session_is_found_again_by_another_instance(store, tmp_path):
-    """S1-36, S1-49: a session is found again by another instance."""
+    """S1-36, S1-49: a recorded session is read back by a second store on the same file."""
     assert store.get("writer", tmp_path) is None
     store.record(a_run(tmp_path, model="gemini-2.5-flash"))
     assert SqliteSessions(store.path).get("writer", tmp_path) == a_run(
@@ -84,7 +84,7 @@ def test_the_list_begins_with_the_latest(store, tmp_path):
 
 
 def test_what_is_forgotten_is_gone(store, tmp_path):
-    """S1-50: what is forgotten is gone."""
+    """S1-50: `forget` removes the session and returns whether there was one."""
     store.record(a_run(tmp_path))
     assert store.forget("writer", tmp_path)
     assert not store.forget("writer", tmp_path)

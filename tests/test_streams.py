@@ -168,7 +168,7 @@ class TestHostile:
         assert replay(line)[-2].code == "CONTEXT_OVERFLOW"
 
     def test_a_cancel_of_ours_wins_over_a_buffered_result(self):
-        """S0-28: a cancel of ours wins over a buffered result."""
+        """S0-28: a cancelled run is interrupted even if a success arrived unread."""
         decoder = StreamDecoder()
         decoder.feed(b'{"type":"result","status":"success"}\n')
         assert judge(decoder, Ending(0, stop="cancel")).status == "interrupted"

@@ -115,7 +115,8 @@ def given_to(hint: Any, value: Any) -> Any:
 
 class TestDeclaring:
     def test_a_function_is_told_as_it_is_written(self):
-        """S2-13: a function is told as it is written."""
+        """S2-13: name, docstring, parameters, types and defaults of a function become its
+        declaration."""
         tool = Tool.of(weather)
         assert (tool.name, tool.function) == ("weather", weather)
         assert tool.description == "Tells the weather.\n\nAnywhere on Earth."
@@ -162,7 +163,7 @@ class TestDeclaring:
         ids=str,
     )
     def test_hints_become_json_schema(self, hint, told):
-        """S2-13: hints become json schema."""
+        """S2-13: each type hint becomes the matching JSON Schema."""
         assert property_of(hint) == told
 
     def test_classes_are_told_beside_the_arguments(self):
@@ -491,7 +492,7 @@ class TestArguments:
         ids=str,
     )
     def test_a_function_gets_what_its_hint_says(self, hint, sent, got):
-        """S2-14: a function gets what its hint says."""
+        """S2-14: JSON arguments are converted to the types of the hints."""
         value = given_to(hint, sent)
         assert value == got
         assert type(value) is type(got)
@@ -514,7 +515,8 @@ class TestArguments:
         ids=str,
     )
     def test_wrong_arguments_are_told_so_that_a_model_can_mend_them(self, sent, words):
-        """S2-14: wrong arguments are told so that a model can mend them."""
+        """S2-14: wrong arguments give an error result that names each problem, so that the model
+        can correct them."""
         outcome = run(weather, sent)
         assert (outcome.status, outcome.error_type) == ("error", "invalid_arguments")
         assert outcome.output.startswith("weather: ")
@@ -615,7 +617,7 @@ class TestArguments:
         )
     )
     def test_what_goes_out_as_json_arrives_as_it_was(self, sent):
-        """S2-14: what goes out as json arrives as it was."""
+        """S2-14: any arguments survive the way through JSON into the function."""
         got = {}
 
         def f(
@@ -671,7 +673,7 @@ class TestOutcomes:
         ids=shown,
     )
     def test_a_result_becomes_plain_data(self, value, output):
-        """S2-15: a result becomes plain data."""
+        """S2-15: return values of any kind become JSON data in the tool result."""
         outcome = run(Tool.of(lambda: value, name="x"))
         assert outcome == Outcome("success", output)
 

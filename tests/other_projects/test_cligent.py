@@ -19,14 +19,14 @@ def chunks(fixtures_folder: Path) -> dict[str, list[bytes]]:
 
 class TestLines:
     async def test_complete_lines_are_data(self, chunks):
-        """S0-6, S0-8: complete lines are data."""
+        """S0-6, S0-8: each complete line of cligent's chunks is decoded to its data."""
         assert await told(parse_ndjson(chunks["complete"])) == [
             Parsed(True, {"type": "message", "content": "hello"}),
             Parsed(True, {"type": "message", "content": "world"}),
         ]
 
     async def test_a_line_may_arrive_in_pieces(self, chunks):
-        """S0-7: a line may arrive in pieces."""
+        """S0-7: lines that cligent's chunks cut in two are joined before they are decoded."""
         assert await told(parse_ndjson(chunks["split"])) == [
             Parsed(True, {"type": "message", "content": "split"}),
             Parsed(True, {"type": "tool_use", "id": "1", "name": "bash"}),
@@ -40,7 +40,7 @@ class TestLines:
         assert "JSON" in bad.error
 
     async def test_blank_lines_are_skipped_and_the_last_needs_no_newline(self, chunks):
-        """S0-10: blank lines are skipped and the last needs no newline."""
+        """S0-10: blank lines give no result, and a last line without a newline gives one."""
         results = await told(parse_ndjson(chunks["blank_and_no_final_newline"]))
         assert [result.data["content"] for result in results] == ["first", "last"]
 
@@ -58,7 +58,8 @@ def replay(fixtures_folder: Path, stand_in) -> Callable[..., Any]:
 
 class TestStreams:
     async def test_every_native_event_type(self, replay):
-        """S0-5, S0-11 … S0-16, S0-31: fixture 01; every native event type."""
+        """S0-5, S0-11 … S0-16, S0-31: fixture 01 has one frame of each type; each becomes the event
+        that cligent expects, with all fields."""
         events = await replay("01-canonical-all-types")
         assert types(events) == ["init", "text", "tool_use", "tool_result", "error", "done"]
         assert {event.session_id for event in events} == {"gemini-session-1"}
@@ -99,7 +100,8 @@ class TestStreams:
         assert done.payload["usage"]["toolUses"] == 0
 
     async def test_an_empty_allowlist_leaves_no_tool_whatever_the_stream_names(self, replay):
-        """S0-24, S0-36: fixture 02; an empty allowlist leaves no tool whatever the stream names."""
+        """S0-24, S0-36: fixture 02; `init` lists the configured tools, here none, not those of the
+        stream."""
         options = AgentOptions(allowed_tools=[])
         init, done = await replay("02-empty-allowlist-broader-stream-tools", options=options)
         assert init.payload["tools"] == []
@@ -142,7 +144,8 @@ class TestStreams:
         ],
     )
     async def test_tool_frames_of_any_dialect(self, replay, name, tool, id, arguments, output):
-        """S0-13, S0-14: fixtures 04, 05, 06; tool frames of any dialect."""
+        """S0-13, S0-14: fixtures 04, 05, 06; nested and wrapped tool frames give the same call and
+        result."""
         _, call, answer, done = map(payload, await replay(name))
         assert call == {"toolName": tool, "toolUseId": id, "input": arguments}
         assert (answer["toolName"], answer["toolUseId"]) == (tool, id)
@@ -150,7 +153,7 @@ class TestStreams:
         assert (done["status"], done["usage"]["toolUses"]) == ("success", 1)
 
     async def test_a_malformed_line_is_a_recoverable_error(self, replay):
-        """S0-17: fixture 07; a malformed line is a recoverable error."""
+        """S0-17: fixture 07; the error quotes the raw line, and the run still succeeds."""
         events = await replay("07-malformed-line-then-continue")
         assert types(events) == ["init", "error", "text", "done"]
         error = events[1].payload
@@ -159,7 +162,7 @@ class TestStreams:
         assert events[-1].payload["status"] == "success"
 
     async def test_a_result_that_says_why_it_failed(self, replay):
-        """S0-16: fixture 08; a result that says why it failed."""
+        """S0-16: fixture 08; the message of the failed result is in the error and in `done`."""
         events = await replay("08-result-error-with-message", 1)
         _, error, done = map(payload, events)
         assert types(events) == ["init", "error", "done"]
@@ -180,7 +183,8 @@ class TestStreams:
 
     @pytest.mark.parametrize(("exit", "ours"), [(1, "MISSING_RESULT"), (42, "INPUT")])
     async def test_an_exit_code_that_means_failure(self, replay, exit, ours):
-        """S0-19, S0-20: fixture 10; an exit code that means failure."""
+        """S0-19, S0-20: fixture 10; without a `result`, exit 1 and 42 end the run with an error
+        that names the code."""
         events = await replay("10-no-result-exit-code", exit)
         assert types(events) == ["init", "text", "error", "done"]
         error, done = map(payload, events[-2:])
@@ -190,7 +194,7 @@ class TestStreams:
         assert events[-1].metadata["exitCode"] == exit
 
     async def test_an_exit_code_that_means_the_turn_limit(self, replay):
-        """S0-21: fixture 10; an exit code that means the turn limit."""
+        """S0-21: fixture 10; without a `result`, exit 53 means `max_turns`."""
         events = await replay("10-no-result-exit-code", 53)
         assert types(events) == ["init", "text", "done"]
         assert events[-1].payload["status"] == "max_turns"
@@ -204,7 +208,7 @@ class TestStreams:
         assert done["status"] == "error"
 
     async def test_a_stream_without_an_init_gets_one(self, replay, tmp_path):
-        """S0-29: fixture 11; a stream without an init gets one."""
+        """S0-29: fixture 11; `init` is made from the options, because consumers rely on it."""
         options = AgentOptions(model="gemini-3-pro", cwd=tmp_path)
         events = await replay("11-result-error-code", 1, options)
         assert types(events) == ["init", "error", "done"]
@@ -218,7 +222,8 @@ class TestStreams:
         assert len({event.session_id for event in events} - {""}) == 1
 
     async def test_the_session_to_resume(self, replay):
-        """S0-30: fixtures 12 and 13; the session to resume."""
+        """S0-30: fixtures 12 and 13; the resume token is the session id of the stream, or
+        absent."""
         *_, told_id = await replay("12-resume-token-from-session")
         *_, no_id = await replay("13-no-session-id")
         assert payload(told_id)["resumeToken"] == "gemini-session-new"

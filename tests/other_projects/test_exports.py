@@ -5,7 +5,7 @@ from test_export import check_all_is_on_the_page, check_every_format
 
 
 def test_every_saved_session_leaves_in_every_format(fixtures_folder):
-    """S3-44, S3-45, B-5: every saved session leaves in every format."""
+    """S3-44, S3-45, B-5: sessions that other projects captured can be exported in every format."""
     captured = fixtures_folder.parent.glob("captures/*/sessions/**/*.json*")
     kept = [*captured, *fixtures_folder.glob("agentcmd/full/*")]
     found = [path for path in kept if path.name != "projects.json"]

@@ -40,14 +40,14 @@ class TestParsing:
         assert local.extract_output(events) == output
 
     def test_usage_and_model(self, fixtures_folder):
-        """S1-37, S1-68: usage and model."""
+        """S1-37, S1-68: token counts and the model are extracted from a stream of CLI 0.38."""
         events = self.read(fixtures_folder, "04-v038-schema.ndjson")
         usage = local.extract_usage(events)
         assert (usage.input, usage.cached, usage.output) == (9095, 8132, 29)
         assert local.extract_model_id(events) == "auto-gemini-3"
 
     def test_the_model_that_answered_goes_before_the_one_asked_for(self, fixtures_folder):
-        """S1-68, B-16: the model that answered goes before the one asked for."""
+        """S1-68, B-16: `extract_model_id` prefers the model in the stats to the one in `init`."""
         stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
         assert (
             local.extract_model_id(local.parse_ndjson_lines(stdout.split("\n")))
@@ -55,7 +55,8 @@ class TestParsing:
         )
 
     def test_a_transcript_is_fit_to_show(self, fixtures_folder):
-        """S1-68, S1-72: a transcript is fit to show."""
+        """S1-68, S1-72: the transcript has every step in order, with inputs, statuses and
+        stderr."""
         stdout = (fixtures_folder / "adversarial/basic.ndjson").read_text()
         transcript = local.build_transcript(
             local.parse_ndjson_lines(stdout), "Ripgrep is not available.\nquota is low"
@@ -84,7 +85,7 @@ class TestLimits:
         assert (result.session_id, result.resumable) == ("gemini-session-1", True)
 
     def test_text_that_only_speaks_of_limits_is_no_limit(self, plain, stand_in, fixtures_folder):
-        """S1-50: text that only speaks of limits is no limit."""
+        """S1-50: a failed run whose text and stderr mention turn limits keeps its session."""
         recording = fixtures_folder / "paperclip/11-turn-limit-only-text.ndjson"
         door = stand_in(recording, exit=1, stderr="the max turns limit was reached.")
         result = local.execute_sync(plain, asked("Hi"), via=door)

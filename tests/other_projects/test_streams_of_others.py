@@ -128,7 +128,8 @@ class TestPaperclip:
         assert (usage.input, usage.cached, usage.output) == (9095, 8132, 29)
 
     def test_an_error_told_as_a_string(self, read):
-        """S1-34, B-21: an error told as a string."""
+        """S1-34, B-21: a `result` whose error is a plain string gives that string as the
+        message."""
         assert _failure(read("paperclip/07-result-error-string.ndjson", 1)) == "boom"
 
     def test_an_error_after_the_result_wins(self, read):
@@ -153,7 +154,8 @@ class TestPaperclip:
         assert done.status == "error"
 
     def test_the_cli_s_own_phrases_are_recognised(self, fixtures_folder):
-        """B-22, B-23, D-17: the cli's own phrases are recognised."""
+        """B-22, B-23, D-17: paperclip's list of CLI messages is classified as lost session, auth,
+        quota or network."""
         phrases = json.loads((fixtures_folder / "paperclip/classifier-strings.json").read_text())
         ours = phrases["real_cli_0_61_additions_ours"]
         expected = {
@@ -216,7 +218,7 @@ class TestAiwf:
 
 class TestCligent:
     def test_every_native_event_type(self, read):
-        """S0-11 … S0-16: every native event type."""
+        """S0-11 … S0-16: the core decodes one frame of each type with all its fields."""
         events = read("cligent/01-canonical-all-types.ndjson")
         init, text, call, answer, error, done = events
         assert isinstance(done, Done)
@@ -271,7 +273,7 @@ class TestCligent:
         )
 
     def test_a_malformed_line_in_between(self, read):
-        """S0-9, S0-17: a malformed line in between."""
+        """S0-9, S0-17: a malformed line becomes an error that quotes it, and decoding continues."""
         events = read("cligent/07-malformed-line-then-continue.ndjson")
         assert [event.type for event in events] == ["init", "error", "text", "done"]
         assert "raw: {bad json" in events[1].message
@@ -290,7 +292,7 @@ class TestCligent:
         ("exit_code", "status"), [(1, "error"), (42, "error"), (53, "max_turns")]
     )
     def test_without_a_result_the_exit_code_decides(self, read, exit_code, status):
-        """S0-19 … S0-21: without a result the exit code decides."""
+        """S0-19 … S0-21: the status follows the exit code, and the text that arrived is kept."""
         events = read("cligent/10-no-result-exit-code.ndjson", exit_code)
         assert events[-1].status == status
         assert result(events).text == "no result event"
