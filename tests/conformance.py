@@ -112,9 +112,14 @@ def _is_test(name: str) -> bool:
 
 
 def _best(clause: Clause, tests: list[Case], file: str) -> list[Case]:
-    """Tests of the clause in a plain clone: the contract's own first, whole files last."""
+    """Tests of the clause in a plain clone: whole files last, the contract's own before others,
+    and a test of few clauses before one of many."""
     naming = [test for test in tests if clause.number in test.numbers and not test.is_extra]
-    return sorted(naming, key=lambda test: (not test.name, not test.file.startswith(file)))[:SHOWN]
+
+    def rank(test: Case) -> tuple[bool, bool, int]:
+        return not test.name, not test.file.startswith(file), len(test.numbers)
+
+    return sorted(naming, key=rank)[:SHOWN]
 
 
 def _row(clause: Clause, tests: list[Case]) -> str:

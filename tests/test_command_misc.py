@@ -113,6 +113,7 @@ def test_the_prices_are_those_that_runs_are_billed_with():
 @pytest.mark.gemini_cli
 @pytest.mark.parametrize("alias", models.CLI_ALIASES)
 def test_the_cli_takes_its_short_names_for_these(alias, real_cli_door, fake_gemini, tmp_path):
+    """S1-19 … S1-22: the real CLI resolves each alias to the model that `CLI_ALIASES` names."""
     fake_gemini.say("Hi.")
     options = Options(env=fake_gemini.env, home=fake_gemini.home, cwd=tmp_path, model=alias)
     sync.ask("Hello", options, via=real_cli_door)

@@ -24,6 +24,19 @@ def test_every_clause_of_the_contracts_is_listed_once():
     assert [one.number for one in clauses() if not one.statement.endswith(".")] == []
 
 
+def test_a_clause_refers_only_to_clauses_that_exist():
+    """A deviation may give another clause as its reason."""
+    texts = [f"{one.statement} {one.deviation}" for one in clauses()]
+    assert {number for text in texts for number in NUMBER.findall(text)} <= set(CLAUSES)
+
+
+def test_every_deviation_is_explained():
+    """In whole sentences, not by "As above"."""
+    told = {one.number: one.deviation for one in clauses() if one.deviation}
+    assert [number for number, why in told.items() if not why.endswith(".")] == []
+    assert [number for number, why in told.items() if len(words_of(why)) < 5] == []
+
+
 def test_the_page_is_current():
     """If this fails: .venv/bin/python tests/conformance.py"""
     assert PAGE.read_text(encoding="utf-8") == page()

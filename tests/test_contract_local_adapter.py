@@ -472,10 +472,10 @@ class TestARun:
         assert result.files == []
 
     async def test_aliases_are_resolved_by_the_cli(self, fake_gemini, config):
-        """S1-7, S1-20, S1-21, S1-22: newer than the document says, and told in the result."""
+        """S1-7, S1-20: to a newer model than the document says; the result names it."""
         fake_gemini.say("Hi")
         result = await local.execute(changed(config, model="pro"), asked("Hi"))
-        # Each alias by itself: test_command_misc.
+        # test_command_misc has every alias.
         assert fake_gemini.requests[0].model == result.model == "gemini-3.1-pro-preview"
 
     async def test_auto_is_chosen_by_the_cli(self, fake_gemini, config):

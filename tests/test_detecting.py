@@ -408,7 +408,7 @@ def test_on_windows_shims_are_told_from_programs(name: str, shim: bool) -> None:
 def test_a_windows_shim_leads_to_the_script_in_its_package(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """S3-49, B-36: a `.cmd` shim is replaced by Node and the script of its npm package."""
+    """S1-41, S3-49, B-36: a `.cmd` shim is replaced by Node and the script of its npm package."""
     target = npm_package(tmp_path / "npm")
     (tmp_path / "npm" / "gemini.cmd").write_text("@echo off")
     program = find_cli(tmp_path / "npm" / "gemini.cmd", env)

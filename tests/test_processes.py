@@ -22,6 +22,7 @@ from geminorum.transports import news as news_module
 from geminorum.transports.home import Overlay, merged, selected_auth
 from geminorum.transports.marked_tree import (
     MARKER,
+    MarkedProcess,
     _environment,
     _is_in_exec,
     _of_proc,
@@ -31,6 +32,7 @@ from geminorum.transports.marked_tree import (
 from geminorum.transports.news import News
 from geminorum.transports.piped import PipedChild
 from geminorum.transports.process import Capture, Child
+from geminorum.transports.windows_job import Job
 
 ENV = dict(os.environ)
 
@@ -234,8 +236,31 @@ async def test_every_child_is_marked_and_a_run_within_a_run_keeps_both_marks():
         assert mark == f",outer,{child.run_id}"
 
 
+class Unclosed:
+    """A process that never closes, as a killed `cmd.exe` may leave one on Windows."""
+
+    pid = 2**30
+
+    def __init__(self) -> None:
+        self.waits = list[float]()
+
+    def poll(self) -> None:
+        return None
+
+    def wait(self, timeout: float) -> None:
+        self.waits.append(timeout)
+        raise subprocess.TimeoutExpired("gemini", timeout)
+
+
+def test_a_killed_process_that_never_closes_is_waited_for_half_a_second():
+    """S1-42: then the run goes on, and gives its result."""
+    process = Unclosed()
+    MarkedProcess(process, "run", Job()).kill()
+    assert process.waits == [0.5]
+
+
 def test_windows_is_told_in_its_own_words():
-    """S1-41, S1-42, B-11: on Windows a new process group is started, and `taskkill /T /F` from
+    """S1-42, B-11: on Windows a new process group is started, and `taskkill /T /F` from
     System32 ends the tree."""
     program, *arguments = taskkill(77)
     assert arguments == ["/T", "/F", "/PID", "77"]

@@ -124,7 +124,7 @@ def test_a_denied_tool_is_told_apart_from_a_failed_one():
 
 
 def test_the_oldest_schema_still_gives_text_session_and_usage():
-    """S1-30 … S1-37: version 0.11 has neither `cached` nor `models`."""
+    """S1-30, S1-33, S1-35 … S1-37: version 0.11 has neither `cached` nor `models`."""
     events = events_of(recording("0.11.3", "basic"))
     outcome = result(events)
     assert isinstance(events[0], Init)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from geminorum import skills
+from geminorum import Options, skills, sync
 from geminorum.errors import InvalidOptions
 
 GOOD = "---\nname: {}\ndescription: {}\n---\nDo it.\n"
@@ -388,6 +388,24 @@ def test_the_real_cli_finds_the_same_skills(real_cli, quick_start, fake_gemini, 
     assert theirs == ours
     assert {name for name, builtin, *_ in listed if builtin} >= {"skill-creator"}
     assert {"root", "Bad Name!-x", "only-0", "only-4", "shared-0"} <= set(ours)
+
+
+@pytest.mark.gemini_cli
+def test_an_activated_skill_gives_the_model_its_instructions_and_files(
+    real_cli_door, fake_gemini, tmp_path
+):
+    """S1-43, S1-47: before, the model knows only name and description; yolo needs no consent."""
+    places = Places(tmp_path, Path(fake_gemini.home))
+    path = places.add("work/.agents", "audit", GOOD.format("audit", "Audits.") + "Run the script.")
+    put(path.parent / "scripts/audit.js", "1")
+    fake_gemini.call("activate_skill", name="audit").say("Done.")
+    options = Options(env=fake_gemini.env, cwd=places.work, approval="yolo")
+    sync.ask("Audit this", options, via=real_cli_door)
+    before, after = (str(request.body) for request in fake_gemini.requests)
+    assert "Audits." in before
+    assert "Run the script." not in before
+    assert "Run the script." in after
+    assert "audit.js" in after
 
 
 def _skills_list(command: list[str], extra: dict[str, str], cwd: Path, said: Path) -> str:
