@@ -825,7 +825,7 @@ class TestTheBill:
         assert result.cost_usd == by_hand
 
     def test_the_models_that_answered_are_billed(self, tmp_path, stand_in):
-        """B-16: `init` may say auto."""
+        """S1-56, B-16: the cost is that of the models in the stats, because `init` may say auto."""
         result = self.bill(
             tmp_path,
             stand_in,
@@ -850,7 +850,8 @@ class TestTheBill:
         assert result.cost_usd == Decimal("0.00021")
 
     def test_the_documents_table_has_a_name(self, tmp_path, stand_in):
-        """S1-58 to S1-65: for a run and for `calculate_cost_usd`; both default to list prices."""
+        """S1-58 … S1-65: `prices="2026-04"` in a run and in `calculate_cost_usd`; both default to list
+        prices."""
         env = {"GEMINI_API_KEY": "k"}
         by_table = self.bill(tmp_path, stand_in, env=env, prices="2026-04")
         assert by_table.cost_usd == Decimal("0.1875")

@@ -542,7 +542,7 @@ class TestFailures:
 
     @pytest.mark.parametrize("by", ["run", "validate", "wrap"])
     def test_an_engine_can_catch_it_as_its_own_error(self, stand_in, by):
-        """S4-24 to S4-26: `error_class` names the engine's class; it stays a ProviderError."""
+        """S4-24 … S4-26: `error_class` names the engine's class; it stays a ProviderError."""
         provider = EngineProvider(via=stand_in(INIT, HELLO, exit=3, stderr="boom"))
         if by == "validate":
             provider = EngineProvider(via=Cli(executable="/no/such/gemini"))

@@ -480,7 +480,7 @@ def test_tools_have_the_documents_names_and_inputs(tool, arguments, name, expect
     ],
 )
 def test_more_tools_than_the_document_names(tool, arguments, name, expected):
-    """B-14: additions to the table; the originals stay with the event and in `_original`."""
+    """S3-30, B-14: six more tools get Claude's names; events and `_original` keep Gemini's."""
     assert (claude_name(tool), claude_input(tool, arguments)) == (name, expected)
 
 
@@ -488,7 +488,7 @@ def test_more_tools_than_the_document_names(tool, arguments, name, expected):
 
 
 def test_only_the_conversation_is_told(tmp_path):
-    """B-5: not the context that the CLI injects, nor what tools answered; notes are system's."""
+    """S3-19, B-5: without the injected context and tool answers; the CLI's notes are `system`."""
     answer = {"functionResponse": {"name": "x", "response": {"output": "o"}}}
     file = log(
         tmp_path,

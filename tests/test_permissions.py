@@ -199,7 +199,7 @@ class TestTheRealCli:
         assert (attempt.workspace / "a.txt").read_text() == "hi"
 
     async def test_ask_is_refused_where_nobody_can_be_asked(self, attempt):
-        """B-13: and a warning in the stream says why, and what to write instead."""
+        """S0-32, B-13: and a warning in the stream says why, and what to write instead."""
         result = await attempt(*self.WRITE, policy=Policy(file_write="ask"))
         assert result.status == "denied"
         assert not (attempt.workspace / "a.txt").exists()
