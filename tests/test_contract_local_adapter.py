@@ -850,8 +850,7 @@ class TestTheBill:
         assert result.cost_usd == Decimal("0.00021")
 
     def test_the_documents_table_has_a_name(self, tmp_path, stand_in):
-        """S1-58 … S1-65: `prices="2026-04"` in a run and in `calculate_cost_usd`; both default to list
-        prices."""
+        """S1-58 … S1-65: in a run and in `calculate_cost_usd`; both default to list prices."""
         env = {"GEMINI_API_KEY": "k"}
         by_table = self.bill(tmp_path, stand_in, env=env, prices="2026-04")
         assert by_table.cost_usd == Decimal("0.1875")
