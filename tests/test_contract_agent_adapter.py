@@ -181,7 +181,8 @@ class TestLines:
         assert await told(parse_ndjson("".join(texts).encode())) == expected
 
     async def test_half_a_character_in_a_text_costs_only_itself(self):
-        """S0-9: a lone surrogate cannot be encoded."""
+        """S0-9: a lone surrogate in a text chunk, which cannot be encoded, does not spoil other
+        lines."""
         pieces = ['{"a": "caf\u00e9', ' \ud83d"}\n', '{"b": 1}']
         assert await told(parse_ndjson(pieces)) == [
             Parsed(True, {"a": "caf\u00e9 \ufffd"}),
@@ -189,7 +190,8 @@ class TestLines:
         ]
 
     async def test_hostile_lines_cost_only_themselves(self):
-        """S0-9: broken UTF-8 is mended, what is nested too deep or too long is told."""
+        """S0-9: broken UTF-8 is repaired, and lines that are nested too deep or too long become
+        errors."""
         lines = [b'"\xff"\n', b"[" * 100_000 + b"\n", b'"' + b"x" * 300_000 + b'"\n', b"1\n"]
         mended, deep, long, last = await told(parse_ndjson(lines, longest_line=200_000))
         assert (mended.data, last.data) == ("\ufffd", 1)
@@ -259,7 +261,8 @@ class TestStarting:
         assert (called["stdin"], called["cwd"]) == ("Say hello", str(tmp_path))
 
     async def test_the_turn_limit_goes_into_the_settings_not_into_a_flag(self, stand_in):
-        """S0-26, as B-19 resolves it."""
+        """S0-26, as B-19 resolves it: the CLI has no flag for the turn limit, so it is in the run's
+        settings."""
         adapter = GeminiAdapter(stand_in(INIT, hang=True))
         async with aclosing(adapter.run("hi", AgentOptions(max_turns=3))) as events:
             await anext(events)
@@ -271,7 +274,8 @@ class TestStarting:
         assert not any("max-session-turns" in argument for argument in called["argv"])
 
     def test_the_documents_other_flags(self):
-        """S0-25, S0-26: what the document says, whether or not the CLI has it."""
+        """S0-25, S0-26: `legacy_flag_mapping` returns the document's flags, including one that the
+        CLI lacks."""
         assert legacy_flag_mapping() == {
             "model": "--model",
             "max_turns": "--max-session-turns",
@@ -381,7 +385,8 @@ def rerun(replay) -> Callable[..., Any]:
 class TestRecordings:
     @pytest.mark.parametrize("name", RECORDED)
     async def test_runs_of_three_cli_versions(self, replay, name):
-        """S0-11 … S0-16, S0-30, S0-31: text, calls with their results, tokens, the session."""
+        """S0-11 … S0-16, S0-30, S0-31: recordings of three versions give the same text, calls with
+        results, tokens and session."""
         text, tools, tokens = RECORDED[name]
         events = await replay(stream(name))
         first = json.loads(stream(name).read_text().splitlines()[0])
@@ -400,7 +405,7 @@ class TestRecordings:
         assert usage["toolUses"] == len(tools)
 
     async def test_calls_that_failed_in_a_recorded_run(self, replay):
-        """S0-14: the status, and why it failed."""
+        """S0-14: a failed call in a recording has its status and its reason."""
         events = await replay(stream("0.61.0-misnamed"))
         (result,) = [payload(event) for event in events if event.type == "tool_result"]
         assert (result["status"], result["output"]) == (
@@ -469,7 +474,7 @@ class TestRecordings:
         assert (done["status"], done["usage"]["toolUses"]) == ("success", 1)
 
     async def test_a_malformed_line_is_a_recoverable_error(self, replay):
-        """S0-17: its text is in the message, and the stream goes on."""
+        """S0-17: the error event quotes the malformed line, and the stream continues."""
         events = await replay(INIT, '{"type": "mess', HELLO, SUCCESS)
         assert types(events) == ["init", "error", "text", "done"]
         error = events[1].payload
@@ -478,7 +483,7 @@ class TestRecordings:
         assert events[-1].payload["status"] == "success"
 
     async def test_a_result_that_says_why_it_failed(self, rerun):
-        """S0-16: a refused key, as CLI 0.61.0 reports it."""
+        """S0-16: a refused key, as CLI 0.61.0 reports it, is in the error and in `done`."""
         events = await rerun("err401")
         assert types(events) == ["init", "gemini:user_message", "error", "done"]
         error, done = map(payload, events[-2:])
@@ -488,7 +493,8 @@ class TestRecordings:
         assert "GEMINI_API_KEY" in events[-2].metadata["hint"]
 
     async def test_a_result_that_does_not(self, replay):
-        """S0-16: the message shows the frame; our own code stays in the metadata."""
+        """S0-16: without a reason the message shows the frame, and geminorum's own code is in
+        `metadata`."""
         events = await replay(INIT, {"type": "result", "status": "error"}, exit=1)
         assert types(events) == ["init", "error", "done"]
         error = events[1].payload
@@ -510,25 +516,27 @@ class TestRecordings:
         assert events[-1].metadata["exitCode"] == exit
 
     async def test_an_exit_code_that_means_the_turn_limit(self, replay):
-        """S0-21: exit 53 without a result."""
+        """S0-21: exit 53 without a `result` gives the status `max_turns`."""
         events = await replay(INIT, HELLO, exit=53)
         assert types(events) == ["init", "text", "done"]
         assert events[-1].payload["status"] == "max_turns"
 
     async def test_a_recorded_run_that_reached_its_turn_limit(self, rerun):
-        """S0-16, S0-21: CLI 0.61.0 reports an error and exits with 53."""
+        """S0-16, S0-21: CLI 0.61.0 reports an error and exits with 53; the status is
+        `max_turns`."""
         done = (await rerun("maxturns"))[-1].payload
         assert (done["status"], done["usage"]["toolUses"]) == ("max_turns", 2)
 
     async def test_exit_0_without_a_result_is_no_success(self, rerun):
-        """S0-18 as overridden: a CLI that was ended by a signal may exit with 0."""
+        """S0-18 as overridden: a CLI that was ended by a signal may exit with 0; the run is an
+        error."""
         events = await rerun("sigterm_group_stream")
         error, done = map(payload, events[-2:])
         assert (error["code"], error["recoverable"]) == ("MISSING_RESULT", True)
         assert done["status"] == "error"
 
     async def test_a_stream_without_an_init_gets_one(self, replay, tmp_path):
-        """S0-29: with the model and the folder that were asked for, and an id."""
+        """S0-29: the generated `init` has the requested model and folder, and an id."""
         options = AgentOptions(model="gemini-3-pro", cwd=tmp_path)
         failed = {"status": "error", "error": {"code": "NO_LEVEL", "message": "no such level"}}
         events = await replay({"type": "result", **failed}, exit=1, options=options)
@@ -543,14 +551,15 @@ class TestRecordings:
         assert len({event.session_id for event in events} - {""}) == 1
 
     async def test_without_a_session_there_is_none_to_resume(self, replay):
-        """S0-30: no id, no token; the result's own text and time count."""
+        """S0-30: without a session id there is no resume token; text and duration of the result
+        count."""
         nameless = {"type": "init", "model": "gemini-2.5-flash"}
         done = payload((await replay(nameless, {**SUCCESS, "result": "ok", "durationMs": 70}))[-1])
         assert "resumeToken" not in done
         assert (done["result"], done["durationMs"]) == ("ok", 70)
 
     async def test_usage_of_several_models_is_added_up(self, replay):
-        """S0-31: the router's model and the one that answered."""
+        """S0-31: the tokens of the router's model and of the one that answered are added."""
         models = json.loads(stream("0.61.0-at-once").read_text().splitlines()[-1])["stats"][
             "models"
         ]
@@ -581,7 +590,7 @@ class TestOwnStreams:
         assert {event.session_id for event in events} == {"s-1"}
 
     async def test_an_init_that_comes_late_is_not_a_second_one(self, stand_in):
-        """S0-29: older CLIs print a greeting first."""
+        """S0-29: older CLIs print a greeting first; a late `init` becomes `gemini:init`."""
         events = await told(GeminiAdapter(stand_in("Loaded credentials.", INIT, SUCCESS)).run("hi"))
         assert types(events) == ["init", "error", "gemini:init", "done"]
         assert payload(events[2])["model"] == "gemini-2.5-flash"
@@ -624,7 +633,8 @@ class TestOwnStreams:
         assert f"`error({code})` and `done({status})`" in page.read_text()
 
     async def test_a_lost_session_is_not_offered_for_resuming(self, stand_in):
-        """S0-30, B-22: a consumer that stores the token would fail again and again."""
+        """S0-30, B-22: after SESSION_LOST there is no resume token, because the next run would fail
+        with it again."""
         door = stand_in(stderr='Error resuming session: Invalid session identifier "s-0"', exit=42)
         events = await told(GeminiAdapter(door).run("hi", AgentOptions(resume="s-0")))
         assert types(events) == ["init", "error", "done"]
@@ -650,7 +660,7 @@ class TestOwnStreams:
 
 class TestSetupErrors:
     async def test_a_missing_cli_is_an_event_that_says_what_to_type(self, tmp_path):
-        """S0-34: no exception crosses the adapter's border."""
+        """S0-34: a missing CLI is an error event with a hint; no exception leaves the adapter."""
         events = await told(GeminiAdapter(Cli(executable=tmp_path / "gemini")).run("hi"))
         assert types(events) == ["init", "error", "done"]
         error = events[1].payload
@@ -682,7 +692,7 @@ class TestSetupErrors:
             _ = stand_in.call
 
     async def test_plain_dicts_are_options(self, stand_in, tmp_path):
-        """S0-33: the shape's own camelCase, as a consumer writes it."""
+        """S0-33: `run` takes a plain dict in the document's camelCase."""
         signal = AbortSignal()
         plain = {
             "cwd": str(tmp_path),
@@ -724,7 +734,7 @@ class TestSetupErrors:
         ids=str,
     )
     async def test_options_that_cannot_be_meant_are_an_event(self, stand_in, options, names):
-        """S0-33, S0-34: `run` raises nothing."""
+        """S0-33, S0-34: invalid options are an error event; `run` raises nothing."""
         adapter = GeminiAdapter(stand_in(INIT, SUCCESS))
         events = await told(adapter.run("hi", options))
         assert types(events) == ["init", "error", "done"]
@@ -747,7 +757,7 @@ class TestSetupErrors:
         assert [a for a in stand_in.call["argv"] if a.startswith("--policy=")]
 
     async def test_configured_tools_are_known_before_the_start(self, stand_in):
-        """S0-11, S0-33: what is disallowed is taken out of the whitelist."""
+        """S0-11, S0-33: `init` lists `allowed_tools` without the disallowed ones."""
         options = AgentOptions(allowed_tools=["glob", "replace"], disallowed_tools=["replace"])
         init, *_ = await told(GeminiAdapter(stand_in(INIT, SUCCESS)).run("hi", options))
         assert init.payload["tools"] == ["glob"]
@@ -775,7 +785,8 @@ class TestAbort:
         assert events[-1].metadata["exitCode"] == -15
 
     async def test_a_process_that_ignores_the_signal_is_killed(self, stand_in):
-        """S0-27: the watch over processes in conftest.py fails this test if it lives on."""
+        """S0-27: abort kills a process that ignores SIGTERM; conftest.py fails this test if one is
+        left."""
         abort = AbortSignal()
         door = stand_in(INIT, hang=True, ignore_term=True, grace=0.1)
         async for event in GeminiAdapter(door).run("hi", AgentOptions(abort_signal=abort)):
@@ -784,7 +795,7 @@ class TestAbort:
         assert (last.type, last.payload["status"]) == ("done", "interrupted")
 
     async def test_the_signal_is_heard_while_nothing_is_read(self, stand_in):
-        """S0-27: the consumer waits for an event that never comes."""
+        """S0-27: abort ends a run whose consumer waits for an event that never comes."""
         abort = AbortSignal()
         events = GeminiAdapter(stand_in(INIT, hang=True)).run(
             "hi", AgentOptions(abort_signal=abort)
@@ -985,7 +996,7 @@ class TestGuard:
 
 class TestParallel:
     async def test_streams_are_merged_as_they_come(self, stand_in):
-        """S0-34: the quick one is done while the slow one still runs."""
+        """S0-34: a quick run is done while a slow one still runs."""
         abort = AbortSignal()
         slow = GeminiAdapter(stand_in({**INIT, "session_id": "slow"}, hang=True))
         quick = GeminiAdapter(stand_in({**INIT, "session_id": "quick"}, HELLO, SUCCESS))
@@ -1029,7 +1040,8 @@ class TestParallel:
         }
 
     async def test_leaving_early_ends_all_of_them(self, stand_in):
-        """S0-34: the watch in conftest.py fails this test if a process is left."""
+        """S0-34: leaving `run_parallel` ends all processes; conftest.py fails this test if one is
+        left."""
         doors = [stand_in(INIT, hang=True, grandchildren=("tool",)) for _ in range(2)]
         tasks = [AgentTask(GeminiAdapter(door), "hi") for door in doors]
         async with aclosing(run_parallel(tasks)) as events:

@@ -67,7 +67,7 @@ def test_the_index_exports_the_verbs_and_no_type_of_the_files():
 
 
 def test_no_dependency_is_new():
-    """S3-51: the standard library, msgspec and the package itself."""
+    """S3-51: the contract imports only the standard library, msgspec and geminorum."""
     files = [SOURCE / "views/messages.py", *(SOURCE / "contracts/agent_cli").glob("*.py")]
     trees = [ast.parse(file.read_text()) for file in files]
     nodes = [node for tree in trees for node in ast.walk(tree)]
@@ -78,7 +78,7 @@ def test_no_dependency_is_new():
 
 
 def test_the_pages_document_it():
-    """S3-52: what is exported is explained, and the README says what drives Gemini."""
+    """S3-52: every exported name is on the contract's page, and the README mentions Gemini."""
     page = (ROOT / "docs/agent-cli.md").read_text()
     assert [name for name in agent_cli.__all__ if name not in page] == []
     assert "Gemini" in (ROOT / "README.md").read_text().splitlines()[2]
@@ -114,13 +114,13 @@ def test_parse_takes_a_message_as_json_has_it():
 
 @pytest.mark.parametrize("nothing", [None, [], "Hello", 7])
 def test_what_is_no_message_is_refused(nothing):
-    """S3-35: parse takes an object of a session file, and says so."""
+    """S3-35: `parse` raises InvalidOptions for anything but a message object."""
     with pytest.raises(InvalidOptions, match="takes one message"):
         parse(nothing)
 
 
 def test_the_messages_have_a_type():
-    """S3-1: TypedDicts, so that an editor knows the keys."""
+    """S3-1: messages are TypedDicts, so that editors know the keys."""
     assert get_type_hints(parse)["return"] is Message
     keys = get_type_hints(Message, include_extras=True)
     optional = {key for key, kind in keys.items() if get_origin(kind) is NotRequired}
@@ -176,7 +176,8 @@ def texts(messages: list[dict]) -> list[str]:
 
 @pytest.mark.parametrize("below", ["chats", "."])
 def test_a_session_is_found_by_the_hash_of_its_folder(store, project, below):
-    """S3-31, S3-32, S3-6, S3-7, B-3: with and without `chats`."""
+    """S3-31, S3-32, S3-6, S3-7, B-3: sessions in a hash folder are found with and without
+    `chats`."""
     store.put(f"{hash_of(project)}/{below}", "aaaaaaaa-1", said("Hi"), said("Hello", "gemini"))
     assert texts(load_session(project)) == ["Hi", "Hello"]
     assert texts(load_session(f"{project}/")) == ["Hi", "Hello"]
@@ -203,7 +204,7 @@ def test_the_hash_is_that_of_real_stores(store, folder, digest):
 
 
 def test_folders_of_newer_versions_are_found(store, project):
-    """B-4: by the registry's slug, and by the mark in the folder, before the hash."""
+    """B-4: the registry's slug and the marker file are tried before the hash."""
     registry = store.home / ".gemini" / "projects.json"
     store.put("poems/chats", "aaaaaaaa-1", said("by slug"), age=50)
     registry.write_text(json.dumps({"projects": {str(project): "poems"}}))
@@ -214,7 +215,7 @@ def test_folders_of_newer_versions_are_found(store, project):
 
 
 def test_the_session_named_is_loaded_or_the_one_used_last(store, project):
-    """S3-33: by id, else the most recent; a stub in which nobody spoke is not one."""
+    """S3-33: by id, else the most recent; a session in which nobody spoke does not count."""
     chats = f"{hash_of(project)}/chats"
     store.put(chats, "aaaaaaaa-1", said("old"), age=90)
     store.put(chats, "bbbbbbbb-2", said("new"), age=30)
@@ -226,7 +227,7 @@ def test_the_session_named_is_loaded_or_the_one_used_last(store, project):
 
 
 def test_the_newest_session_is_the_one_updated_last(store, project):
-    """S3-33: what the file says, not the time at which a copy or a backup wrote it."""
+    """S3-33: `lastUpdated` in the file decides, not the file's time, which a copy changes."""
     chats = f"{hash_of(project)}/chats"
     updated = {"lastUpdated": "2025-10-30T00:00:00.000Z"}
     store.put(chats, "aaaaaaaa-1", said("newest"), age=90, **updated)
@@ -237,13 +238,13 @@ def test_the_newest_session_is_the_one_updated_last(store, project):
 @pytest.mark.parametrize("session_id", [None, "aaaaaaaa-1"])
 @pytest.mark.parametrize("name", ["session-copy.json", "renamed.json"])
 def test_a_file_whose_name_lacks_the_id_is_found(store, project, session_id, name):
-    """S3-33: the id is in the file; its name may have been changed."""
+    """S3-33: a renamed session file is found by the id inside it."""
     store.put(f"{hash_of(project)}/chats", "aaaaaaaa-1", said("Hi"), name=name)
     assert texts(load_session(project, session_id)) == ["Hi"]
 
 
 def test_the_documents_spelling_is_accepted(store, project):
-    """S3-33, S3-34: projectPath and sessionId; another name is refused."""
+    """S3-33, S3-34: `projectPath` and `sessionId` work; another keyword is refused."""
     store.put(f"{hash_of(project)}/chats", "aaaaaaaa-1", said("Hi"))
     assert texts(load_session(projectPath=project, sessionId="aaaaaaaa-1")) == ["Hi"]
     assert texts(load_messages(projectPath=project, sessionId="aaaaaaaa-1")) == ["Hi"]
@@ -273,7 +274,7 @@ def test_two_ids_that_begin_alike_are_told_apart(store, project):
 def test_the_current_folder_and_the_users_home_are_the_defaults(
     store, project, tmp_path, monkeypatch
 ):
-    """S3-33, B-4: and GEMINI_CLI_HOME goes before the home, `home` before both."""
+    """S3-33, B-4: `home` overrides GEMINI_CLI_HOME, which overrides the user's home."""
     chats = f"{hash_of(project)}/chats"
     other, third = Store(tmp_path / "other"), Store(tmp_path / "third")
     for number, home in enumerate((store, other, third)):
@@ -287,7 +288,8 @@ def test_the_current_folder_and_the_users_home_are_the_defaults(
 
 @pytest.mark.parametrize("session_id", [None, "no-such-id", "../../etc/passwd", "*"])
 def test_no_session_is_an_error_with_the_documents_words(store, project, session_id):
-    """S3-34, B-6: loading raises, finding gives None."""
+    """S3-34, B-6: `load_session` raises with the document's message, and `find_session` gives
+    None."""
     store.put("elsewhere/chats", "aaaaaaaa-1", said("Hi"))
     assert find_session(project, session_id) is None
     with pytest.raises(SessionLost) as caught:
@@ -317,7 +319,8 @@ def test_broken_files_beside_a_session_do_no_harm(store, project):
 
 
 def test_a_log_of_today_is_loaded_without_its_context(store, project):
-    """B-5, S3-35: `$set`, records by id, parts; the context only where it is asked for."""
+    """B-5, S3-35: `.jsonl` logs with checkpoints and parts load; the injected context only on
+    request."""
     context = said("c") | {"content": [{"text": "<session_context>…"}]}
     records = [
         {"sessionId": "aaaaaaaa-1", "projectHash": "h", "kind": "main"},
@@ -365,7 +368,7 @@ def test_every_message_of_a_loaded_session_keeps_its_original(store, project, na
 
 
 def test_the_verbs_route_by_the_name_of_the_agent(store, project):
-    """S3-43: loading, executing and capabilities know one agent, and say so of others."""
+    """S3-43: loading, executing and capabilities accept "gemini" and refuse other agents."""
     store.put(f"{hash_of(project)}/chats", "aaaaaaaa-1", said("Hi"))
     expected = load_session(project)
     assert load_messages("gemini", project_path=project) == expected
@@ -381,7 +384,7 @@ def test_the_verbs_route_by_the_name_of_the_agent(store, project):
 
 
 def test_the_capabilities_are_the_documents(tmp_path, monkeypatch):
-    """S3-42, S3-43: in its own words, with where the CLI is."""
+    """S3-42, S3-43: `get_capabilities` returns the document's values and the path of the CLI."""
     program = tmp_path / "gemini"
     program.touch()
     monkeypatch.setenv("GEMINI_CLI_PATH", str(program))
@@ -460,7 +463,8 @@ def test_each_platform_has_its_usual_places(tmp_path, place, windows):
     ],
 )
 def test_a_permission_mode_is_an_approval_mode(stand_in, tmp_path, mode, approval):
-    """S3-37, S3-38, S3-39, S3-40, B-2: never `--yolo`, which the CLI gives up."""
+    """S3-37, S3-38, S3-39, S3-40, B-2: each mode becomes `--approval-mode`; the deprecated `--yolo`
+    is never passed."""
     door = stand_in(INIT, PROMPT, HELLO, SUCCESS)
     assert execute_sync("Say hello", mode, tmp_path, via=door).success
     argv = stand_in.call["argv"]
@@ -471,7 +475,8 @@ def test_a_permission_mode_is_an_approval_mode(stand_in, tmp_path, mode, approva
 
 
 def test_the_prompt_goes_to_the_cli_and_the_folder_is_where_it_works(stand_in, project):
-    """S3-37, S3-50, B-1: as stdin, where no prompt is too long or begins with the wrong sign."""
+    """S3-37, S3-50, B-1: the prompt goes to stdin, where neither its length nor a leading dash
+    matters."""
     door = stand_in(INIT, PROMPT, HELLO, SUCCESS)
     execute_sync("--help me", working_dir=project, via=door)
     assert stand_in.call["stdin"] == "--help me"
@@ -480,7 +485,7 @@ def test_the_prompt_goes_to_the_cli_and_the_folder_is_where_it_works(stand_in, p
 
 
 def test_execute_takes_the_documents_spelling(stand_in, project):
-    """S3-50: permissionMode and workingDir, as the document writes them."""
+    """S3-50: `permissionMode` and `workingDir` work as the document writes them."""
     door = stand_in(INIT, PROMPT, HELLO, SUCCESS)
     seen = []
     result = execute_sync(
@@ -508,7 +513,7 @@ def test_execute_takes_the_documents_spelling(stand_in, project):
     ],
 )
 async def test_an_unknown_keyword_is_refused_with_the_nearest_name(name, near):
-    """S3-50: nothing that a caller asks for is ignored."""
+    """S3-50: a mistyped keyword raises InvalidOptions and is not ignored."""
     with pytest.raises(InvalidOptions, match=name) as caught:
         await execute("Hi", via=Cli(executable="/no/such/gemini"), **{name: 3})
     assert repr(near) in caught.value.hint
@@ -517,7 +522,7 @@ async def test_an_unknown_keyword_is_refused_with_the_nearest_name(name, near):
 
 
 def test_a_keyword_with_no_name_near_it_lists_them_all():
-    """S3-50: the hint has every name."""
+    """S3-50: the hint for an unknown keyword lists every valid name."""
     with pytest.raises(InvalidOptions, match="zzz") as caught:
         execute_sync("Hi", zzz=1)
     assert "working_dir" in caught.value.hint
@@ -525,13 +530,13 @@ def test_a_keyword_with_no_name_near_it_lists_them_all():
 
 
 def test_a_setting_in_both_spellings_is_refused():
-    """S3-50: which of the two counts would be a guess."""
+    """S3-50: giving `working_dir` and `workingDir` is an error, because either could be meant."""
     with pytest.raises(InvalidOptions, match="both working_dir and workingDir"):
         execute_sync("Hi", working_dir="/a", workingDir="/b")
 
 
 def test_a_timeout_names_its_unit(stand_in):
-    """S3-50: seconds, in the message, in the help and on the page."""
+    """S3-50: the message, the docstring and the page say that timeouts are in seconds."""
     result = execute_sync("Hi", timeout=0.5, via=stand_in(INIT, hang=True))
     assert not result.success
     assert "0.5 s" in result.error
@@ -540,7 +545,7 @@ def test_a_timeout_names_its_unit(stand_in):
 
 
 def test_without_a_mode_it_is_the_default(stand_in):
-    """S3-38: nothing is ever yolo by itself."""
+    """S3-38: without a permission mode, `--approval-mode=default` is passed."""
     execute_sync("Say hello", via=stand_in(INIT, PROMPT, HELLO, SUCCESS))
     assert "--approval-mode=default" in stand_in.call["argv"]
 
@@ -552,7 +557,8 @@ def test_a_mode_that_nobody_knows_is_refused_before_anything_starts():
 
 
 async def test_the_result_has_messages_text_session_and_usage(stand_in):
-    """S3-50, B-34: built from the stream; the sum of the tokens stands with the last answer."""
+    """S3-50, B-34: the messages are built from the stream; the last answer carries the sum of the
+    tokens."""
     use = {"type": "tool_use", "tool_name": "read_file", "tool_id": "t", "parameters": {}}
     done = {"type": "tool_result", "tool_id": "t", "status": "success", "output": "A"}
     door = stand_in(INIT, PROMPT, use, done, HELLO, SUCCESS)
@@ -597,7 +603,7 @@ def test_what_else_is_wished_reaches_the_run(stand_in, tmp_path):
 
 
 def test_a_run_that_fails_is_a_result_with_what_had_arrived(stand_in):
-    """S3-46, S3-50: success is False, and error says why."""
+    """S3-46, S3-50: a failed run has `success=False`, the reason, and the messages so far."""
     failure = {"type": "result", "status": "error", "error": {"type": "E", "message": "no more"}}
     result = execute_sync("Say hello", via=stand_in(INIT, PROMPT, HELLO, failure, exit=1))
     assert (result.success, result.exit_code, result.text) == (False, 1, "Hello")

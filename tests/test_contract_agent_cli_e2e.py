@@ -10,7 +10,8 @@ pytestmark = pytest.mark.gemini_cli
 
 
 async def test_say_hello(fake_gemini, real_cli_door, tmp_path):
-    """S3-50, S3-33, S3-43: messages from the stream, and the same ones from the store."""
+    """S3-50, S3-33, S3-43: `execute` with the real CLI returns the messages that `load_session`
+    then finds in the store."""
     fake_gemini.say("Hello there.", thoughts=["**Greet** politely"])
     result = await execute(
         "Say hello", "acceptEdits", tmp_path, base=Options(env=fake_gemini.env), via=real_cli_door
@@ -34,7 +35,8 @@ async def test_say_hello(fake_gemini, real_cli_door, tmp_path):
 def test_what_each_permission_mode_permits(
     fake_gemini, real_cli_door, tmp_path, mode, written, ran
 ):
-    """S3-38, S3-39, S3-40, S3-46: what is refused is an error that the model is told of."""
+    """S3-38, S3-39, S3-40, S3-46: with the real CLI, a mode that forbids a tool gives an error
+    result, which the model receives."""
     fake_gemini.call("write_file", file_path="note.txt", content="hi")
     fake_gemini.call("run_shell_command", command="echo hi > shell.txt")
     fake_gemini.say("That was all.")

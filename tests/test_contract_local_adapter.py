@@ -73,6 +73,13 @@ def kinds(transcript: list[local.TranscriptEntry]) -> list[str]:
 
 
 class TestTheSurface:
+    def test_tests_of_the_real_cli_can_be_left_out(self, request):
+        """S1-71: tests that start the real CLI have the marker `gemini_cli`; most need none."""
+        here = [item for item in request.session.items if item.path == Path(__file__)]
+        real = {item for item in here if "real_cli_door" in item.fixturenames}
+        assert {item.name for item in real if not item.get_closest_marker("gemini_cli")} == set()
+        assert len(real) < len(here)
+
     def test_the_module_shows_what_a_registry_shows(self):
         """S1-66: `ADAPTER` carries type, label, models, default model, notes and form fields as
         plain JSON."""
@@ -105,7 +112,7 @@ class TestTheSurface:
         ],
     )
     def test_every_name_of_the_shape_is_there(self, names):
-        """S1-66, S1-67, S1-68, S1-69, S1-70, S1-71: the module exports every function and type that
+        """S1-66 … S1-70: the module exports every function and type that
         the document lists."""
         for name in names:
             assert name in local.__all__
@@ -156,8 +163,10 @@ class TestTheSurface:
             assert "skills" in text
             assert "without" in text
 
+    @pytest.mark.gemini_cli
     def test_the_links_lead_to_pages_that_the_cli_itself_brings(self, real_cli):
-        """S1-71a: cheatsheet, skills, their tutorial, authentication."""
+        """S1-71a: the linked pages (cheatsheet, skills, tutorial, authentication) exist in the
+        CLI's documentation."""
         pages = re.findall(r"geminicli\.com/docs/(\S+)/", local.AGENT_CONFIGURATION_DOC)
         assert len(pages) == 4
         package = next(p for p in Path(real_cli[-1]).parents if (p / "package.json").exists())
@@ -168,7 +177,8 @@ class TestTheSurface:
 
 class TestTheConfig:
     def test_only_the_folder_has_to_be_named(self):
-        """S1-5, S1-6, S1-7, S1-11, S1-13: and nothing acts unasked by default."""
+        """S1-5, S1-6, S1-7, S1-11, S1-13: only `cwd` is required, and by default the agent may not
+        act without approval."""
         config = GeminiLocalConfig(cwd="/srv/writer")
         assert (config.model, config.yolo, config.env) == (None, False, {})
         assert (config.timeout_sec, config.grace_sec) == (120, 5)
@@ -213,7 +223,7 @@ class TestTheConfig:
 
 class TestTheCommandLine:
     def test_the_least_it_has(self):
-        """S1-28, S1-67, B-26: no model and no mode unless somebody asked for them."""
+        """S1-28, S1-67, B-26: without settings, `build_args` passes no model and no mode."""
         args = local.build_args(GeminiLocalConfig(cwd="/a"))
         assert args == ["--output-format=stream-json", "--skip-trust"]
 
@@ -225,7 +235,8 @@ class TestTheCommandLine:
         assert "--resume=s-1" in args
 
     def test_yolo_is_an_approval_mode(self):
-        """S1-13, S1-38, B-2: the flag of that name is deprecated, and excludes the other."""
+        """S1-13, S1-38, B-2: `yolo` becomes `--approval-mode=yolo`, because `--yolo` is deprecated
+        and excludes it."""
         args = local.build_args(GeminiLocalConfig(cwd="/a", yolo=True))
         assert "--approval-mode=yolo" in args
         assert not any(arg.startswith(("--yolo", "-y")) for arg in args)
@@ -240,7 +251,7 @@ class TestTheCommandLine:
         assert f"--approval-mode={flag}" in args
 
     def test_the_prompt_is_never_among_it(self, stand_in, tmp_path):
-        """S1-40: it goes by stdin, and stdin is closed; Windows would refuse it as an argument."""
+        """S1-40: the prompt goes to stdin; Windows would refuse it as an argument."""
         door = stand_in(INIT, SUCCESS)
         result = local.execute_sync(
             GeminiLocalConfig(cwd=tmp_path), asked("-p Say --yolo"), via=door
@@ -275,7 +286,8 @@ class TestTheTemplate:
         ],
     )
     def test_the_variables_of_a_run(self, template, prompt):
-        """S1-14, S1-15, S1-16, S1-17, S1-18, S1-67: the caller's own cannot hide them."""
+        """S1-14, S1-15, S1-16, S1-17, S1-18, S1-67: the document's variables are rendered, and
+        variables of the caller cannot replace them."""
         assert local.render_template(template, self.CONTEXT) == prompt
 
     def test_unknown_ones_can_be_an_error(self):
@@ -302,9 +314,8 @@ class TestParsing:
         ],
     )
     def test_recorded_runs(self, name, output, tokens, model):
-        """S1-29, S1-35, S1-36, S1-37, S1-68, B-16: the prompt is no output; the model that
-        answered goes before the one asked for.
-        """
+        """S1-29, S1-35, S1-36, S1-37, S1-68, B-16: output without the echoed prompt, session,
+        usage, and the model that answered rather than the requested one."""
         events = local.parse_ndjson_lines(stream(name).read_bytes())
         usage = local.extract_usage(events)
         first = json.loads(stream(name).read_text().splitlines()[0])
@@ -314,7 +325,7 @@ class TestParsing:
         assert local.extract_model_id(events) == model
 
     def test_cached_tokens_of_a_recorded_run(self):
-        """S1-37, S1-68: a part of the input."""
+        """S1-37, S1-68: cached tokens are reported as a part of the input."""
         events = local.parse_ndjson_lines(recording("0.61.0", "model_flash")["stdout"])
         usage = local.extract_usage(events)
         assert (usage.input, usage.cached, usage.output) == (100, 20, 10)
@@ -346,13 +357,14 @@ class TestParsing:
         ids=["structured", "other roles", "two messages", "legacy"],
     )
     def test_the_documents_older_shapes(self, frames, session_id, output):
-        """S1-29, S1-35, S1-36, S1-68: structured content, other roles, the legacy schema."""
+        """S1-29, S1-35, S1-36, S1-68: structured content, other roles and the legacy schema are
+        read."""
         events = local.parse_ndjson_lines([json.dumps(frame) for frame in frames])
         assert local.extract_session_id(events) == session_id
         assert local.extract_output(events) == output
 
     def test_a_run_that_goes_on_can_be_read_so_far(self):
-        """S1-29, S1-68: no result, no end."""
+        """S1-29, S1-68: output without a `result` parses to events without a `Done`."""
         events = local.parse_ndjson_lines([json.dumps(INIT), b'{"type":"message","content":"Hi"}'])
         assert [event.type for event in events] == ["init", "text"]
         assert local.extract_usage(events) is None
@@ -364,7 +376,8 @@ class TestParsing:
         assert [event.type for event in events] == ["init", "error", "done"]
 
     def test_a_transcript_is_fit_to_show(self):
-        """S1-68, S1-72: a recorded run, with a call that a policy denied."""
+        """S1-68, S1-72: the transcript of a recorded run shows every step, also a call that a
+        policy denied."""
         events = local.parse_ndjson_lines(recording("0.61.0", "buildfile_policy")["stdout"])
         transcript = local.build_transcript(events, "Ripgrep is not available.\nquota is low")
         shown = msgspec.to_builtins(transcript)
@@ -381,7 +394,7 @@ class TestParsing:
         assert shown[8]["status"] == "success"
 
     def test_a_transcript_has_the_warnings_of_the_cli(self):
-        """S1-72: in their place, with their level."""
+        """S1-72: warnings appear in their place, with their level."""
         events = local.parse_ndjson_lines(recording("0.61.0", "loop")["stdout"])
         *_, warning, error, end = msgspec.to_builtins(local.build_transcript(events, ""))
         assert (warning["kind"], warning["level"]) == ("system", "warning")
@@ -389,13 +402,13 @@ class TestParsing:
         assert (error["level"], end["kind"], end["status"]) == ("error", "result", "error")
 
     def test_a_transcript_joins_the_deltas_of_a_message(self):
-        """S1-72: one entry, however many pieces it came in."""
+        """S1-72: the chunks of a message become one entry."""
         events = local.parse_ndjson_lines(recording("0.61.0", "model_flash")["stdout"])
         shown = msgspec.to_builtins(local.build_transcript(events, ""))
         assert [entry["text"] for entry in shown if entry["kind"] == "assistant"] == ["PONG"]
 
     def test_what_other_doors_tell_has_its_entries_too(self):
-        """S1-68: and a transcript goes into JSON and comes back."""
+        """S1-68: events of other transports have transcript entries, which survive JSON."""
         events = [
             Init(model=MODEL, session_id="s-1"),
             Thinking("Hm."),
@@ -416,7 +429,7 @@ class TestParsing:
 @pytest.mark.gemini_cli
 class TestARun:
     async def test_it_comes_to_a_result(self, fake_gemini, config):
-        """S1-6, S1-67, S1-72, B-29: the folder is made."""
+        """S1-6, S1-67, S1-72, B-29: a real run creates `cwd` and returns a complete result."""
         fake_gemini.say("Hello ", "world.", tokens=Tokens(prompt=1000, output=10))
         arrived = []
         result = await local.execute(config, asked("Say hello", on_event=arrived.append))
@@ -479,14 +492,15 @@ class TestARun:
         assert fake_gemini.requests[0].model == result.model == "gemini-3.1-pro-preview"
 
     async def test_auto_is_chosen_by_the_cli(self, fake_gemini, config):
-        """S1-7, S1-19, B-16: the cost is that of the models that answered, the router's too."""
+        """S1-7, S1-19, B-16: the cost includes all models that answered, also the router's."""
         fake_gemini.say("Hi")
         result = await local.execute(changed(config, model="auto"), asked("Hi"))
         assert result.model not in (None, "auto")
         assert result.model in result.cost_source
 
     async def test_a_time_limit_keeps_what_arrived(self, fake_gemini, config, store):
-        """S1-11, S1-39, S1-55, B-12: and the session can go on."""
+        """S1-11, S1-39, S1-55, B-12: a run that times out keeps its text, and its session can be
+        resumed."""
         fake_gemini.hang("Some words ")
         limited = changed(config, timeout_sec=10)
         result = await local.execute(limited, asked("Remember seven"), store=store)
@@ -500,7 +514,7 @@ class TestARun:
         assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
 
     async def test_a_failure_of_the_api_is_a_result(self, fake_gemini, config, store):
-        """S1-72: the CLI takes a failed first prompt back, so there is nothing to go on with."""
+        """S1-72: the CLI discards a failed first prompt, so the result is not resumable."""
         fake_gemini.fail(400, "not like this")
         result = await local.execute(config, asked("Hi"), store=store)
         assert (result.success, result.error_code) == (False, "API")
@@ -527,7 +541,7 @@ class TestAroundARun:
         return stand_in(INIT, {"type": "message", "role": "assistant", "content": "Hi"}, SUCCESS)
 
     async def test_a_missing_instructions_file_is_a_warning(self, plain, door, stand_in):
-        """B-28: the run goes on; the health check is the place to fail."""
+        """B-28: the run continues with a warning; only the health check fails."""
         result = await local.execute(
             changed(plain, instructions_file_path="AGENT.md"), asked("Greet"), via=door
         )
@@ -570,7 +584,7 @@ class TestAroundARun:
 @pytest.mark.gemini_cli
 class TestSessions:
     async def test_the_second_run_goes_on_with_the_first(self, fake_gemini, config, store):
-        """S1-3, S1-36, S1-49: through the store, in a new call."""
+        """S1-3, S1-36, S1-49: a second call resumes the session that the first one stored."""
         fake_gemini.say("Noted.", tokens=Tokens(prompt=100, output=10))
         fake_gemini.say("Seven.", tokens=Tokens(prompt=200, output=10))
         first = await local.execute(config, asked("Remember seven"), store=store)
@@ -584,7 +598,8 @@ class TestSessions:
         assert stored.cost_usd == first.cost_usd + second.cost_usd
 
     async def test_a_lost_session_is_told_and_forgotten(self, fake_gemini, config, store):
-        """S1-50, B-22: the real CLI prints nothing, leaves with 42 and says why on stderr."""
+        """S1-50, B-22: the real CLI prints nothing, exits with 42, and explains on stderr; the
+        store forgets the session."""
         remember(store, config, "gone")
         result = await local.execute(config, asked("Hi"), store=store)
         assert (result.success, result.clear_session) == (False, True)
@@ -595,7 +610,8 @@ class TestSessions:
         assert fake_gemini.requests == []
 
     async def test_a_lost_session_can_be_replaced_at_once(self, fake_gemini, config, store):
-        """S1-50, B-22: one more attempt, and the result says so."""
+        """S1-50, B-22: with `retry_fresh`, one more attempt without the session succeeds, and the
+        result says so."""
         remember(store, config, "gone")
         fake_gemini.say("Hello.")
         result = await local.execute(config, asked("Hi"), store=store, retry_fresh=True)
@@ -617,7 +633,7 @@ class TestSessions:
         assert store.list() == []
 
     async def test_a_session_is_refused_in_another_folder(self, fake_gemini, config, store):
-        """B-22: nothing is started, and the session stays where it is good."""
+        """B-22: nothing is started, and the session stays usable in its own folder."""
         fake_gemini.say("Noted.").say("Afresh.")
         first = await local.execute(config, asked("Remember seven"), store=store)
         elsewhere = changed(config, cwd=f"{config.cwd}-2")
@@ -670,14 +686,15 @@ class TestTheShapesOwnRuleForSessions:
         ],
     )
     def test_nothing_else_does(self, plain, stand_in, frames):
-        """S1-50, B-22: never what the model wrote, and not where another cause is known."""
+        """S1-50, B-22: text of the model, or a failure with another known cause, does not clear the
+        session."""
         door = stand_in(INIT, *frames)
         result = local.execute_sync(plain, asked("Hi", session_id="s-1"), via=door)
         assert not result.clear_session
         assert result.session_id == "s-1"
 
     def test_the_turn_limit_keeps_the_session(self, plain, stand_in):
-        """S1-50: its message has neither of the two words, and the session is good."""
+        """S1-50: reaching the turn limit does not clear the session, which is still usable."""
         run = recording("0.61.0", "maxturns")
         door = stand_in(run["stdout"].encode(), exit=run["exit"], stderr=run["stderr"])
         result = local.execute_sync(plain, asked("Hi"), via=door)
@@ -686,7 +703,8 @@ class TestTheShapesOwnRuleForSessions:
         assert result.resumable
 
     def test_a_turn_limit_told_by_the_status_alone(self, plain, stand_in):
-        """S1-50: in the document's shape, with another exit code."""
+        """S1-50: a turn limit that only the status reports, with another exit code, keeps the
+        session."""
         limit = {"type": "result", "status": "turn_limit", "error": "No turn is left."}
         result = local.execute_sync(plain, asked("Hi"), via=stand_in(INIT, limit, exit=1))
         assert (result.status, result.clear_session) == ("max_turns", False)
@@ -709,7 +727,8 @@ class TestTheShapesOwnRuleForSessions:
         assert (result.status, result.clear_session) == ("error", False)
 
     def test_a_session_that_grew_too_long_is_cleared(self, plain, stand_in):
-        """S1-50: the next prompt would only make it longer."""
+        """S1-50: a context overflow clears the session, because the next prompt would only be
+        longer."""
         full = {"type": "result", "status": "error", "error": "input token count exceeds maximum"}
         result = local.execute_sync(
             plain, asked("Hi", session_id="s-1"), via=stand_in(INIT, full, exit=1)
@@ -719,7 +738,8 @@ class TestTheShapesOwnRuleForSessions:
         assert not first.clear_session
 
     def test_what_has_acted_is_not_repeated(self, plain, stand_in):
-        """B-22: a second attempt would do it twice."""
+        """B-22: `retry_fresh` does not retry a run that spoke or acted, because it would act
+        twice."""
         acted = {"type": "tool_use", "tool_name": "write_file", "tool_id": "1", "parameters": {}}
         lost = {"type": "result", "status": "error", "error": "Session not found"}
         door = stand_in(INIT, acted, lost, exit=1)
@@ -730,7 +750,7 @@ class TestTheShapesOwnRuleForSessions:
 
 class TestWhatGoesWrongBeforeARun:
     def test_a_cli_that_is_not_there_is_a_result(self, tmp_path):
-        """S1-72: with what to type."""
+        """S1-72: a missing CLI is a failed result with a hint."""
         config = GeminiLocalConfig(cwd=tmp_path, executable=str(tmp_path / "nothing"))
         result = local.execute_sync(config, asked("Hi", session_id="s-1"))
         assert (result.success, result.status) == (False, "not_started")
@@ -809,14 +829,15 @@ class TestTheBill:
         [({}, "google_account"), ({"GOOGLE_CLOUD_PROJECT": "p"}, "vertex")],
     )
     def test_only_an_api_key_pays_by_the_token(self, tmp_path, stand_in, env, payer):
-        """S1-3, S1-57, B-17: without a key nothing is asked for one."""
+        """S1-3, S1-57, B-17: runs without a key succeed, and cost 0.00."""
         result = self.bill(tmp_path, stand_in, env=env)
         assert result.success
         assert (result.cost_usd, result.cost_source) == (Decimal("0.00"), "not-billed")
         assert result.billing == payer
 
     def test_a_book_of_prices_counts_instead_of_the_list(self, tmp_path, stand_in):
-        """S1-56, S1-59, B-16: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60, by the model of `init`."""
+        """S1-56, S1-59, B-16: 0.8 · 0.15 + 0.2 · 0.0375 + 0.1 · 0.60 = 0.1875, at the price of the
+        model in `init`."""
         env = {"GEMINI_API_KEY": "k"}
         result = self.bill(tmp_path, stand_in, env=env, prices=PRICES_2026_04)
         assert result.cost_usd == Decimal("0.1875")
@@ -839,7 +860,8 @@ class TestTheBill:
         assert result.cost_source == "table:gemini-2.5-pro+gemini-2.5-flash-lite"
 
     def test_stats_without_a_total_are_not_free(self, tmp_path, stand_in):
-        """S1-33, S1-56: the document's own `result` line has no `total_tokens`."""
+        """S1-33, S1-56: the document's own `result` line has no `total_tokens`, and still has a
+        cost."""
         stats = {"input_tokens": 1000, "output_tokens": 100, "cached": 0, "duration_ms": 2340}
         done = {**SUCCESS, "stats": stats}
         config = GeminiLocalConfig(cwd=tmp_path, env={"GEMINI_API_KEY": "k"})
@@ -866,7 +888,7 @@ class TestTheBill:
         assert "2026-04" in result.hint
 
     def test_its_json_has_numbers_and_camel_case_keys(self, tmp_path, stand_in):
-        """S1-37, S1-56: names that the model or its tools chose stay as they are."""
+        """S1-37, S1-56: `to_dict` leaves names that the model or its tools chose unchanged."""
         call = {"type": "tool_use", "tool_name": "write_file", "tool_id": "t", "parameters": {}}
         call["parameters"] = {"file_path": "a.txt", "content": "hi"}
         answer = {"type": "tool_result", "tool_id": "t", "status": "success"}
@@ -885,7 +907,7 @@ class TestTheBill:
         assert re.findall(r'"(\w*_\w*)":', json.dumps(plain)) == []
 
     def test_an_unknown_model_does_not_look_free(self, tmp_path, stand_in):
-        """S1-65, B-16: the reason is told; the old book has a row for it."""
+        """S1-65, B-16: its cost is None with the reason; the document's table has a row for it."""
         env = {"GEMINI_API_KEY": "k"}
         result = self.bill(tmp_path, stand_in, env=env, model="gemini-99-hologram")
         assert (result.cost_usd, result.cost_source) == (None, "unknown-model")
@@ -926,7 +948,7 @@ class TestTheForm:
         assert {"auto", "pro", "gemini-2.5-pro"} <= {choice.id for choice in model.choices}
 
     def test_what_a_browser_sends_becomes_a_config(self):
-        """S1-70: everything is text there, and what was left empty is not set."""
+        """S1-70: form values are text, and empty fields keep their defaults."""
         config = local.build_config(
             {
                 "cwd": "/srv/writer",
@@ -978,7 +1000,7 @@ class TestTheForm:
         assert local.validate_config({"cwd": "/a", "env": '{"A": "1"}', "max_turns": "3"}) == []
 
     def test_all_problems_are_told_in_the_order_of_the_form(self):
-        """S1-70: each with its key and what to write instead."""
+        """S1-70: each problem has its key and what to write instead."""
         problems = local.validate_config(
             {
                 "timoutSec": 1,
@@ -1029,7 +1051,7 @@ class TestTheForm:
         assert "cwd: a folder" in caught.value.hint
 
     def test_a_secret_that_cannot_be_read_is_not_repeated(self):
-        """S1-10: a key pasted without its name."""
+        """S1-10: a key pasted without its name is not quoted in the error."""
         (problem,) = local.validate_config({"cwd": "/a", "env": "AIzaSecret"})
         assert "AIza" not in str(problem)
 
@@ -1051,7 +1073,7 @@ class TestTheHealthChecks:
         assert "write_file" in fake_gemini.requests[0].tools
 
     def test_a_folder_that_will_be_created_is_well_and_stays_uncreated(self, fake_gemini, config):
-        """S1-52, S1-54: and a probe that fails says why."""
+        """S1-52, S1-54: the check creates nothing, and a probe that fails says why."""
         fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
         checks = {c.name: c for c in local.test_environment(config, probe_timeout=60)}
         assert checks["cwd"].level == "ok"
@@ -1061,7 +1083,7 @@ class TestTheHealthChecks:
         assert not Path(config.cwd).exists()
 
     def test_a_folder_that_cannot_be_created_is_not(self, config, tmp_path):
-        """S1-52: and no probe is sent where it cannot succeed."""
+        """S1-52: the check fails, and no probe is sent, because it could not succeed."""
         (tmp_path / "file").write_text("")
         broken = changed(config, cwd=str(tmp_path / "file" / "x" / "y"))
         _, cwd, _, probe = local.test_environment(broken)
@@ -1084,7 +1106,7 @@ class TestTheHealthOfAFolder:
 
     @pytest.mark.parametrize("below", ["x" * 300, "agents/" + "x" * 300], ids=["here", "below"])
     def test_a_folder_is_really_created_in_a_try(self, tmp_path, below):
-        """S1-52: no permission bit says that a name is too long."""
+        """S1-52: the check tries, because no permission bit shows that a name is too long."""
         cwd = self.check(tmp_path / below)
         assert (cwd.level, cwd.code) == ("fail", "INVALID_OPTIONS")
         assert "too long" in cwd.detail
@@ -1092,7 +1114,7 @@ class TestTheHealthOfAFolder:
 
     @pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs Linux")
     def test_a_file_system_that_takes_no_folders_is_told(self):
-        """S1-52: root passes every permission check there, and still cannot create anything."""
+        """S1-52: in /proc, root passes every permission check and still cannot create a folder."""
         assert self.check(Path("/proc/agents/writer")).level == "fail"
         there = self.check(Path("/proc"))
         assert (there.level, there.detail) == ("warn", "/proc is readable, but not writable")
@@ -1105,7 +1127,7 @@ class TestTheHealthOfAFolder:
 
 
 def test_pytest_does_not_take_the_health_check_for_a_test(request):
-    """S1-69: this module imports it by its name."""
+    """S1-69: `test_environment.__test__` is False, so that importing it here collects nothing."""
     assert test_environment.__test__ is False
     here = [item.name for item in request.session.items if item.path == Path(__file__)]
     assert "test_environment" not in here
@@ -1120,7 +1142,7 @@ class TestTheHealthOfACliThatIsNotThere:
         assert probe.detail.startswith("not tried")
 
     def test_a_program_whose_version_fails_is_no_cli(self, tmp_path):
-        """S1-51: `gemini --version` must leave with 0."""
+        """S1-51: the first check needs `gemini --version` to exit with 0."""
         program = tmp_path / "gemini"
         program.write_text("#!/bin/sh\nexit 3\n")
         program.chmod(0o755)
@@ -1136,13 +1158,13 @@ class TestTheHealthOfACliThatIsNotThere:
 
 
 def test_union_and_field_kinds_are_complete():
-    """S1-68, S1-70: each kind of entry has a tag of its own."""
+    """S1-68: every kind of transcript entry has its own tag."""
     tags = [kind.__struct_config__.tag for kind in get_args(local.TranscriptEntry)]
     assert len(set(tags)) == len(tags) == 9
 
 
 def test_many_threads_may_run_at_once(tmp_path, stand_in, store):
-    """S1-67: one process serves many agents."""
+    """S1-67: `execute_sync` can run in many threads of one process."""
     # One each: a stand-in writes down how it was called, under one name.
     doors = [stand_in(INIT, {"type": "message", "content": "Hi"}, SUCCESS) for _ in range(4)]
     config = GeminiLocalConfig(cwd=tmp_path)

@@ -183,13 +183,14 @@ def spoken(text: str, **candidate: Any) -> dict[str, Any]:
 class TestTheShape:
     @pytest.mark.parametrize("name", PROMPTS)
     def test_prompts_are_translated_to_the_letter(self, name):
-        """S2-7, S2-8, S2-9, S2-10, S2-11, S2-12, S2-14, S2-15: the contents of each prompt."""
+        """S2-7, S2-8, S2-9, S2-10, S2-11, S2-12, S2-14, S2-15: each sample prompt becomes exactly
+        the expected contents."""
         prompt, contents = PROMPTS[name]
         assert translate_to_gemini(prompt) == contents
 
     @pytest.mark.parametrize("name", PROMPTS)
     async def test_what_is_sent_is_what_was_translated(self, name, adapter, fake_gemini):
-        """S2-7: nothing between the translation and the wire changes it."""
+        """S2-7: the request body has the translated contents unchanged."""
         fake_gemini.say("Yes.")
         prompt, contents = PROMPTS[name]
         await told(adapter(), prompt)
@@ -197,7 +198,7 @@ class TestTheShape:
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_a_result_of_an_unknown_call(self, stream, adapter, fake_gemini):
-        """S2-28: ERROR, then END, before any request."""
+        """S2-28: a tool result without id and name gives ERROR and END before any request."""
         prompt = [{"role": "tool_result", "content": "4"}]
         events = await told(adapter(), prompt, stream=stream)
         assert types(events) == ["ERROR", "END"]
@@ -206,14 +207,14 @@ class TestTheShape:
         assert fake_gemini.log == []
 
     async def test_the_generation_parameters(self, adapter, fake_gemini):
-        """S2-31: they arrive under the API's names, and nothing else does."""
+        """S2-31: generation parameters arrive under the API's names, and nothing else does."""
         fake_gemini.say("Yes.")
         chosen = {"temperature": 0.3, "maxOutputTokens": 70, "topP": 0.8, "stopSequences": ["END"]}
         await told(adapter(), **chosen)
         assert fake_gemini.requests[0].config == chosen
 
     async def test_an_answer_at_once(self, adapter, fake_gemini):
-        """S2-23, S2-24: the whole text is one token."""
+        """S2-23, S2-25: without streaming, the whole text is one TOKEN."""
         counts = {"promptTokenCount": 12, "candidatesTokenCount": 4}
         answer = {**spoken("A pipe.", finishReason="STOP"), "usageMetadata": counts}
         fake_gemini.raw(json.dumps(answer).encode(), content_type="application/json")
@@ -239,14 +240,15 @@ class TestTheShape:
         ids=["blocked", "empty"],
     )
     async def test_no_answer_at_once(self, answer, words, adapter, fake_gemini):
-        """S2-25, S2-27: a blocked prompt, and nothing at all."""
+        """S2-24, S2-27: without streaming, a blocked prompt and an empty answer are ERRORs."""
         fake_gemini.raw(json.dumps(answer).encode(), content_type="application/json")
         events = await told(adapter(), stream=False)
         assert types(events) == ["ERROR", "END"]
         assert words in error(events).message
 
     async def test_a_stream(self, adapter, fake_gemini):
-        """S2-17, S2-18, S2-20, S2-22: a token for each chunk, counts filled from earlier ones."""
+        """S2-17, S2-18, S2-20, S2-22: each chunk gives a TOKEN; counts missing in the last chunk
+        come from earlier ones."""
         fake_gemini.raw(
             sse(
                 spoken("A "),
@@ -266,7 +268,7 @@ class TestTheShape:
         assert fake_gemini.requests[0].method == "streamGenerateContent"
 
     async def test_a_stream_that_breaks(self, adapter, fake_gemini):
-        """S2-21, S2-22: what arrived is kept, then ERROR and END."""
+        """S2-21, S2-22: the tokens that arrived are kept, then ERROR and END follow."""
         broken = {"error": {"code": 500, "message": "the model fell over", "status": "INTERNAL"}}
         fake_gemini.raw(sse(spoken("A pipe "), broken))
         events = await told(adapter(), stream=True)
@@ -298,7 +300,7 @@ BAD_PROMPTS = {
 
 class TestTranslation:
     def test_all_system_texts_go_before_what_the_user_says_first(self):
-        """S2-8: none is lost, wherever it stands."""
+        """S2-8: every system message, wherever it stands, is put before the first user text."""
         prompt = [
             {"role": "system", "content": "Be kind."},
             {"role": "system", "content": "Be brief."},
@@ -312,7 +314,8 @@ class TestTranslation:
         assert last["parts"] == [{"text": "Bye"}]
 
     def test_without_a_user_the_system_text_is_the_first_message(self):
-        """S2-32: also where only the model and its tools have spoken."""
+        """S2-32: without a user message, the system text becomes one, even if model and tools have
+        spoken."""
         system = {"role": "system", "content": "Be kind."}
         spoken = [
             {"role": "assistant", "content": None, "tool_calls": [called("c", "now")]},
@@ -325,19 +328,21 @@ class TestTranslation:
         assert [content["role"] for content in contents] == ["user", "model", "user"]
 
     def test_a_history_that_begins_with_the_model_gets_a_turn_before_it(self):
-        """S2-16: and one that does not is left alone."""
+        """S2-16: a dummy user turn is added only if the history starts with the model."""
         contents = translate_to_gemini([{"role": "assistant", "content": "Welcome"}, *HI])
         assert contents[0] == {"role": "user", "parts": [{"text": "(Initial context)"}]}
         assert [content["role"] for content in contents] == ["user", "model", "user"]
         assert INITIAL_CONTEXT not in str(translate_to_gemini(HI))
 
     def test_what_is_no_text_becomes_json(self):
-        """S2-12: compact, and readable where it is not English."""
+        """S2-12: other content than text becomes compact JSON, with non-English letters
+        unescaped."""
         prompt = [{"role": "user", "content": {"größe": [1, None]}}]
         assert translate_to_gemini(prompt)[0]["parts"] == [{"text": '{"größe":[1,null]}'}]
 
     def test_an_assistant_says_something_and_asks_for_tools(self):
-        """S2-10, S2-14: text first, then each call with its arguments as an object."""
+        """S2-10, S2-14: an assistant message gives its text first, then each call with parsed
+        arguments."""
         tools = [called("1", "add", '{"a": 1}'), called("2", "now", {})]
         prompt = [*HI, {"role": "assistant", "content": "Wait", "tool_calls": tools}]
         assert translate_to_gemini(prompt)[1]["parts"] == [
@@ -348,12 +353,12 @@ class TestTranslation:
 
     @pytest.mark.parametrize("content", [None, ""])
     def test_an_assistant_who_said_nothing(self, content):
-        """S2-32: has a part with empty text."""
+        """S2-32: an assistant message without text and calls becomes a part with empty text."""
         contents = translate_to_gemini([*HI, {"role": "assistant", "content": content}])
         assert contents[1] == {"role": "model", "parts": [{"text": ""}]}
 
     def test_tool_requests_are_skipped_and_unknown_roles_with_a_warning(self):
-        """S2-32: the warning points at the caller, and names the role."""
+        """S2-32: the warning names the role and points at the caller's line."""
         quiet = [*HI, {"role": "tool_request", "content": "add"}]
         assert len(translate_to_gemini(quiet)) == 1
         with pytest.warns(UserWarning, match="'critic' is unknown") as caught:
@@ -362,7 +367,8 @@ class TestTranslation:
         assert caught[0].filename == __file__
 
     def test_results_of_parallel_calls_stand_in_one_content(self):
-        """B-35, S2-11: as the API demands; what the user says after them stands alone."""
+        """B-35, S2-11: the API demands one content for parallel results; the next user text is a
+        content of its own."""
         results = [
             {"role": "tool_result", "tool_call_id": "1", "name": "add", "content": "3"},
             {"role": "tool_result", "tool_call_id": "2", "name": "now", "content": {"h": 12}},
@@ -378,7 +384,7 @@ class TestTranslation:
         assert contents[3]["parts"] == [{"text": "So?"}]
 
     def test_a_tool_message_finds_its_name(self):
-        """S2-15: the role `tool`, which may leave the name out, is a result like any other."""
+        """S2-15: a message with the role `tool` may leave out the name, which its call has."""
         asked = {"role": "assistant", "content": None, "tool_calls": [called("1", "add")]}
         result = {"role": "tool", "tool_call_id": "1", "content": "3"}
         part = translate_to_gemini([*HI, asked, result])[2]["parts"][0]
@@ -386,14 +392,15 @@ class TestTranslation:
 
     @pytest.mark.parametrize("arguments", ["", " \n"])
     def test_a_call_without_arguments_may_leave_their_text_empty(self, arguments):
-        """S2-14: as ART reads it."""
+        """S2-14: `arguments: ""` means no arguments, as in ART."""
         made = {"role": "assistant", "content": None, "tool_calls": [called("c", "now", arguments)]}
         assert translate_to_gemini([made])[1]["parts"] == [
             {"functionCall": {"name": "now", "args": {}}}
         ]
 
     def test_an_adapter_translates_as_it_would_send(self, adapter):
-        """S2-7, S2-9: a method, as in the shape; it follows the adapter's options."""
+        """S2-7, S2-9: the method `translate_to_gemini` follows the adapter's `systemInstruction`
+        option."""
         prompt = [{"role": "system", "content": "Be brief."}, *HI]
         assert adapter().translate_to_gemini(prompt) == translate_to_gemini(prompt)
         beside = adapter(systemInstruction=True).translate_to_gemini(prompt)
@@ -412,7 +419,7 @@ class TestTranslation:
     async def test_what_cannot_be_translated_is_told_before_any_request(
         self, prompt, adapter, fake_gemini
     ):
-        """S2-28: ERROR with its code and with what to write, then END."""
+        """S2-28: ERROR has the code and says what to write; END follows; nothing is sent."""
         events = await told(adapter(), prompt, stream=True)
         assert types(events) == ["ERROR", "END"]
         assert error(events).code == "PROMPT_TRANSLATION_FAILED"
@@ -439,7 +446,8 @@ class TestTranslation:
     @pytest.mark.filterwarnings("ignore:message .* is skipped")
     @given(json_like)
     def test_any_prompt_is_translated_or_refused(self, prompt):
-        """S2-28: no other exception, whatever is passed; and never a history of the model's."""
+        """S2-28: any input is translated or raises PromptTranslationFailed, and no history starts
+        with the model."""
         try:
             contents = translate_to_gemini(prompt)
         except PromptTranslationFailed:
@@ -450,7 +458,7 @@ class TestTranslation:
 
 class TestTheAdapter:
     async def test_it_is_a_provider_adapter_over_googles_sdk(self, adapter, fake_gemini):
-        """S2-1: of the shape; the official SDK speaks to the API."""
+        """S2-1: `GeminiAdapter` satisfies the protocol and calls the API through google-genai."""
         fake_gemini.say("Yes.")
         made = adapter()
         assert isinstance(made, ProviderAdapter)
@@ -462,7 +470,7 @@ class TestTheAdapter:
         "options", [None, {}, {"apiKey": ""}, {"apiKey": " "}, {"api_key": None}]
     )
     def test_without_a_key_there_is_no_adapter(self, options, monkeypatch):
-        """S2-2: not even where the environment has one: the shape wants it told."""
+        """S2-2: the key must be passed, even if the environment has one."""
         monkeypatch.setenv("GEMINI_API_KEY", "from-the-environment")
         with pytest.raises(MissingApiKey, match="GeminiAdapter requires an apiKey in options"):
             GeminiAdapter(options)
@@ -471,29 +479,31 @@ class TestTheAdapter:
 
     @pytest.mark.parametrize("options", ["key", {"apiKey": 7}, {"apiKey": "k", "timeout": "long"}])
     def test_wrong_options_are_refused(self, options):
-        """S2-2: with what is wrong."""
+        """S2-2: the error says which option is wrong."""
         with pytest.raises(InvalidOptions):
             GeminiAdapter(options)
 
     def test_a_wrong_address_is_refused_at_once(self):
-        """S2-5: before any call."""
+        """S2-5: an invalid `apiBaseUrl` raises at construction, before any call."""
         with pytest.raises(InvalidOptions, match="base_url"):
             GeminiAdapter({"apiKey": "k", "apiBaseUrl": "localhost:80"})
 
     def test_an_unknown_option_is_warned_of(self):
-        """S2-2: with the nearest one."""
+        """S2-2: the warning suggests the nearest option."""
         with pytest.warns(UserWarning, match="did you mean 'api_key'") as caught:
             GeminiAdapter({"apiKey": "k", "apiKye": "k"})
         assert caught[0].filename == __file__
 
     def test_the_name_of_the_provider_is_no_stranger(self, recwarn):
-        """S2-2: ART's ProviderManager adds it to the options of every adapter."""
+        """S2-2: `providerName`, which ART's ProviderManager adds to all options, gives no
+        warning."""
         made = GeminiAdapter({"apiKey": "k", "model": "m", "providerName": "gemini"})
         assert made.options == AdapterOptions(api_key="k", model="m")
         assert [*recwarn] == []
 
     async def test_the_key_of_the_environment(self, adapter, fake_gemini, monkeypatch):
-        """S2-6: the example of the source; and the key does not show."""
+        """S2-6: the document's example with GEMINI_API_KEY works, and the key is not in the
+        repr."""
         monkeypatch.setenv("GEMINI_API_KEY", "secret-1")
         fake_gemini.say("Yes.")
         made = adapter(apiKey=os.environ["GEMINI_API_KEY"])
@@ -505,7 +515,7 @@ class TestTheAdapter:
         "names", [("apiVersion", "apiBaseUrl"), ("api_version", "api_base_url")]
     )
     async def test_address_and_version_are_honoured(self, names, fake_gemini):
-        """S2-5: in either spelling."""
+        """S2-5: `apiBaseUrl` and `apiVersion` take effect in both spellings."""
         fake_gemini.say("Yes.")
         version, base = names
         made = GeminiAdapter(
@@ -515,7 +525,8 @@ class TestTheAdapter:
         assert fake_gemini.requests[0].path == f"/proxy/v1alpha/models/{MODEL}:generateContent"
 
     async def test_the_default_model_is_warned_of_where_it_is_used(self, fake_gemini, monkeypatch):
-        """S2-3, B-27: not at construction, and not where another one is named."""
+        """S2-3, B-27: the warning comes with the call that uses the default, not at
+        construction."""
         fake_gemini.say("Yes.").always()
         made = GeminiAdapter({"apiKey": "k", "apiBaseUrl": fake_gemini.url})
         assert DEFAULT_API_MODEL == "gemini-1.5-flash-latest"
@@ -529,7 +540,8 @@ class TestTheAdapter:
         assert models == [DEFAULT_API_MODEL, "gemini-2.5-pro-preview-05-06", "gemini-2.0-flash"]
 
     async def test_which_model_is_asked(self, adapter, fake_gemini):
-        """S2-3, S2-4: the call's, the runtime configuration's, the adapter's."""
+        """S2-3, S2-4: the call's model wins over the runtime configuration's, and that over the
+        adapter's."""
         fake_gemini.say("Yes.").always()
         made = adapter(model="gemini-a")
         runtime = {"providerName": "gemini", "modelId": "gemini-b", "adapterOptions": {}}
@@ -540,7 +552,7 @@ class TestTheAdapter:
         assert models == ["gemini-a", "gemini-b", "gemini-c"]
 
     async def test_a_calls_own_adapter_options_go_before_the_adapters(self, adapter, fake_gemini):
-        """S2-4, S2-31: RuntimeProviderConfig carries the options of an adapter."""
+        """S2-4, S2-31: `providerConfig.adapterOptions` replaces key and model for its call."""
         fake_gemini.say("ok").always()
         used = adapter(model="of-adapter")
         theirs = {"apiKey": "key-2", "model": "of-config", "systemInstruction": True}
@@ -559,7 +571,8 @@ class TestTheAdapter:
         assert prompts == ["Hi", "Be brief.\n\nHi", "Hi", "Be brief.\n\nHi"]
 
     async def test_a_calls_adapter_options_are_checked(self, adapter, fake_gemini):
-        """S2-2: nothing is sent with another key or model than asked for."""
+        """S2-2: wrong `adapterOptions` raise, so that no request uses another key or model than
+        asked for."""
         for wrong in ({"model": 3}, {"retries": "many"}, ["key"]):
             with pytest.raises(InvalidOptions):
                 await told(adapter(), providerConfig={"adapterOptions": wrong})
@@ -579,7 +592,8 @@ class TestTheAdapter:
         assert "thread_id='t-1'" in repr(options)
 
     async def test_the_system_instruction_where_it_is_wanted(self, adapter, fake_gemini):
-        """B-18, S2-8: in the API's own field instead of the user's message."""
+        """B-18, S2-8: with `systemInstruction`, system text is in the API's own field and not in
+        the user's message."""
         fake_gemini.say("Yes.").always()
         prompt = [{"role": "system", "content": "Be kind."}, *HI]
         await told(adapter(systemInstruction=True), prompt)
@@ -591,7 +605,7 @@ class TestTheAdapter:
         assert (alone.system, alone.prompt) == ("", "Be kind.")
 
     async def test_one_adapter_serves_many_calls_at_once(self, adapter, fake_gemini):
-        """S2-22: each with its own thread, and its own END."""
+        """S2-22: parallel calls keep their thread ids, and each has its own END."""
         fake_gemini.reply(lambda request: request.prompt.upper()).always()
         made = adapter()
 
@@ -604,7 +618,7 @@ class TestTheAdapter:
         await asyncio.gather(*(one(f"call {n}") for n in range(5)))
 
     def test_the_sdk_is_loaded_at_the_first_call(self):
-        """S2-1: not before; the import and the adapter are cheap."""
+        """S2-1: importing the module and creating an adapter do not load google-genai."""
         code = (
             "import sys; from geminorum.contracts.provider_adapter import GeminiAdapter; "
             "GeminiAdapter({'apiKey': 'k'}); print('google.genai' in sys.modules)"
@@ -613,7 +627,7 @@ class TestTheAdapter:
         assert (done.stdout.strip(), done.stderr) == ("False", "")
 
     def test_the_module_tells_its_names(self):
-        """S2-1: all of them are there."""
+        """S2-1: every name in `__all__` exists."""
         for name in provider_adapter.__all__:
             assert getattr(provider_adapter, name) is not None
 
@@ -633,7 +647,7 @@ WRONG_OPTIONS = [
 
 class TestCallOptions:
     async def test_a_thread_is_required(self, adapter, fake_gemini):
-        """S2-31: thrown, since there is no stream that could tell it."""
+        """S2-31: a missing `threadId` raises, because there is no stream yet to report it."""
         for options in ({}, {"threadId": None}, {"threadId": ""}):
             with pytest.raises(InvalidOptions, match="threadId"):
                 await adapter().call(HI, options)
@@ -653,14 +667,14 @@ class TestCallOptions:
         ],
     )
     async def test_every_spelling_of_a_parameter(self, options, adapter, fake_gemini):
-        """S2-31: one meaning; what is None is left out."""
+        """S2-31: all spellings of a parameter mean the same, and None leaves it out."""
         fake_gemini.say("Yes.")
         await told(adapter(), **options)
         sent = {"maxOutputTokens": 9, "topP": 0.5, "topK": 4, "stopSequences": ["x"]}
         assert fake_gemini.requests[0].config == sent
 
     async def test_zero_is_a_value(self, adapter, fake_gemini):
-        """S2-31: only what is None is left out."""
+        """S2-31: a parameter of 0 is sent; only None is left out."""
         fake_gemini.say("Yes.")
         await told(adapter(), temperature=0, gemini={"thinking": {"thinkingBudget": 0}})
         config = fake_gemini.requests[0].config
@@ -669,13 +683,13 @@ class TestCallOptions:
 
     @pytest.mark.parametrize("options", WRONG_OPTIONS, ids=str)
     async def test_a_wrong_value_is_thrown(self, options, adapter, fake_gemini):
-        """S2-26, S2-31: before the stream exists."""
+        """S2-26, S2-31: a parameter of the wrong type raises before the stream exists."""
         with pytest.raises(InvalidOptions):
             await adapter().call(HI, {"threadId": "t", **options})
         assert fake_gemini.log == []
 
     async def test_unknown_keys_are_kept_and_do_no_harm(self, adapter, fake_gemini):
-        """S2-31: as the shape allows them; userId is nobody's business but the caller's."""
+        """S2-31: unknown call options are allowed and not sent, and neither is `userId`."""
         fake_gemini.say("Yes.")
         options = CallOptions.from_dict({"threadId": "t", "userId": "u", "myKey": 1})
         assert options.extra == {"myKey": 1}
@@ -685,7 +699,8 @@ class TestCallOptions:
         assert fake_gemini.requests[0].config == {}
 
     async def test_schemas_of_tools_are_sent_as_json_schema(self, adapter, fake_gemini):
-        """S2-13: `parameters` knows only a subset, without references and unions."""
+        """S2-13: schemas go into `parametersJsonSchema`, because `parameters` lacks references and
+        unions."""
         schema = {
             "type": "object",
             "properties": {"to": {"$ref": "#/$defs/place"}},
@@ -701,7 +716,7 @@ class TestCallOptions:
         assert "parameters" not in sent
 
     async def test_tools_are_really_sent(self, adapter, fake_gemini):
-        """S2-13: name, description and the JSON Schema as it was given."""
+        """S2-13: the request has each tool's name, description and JSON Schema as given."""
         fake_gemini.say("Yes.")
         snake = {"name": "now", "input_schema": {"type": "object", "properties": {}}}
         await told(adapter(), tools=[ADD, snake, {"name": "bare"}])
@@ -726,7 +741,8 @@ class TestEvents:
         ],
     )
     async def test_the_kind_of_a_token(self, context, prefix, stream, adapter, fake_gemini):
-        """S2-19: by the context of the call; a context of the caller's own marks nothing."""
+        """S2-19: the two contexts of the document set the token type; any other gives
+        LLM_RESPONSE."""
         fake_gemini.say("Yes.", thoughts=["Hm"])
         wish = {"thinking": {"includeThoughts": True, "thinkingBudget": 512}}
         events = await told(adapter(), callContext=context, stream=stream, gemini=wish)
@@ -740,7 +756,8 @@ class TestEvents:
     async def test_thoughts_are_told_only_where_they_are_asked_for(
         self, stream, adapter, fake_gemini
     ):
-        """S2-29: otherwise nobody asks for them, and the callContext is all there is."""
+        """S2-29: by default the API is not asked for thoughts; on request they are tokens of their
+        own type."""
         fake_gemini.say("Yes.", thoughts=["Hm"], tokens=Tokens(prompt=5, output=2, thoughts=7))
         events = await told(adapter(), stream=stream)
         assert tokens(events) == ["Yes."]
@@ -750,7 +767,8 @@ class TestEvents:
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_the_metadata(self, stream, adapter, fake_gemini):
-        """S2-20, S2-25, S2-30: counts, reason, times, the raw usage, the trace."""
+        """S2-20, S2-25, S2-30: METADATA has counts, stop reason, times, raw usage and the trace
+        id."""
         fake_gemini.say("One ", "two.", tokens=Tokens(prompt=40, cached=8, output=6))
         events = await told(adapter(), stream=stream, traceId="trace-1")
         found = metadata(events)
@@ -767,13 +785,13 @@ class TestEvents:
     async def test_without_streaming_the_text_is_one_token_to_the_letter(
         self, adapter, fake_gemini
     ):
-        """S2-23, S2-25: many parts, nothing trimmed."""
+        """S2-23, S2-25: many parts become one TOKEN, and nothing is trimmed."""
         fake_gemini.say("  One ", {"text": "two", "thoughtSignature": SIGNATURE}, " three \n")
         events = await told(adapter(), stream=False)
         assert tokens(events) == ["  One two three \n"]
 
     async def test_an_event_as_plain_data(self, adapter, fake_gemini):
-        """S2-30: the shape's own keys; what is not known has none."""
+        """S2-30: `as_dict` has the document's keys; unknown values have none."""
         fake_gemini.say("Yes.").fail(429, "Slow down.", retry_delay=7)
         ids = {"threadId": "t-1", "traceId": "r-1"}
         token, told_metadata, end = await told(adapter(), **ids, sessionId="s-1")
@@ -794,7 +812,8 @@ class TestEvents:
         assert {**expected, "status": 429, "retryAfter": 7.0}.items() <= plain["data"].items()
 
     async def test_a_trace_is_made_where_none_is_given(self, adapter, fake_gemini):
-        """S2-30, S2-31: one for all events of a call, another one for the next."""
+        """S2-30, S2-31: all events of a call share a generated trace id; the next call gets
+        another."""
         fake_gemini.say("Yes.").always()
         made = adapter()
         traces = [{event.trace_id for event in await told(made)} for _ in range(2)]
@@ -803,21 +822,22 @@ class TestEvents:
         assert first != second
 
     async def test_an_answer_that_reached_its_length_is_an_answer(self, adapter, fake_gemini):
-        """S2-20: METADATA says so, and there is no ERROR."""
+        """S2-20: METADATA has the stop reason MAX_TOKENS, and there is no ERROR."""
         fake_gemini.say("Once upon", finish="MAX_TOKENS")
         events = await told(adapter(), stream=True)
         assert types(events) == ["TOKEN", "METADATA", "END"]
         assert metadata(events).stop_reason == "MAX_TOKENS"
 
     def test_end_is_told_once_even_if_the_door_fails_after_it(self):
-        """S2-22: the guard that no consumer can test from outside."""
+        """S2-22: a failure after END adds no event; consumers cannot provoke this from outside."""
         teller = Teller(CallOptions(thread_id="t"))
         ended = [*teller.tell(TextDelta("Hi")), *teller.tell(Done("success"))]
         assert types(ended) == ["TOKEN", "METADATA", "END"]
         assert [*teller.tell_failure(ARTError("late"))] == []
 
     def test_a_failure_without_a_word_is_a_failure(self):
-        """S2-21: and a word that is only a notice is none."""
+        """S2-21: a failed call without an error event still gives ERROR; a recoverable notice does
+        not count."""
         teller = Teller(CallOptions(thread_id="t", stream=True))
         notice = Error("trying again", "QUOTA", recoverable=True)
         assert [*teller.tell(notice)] == []
@@ -837,7 +857,7 @@ class TestFailures:
         ],
     )
     async def test_what_the_api_refuses(self, status, reason, cause, stream, adapter, fake_gemini):
-        """S2-26, S2-21: an ERROR with the API's words, then END."""
+        """S2-26, S2-21: an HTTP error gives an ERROR with the API's message, then END."""
         fake_gemini.fail(status, "No, because.", reason=reason)
         events = await told(adapter(), stream=stream)
         assert types(events) == ["ERROR", "END"]
@@ -857,7 +877,8 @@ class TestFailures:
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_the_time_is_up(self, stream, adapter, fake_gemini):
-        """S2-26: TIMEOUT_ERROR, and the request is given up."""
+        """S2-26: a call that exceeds its timeout gives TIMEOUT_ERROR, and the request is
+        stopped."""
         fake_gemini.hang()
         events = await told(adapter(timeout=0.3), stream=stream)
         assert types(events) == ["ERROR", "END"]
@@ -866,19 +887,20 @@ class TestFailures:
         await until(lambda: fake_gemini.abandoned)
 
     def test_silence_is_a_timeout_too(self):
-        """S2-26: the door's own limit on it, which is too long for a test."""
+        """S2-26: the transport's limit on silence is reported as TIMEOUT_ERROR; the real limit is
+        too long for a test."""
         found = failure_told(Error("not a word", "STALLED", retryable=True), None, empty=True)
         assert (found.code, found.message, found.retryable) == ("TIMEOUT_ERROR", "not a word", True)
 
     async def test_a_model_that_cannot_be_one(self, adapter, fake_gemini):
-        """S2-26: refused before any request, in the stream."""
+        """S2-26: an impossible model name is an ERROR in the stream, before any request."""
         events = await told(adapter(), model="../secrets?x")
         assert types(events) == ["ERROR", "END"]
         assert fake_gemini.log == []
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_a_blocked_prompt_is_noticed(self, stream, adapter, fake_gemini):
-        """S2-24: while streaming, too."""
+        """S2-24: a block reason gives the document's ERROR in a stream, too."""
         fake_gemini.block("PROHIBITED_CONTENT")
         events = await told(adapter(), stream=stream)
         assert types(events) == ["ERROR", "END"]
@@ -891,7 +913,8 @@ class TestFailures:
     async def test_an_answer_that_a_filter_stopped(
         self, said, reason, stream, adapter, fake_gemini
     ):
-        """S2-20, S2-24: text, usage and reason stand; the prompt was not what was blocked."""
+        """S2-20, S2-24: text, usage and stop reason are kept, and the ERROR does not say that the
+        prompt was blocked."""
         fake_gemini.say(*said, finish=reason, tokens=Tokens(prompt=7, output=2))
         events = await told(adapter(), stream=stream)
         assert types(events) == [*["TOKEN"] * len(said), "METADATA", "ERROR", "END"]
@@ -914,7 +937,7 @@ class TestFailures:
         ids=str,
     )
     async def test_neither_text_nor_a_tool_call(self, said, stream, adapter, fake_gemini):
-        """S2-27: the shape's text, with the reason behind it."""
+        """S2-27: an empty answer is an ERROR with the document's text and the stop reason."""
         fake_gemini.say(**said)
         events = await told(adapter(), stream=stream)
         assert types(events) == ["ERROR", "END"]
@@ -925,7 +948,8 @@ class TestFailures:
 
     @pytest.mark.parametrize("drop", [False, True])
     async def test_a_stream_that_ends_too_early(self, drop, adapter, fake_gemini):
-        """S2-21, S2-22: what arrived, then what went wrong, not that there was no text."""
+        """S2-21, S2-22: the tokens are kept, and the ERROR names the broken stream, not missing
+        text."""
         fake_gemini.truncate("Once ", "upon", drop=drop)
         events = await told(adapter(), stream=True)
         assert types(events)[-2:] == ["ERROR", "END"]
@@ -933,27 +957,27 @@ class TestFailures:
         assert "No text content" not in error(events).message
 
     async def test_an_error_in_mid_stream(self, adapter, fake_gemini):
-        """S2-21, S2-22: after the tokens, ERROR and END."""
+        """S2-21, S2-22: an error after some tokens gives ERROR and END after them."""
         fake_gemini.fail(503, "Overloaded.", after=["One ", "two "])
         events = await told(adapter(), stream=True)
         assert types(events) == ["TOKEN", "TOKEN", "ERROR", "END"]
         assert error(events).retryable
 
     async def test_what_is_not_the_api(self, adapter, fake_gemini):
-        """S2-21: HTML where JSON is due."""
+        """S2-21: an HTML page instead of JSON is an ERROR."""
         fake_gemini.raw(b"<html>Welcome to the hotel</html>", content_type="text/html")
         events = await told(adapter(), stream=False)
         assert types(events) == ["ERROR", "END"]
 
     async def test_a_request_is_sent_again_without_a_word(self, adapter, fake_gemini):
-        """S2-21: a retry that helps is no ERROR."""
+        """S2-21: a retry that succeeds leaves no ERROR in the stream."""
         fake_gemini.fail(503, retry_delay=0.01).say("Yes.")
         events = await told(adapter(retries=1), stream=True)
         assert types(events) == ["TOKEN", "METADATA", "END"]
         assert len(fake_gemini.requests) == 2
 
     async def test_an_error_can_be_raised_and_pickled(self, adapter, fake_gemini):
-        """S2-26: the data of an ERROR is an exception, with ours as its cause."""
+        """S2-26: the data of an ERROR is an exception with geminorum's error as its cause."""
         fake_gemini.fail(429, daily=True)
         found = error(await told(adapter()))
         with pytest.raises(ARTError, match="429") as caught:
@@ -973,7 +997,8 @@ def no_garbage_collection() -> Iterator[None]:
 @pytest.mark.usefixtures("no_garbage_collection")
 class TestLeaving:
     async def test_a_break_stops_the_request(self, adapter, fake_gemini):
-        """S2-17, S2-22: after the first token, though the caller keeps the stream."""
+        """S2-17, S2-22: leaving the loop after the first token closes the connection, even if the
+        caller keeps the stream."""
         fake_gemini.say(*SLOW_BOOK, drip=0.05)
         stream = await adapter().call(HI, {"threadId": "t", "stream": True})
         async for event in stream:
@@ -983,7 +1008,7 @@ class TestLeaving:
         assert [event async for event in stream] == []
 
     async def test_closing_waits_until_it_is_done(self, adapter, fake_gemini):
-        """S2-22: with `aclosing`, step by step."""
+        """S2-22: `aclosing` returns after the request has ended."""
         fake_gemini.say(*SLOW_BOOK, drip=0.05)
         call = await adapter().call(HI, {"threadId": "t", "stream": True})
         async with aclosing(call) as stream:
@@ -991,7 +1016,7 @@ class TestLeaving:
         await until(lambda: fake_gemini.abandoned)
 
     async def test_leaving_a_loop_inside_of_aclosing_is_quiet(self, adapter, fake_gemini):
-        """S2-22: the loop's own end and `aclosing` close the same request."""
+        """S2-22: `break` inside `aclosing` closes the request twice and logs no error."""
         complaints = []
         asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
         for number in range(1, 9):
@@ -1008,7 +1033,7 @@ class TestLeaving:
 
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_a_cancelled_task_stops_the_request(self, stream, adapter, fake_gemini):
-        """S2-22: before the first token, too."""
+        """S2-22: cancelling the reading task closes the connection, even before the first token."""
         fake_gemini.hang()
         task = asyncio.create_task(told(adapter(), stream=stream))
         await until(lambda: fake_gemini.requests)
@@ -1018,7 +1043,7 @@ class TestLeaving:
         await until(lambda: fake_gemini.abandoned)
 
     async def test_a_stream_that_nobody_reads_asks_nothing(self, adapter, fake_gemini):
-        """S2-26: the request leaves with the first event that is asked for."""
+        """S2-26: the request is sent when the first event is requested."""
         await adapter().call(HI, {"threadId": "t", "stream": True})
         assert fake_gemini.log == []
 
@@ -1026,7 +1051,8 @@ class TestLeaving:
 class TestToolCalls:
     @pytest.mark.parametrize("stream", STREAMED)
     async def test_a_call_is_told_and_left_to_the_caller(self, stream, adapter, fake_gemini):
-        """B-35, S2-27: TOOL_CALL with an object; an answer without text is then none to refuse."""
+        """B-35, S2-27: a function call is a TOOL_CALL with parsed arguments, and needs no text
+        beside it."""
         fake_gemini.calls(("add", {"a": 2}), text="Let me see.")
         events = await told(adapter(), stream=stream, tools=[ADD])
         assert types(events) == ["TOKEN", "TOOL_CALL", "METADATA", "END"]
@@ -1041,7 +1067,8 @@ class TestToolCalls:
         assert len(fake_gemini.requests) == 1
 
     async def test_a_call_of_a_tool_that_nobody_declared(self, adapter, fake_gemini):
-        """B-35: is the caller's to answer as well; nobody asks the model again."""
+        """B-35: a call of an undeclared tool also goes to the caller; the model is not asked
+        again."""
         fake_gemini.call("guess", what="a number")
         events = await told(adapter(), stream=True)
         assert types(events) == ["TOOL_CALL", "METADATA", "END"]
@@ -1051,7 +1078,8 @@ class TestToolCalls:
     async def test_three_steps_with_parallel_calls_and_signatures(
         self, stream, adapter, fake_gemini
     ):
-        """B-35, S2-14: each signature in its own part, ids at both ends, one content of results."""
+        """B-35, S2-14: signatures return in their parts, ids match on both sides, and results share
+        one content."""
         fake_gemini.calls(("add", {"a": 1}), ("add", {"a": 2})).call("add", a=3).say("Six.")
         made = adapter(model="gemini-3-flash-preview")
         prompt: list[dict[str, Any]] = [*HI]
@@ -1071,7 +1099,7 @@ class TestToolCalls:
         assert not any(id.startswith("call_") for id in ids)
 
     async def test_calls_without_an_id_get_ours_at_both_ends(self, adapter, fake_gemini):
-        """B-35: so that two results of one tool cannot be mixed up; no signature is made up."""
+        """B-35: generated ids keep two results of one tool apart; no signature is invented."""
         fake_gemini.calls(("add", {"a": 1}), ("add", {"a": 2})).say("Done.")
         made = adapter(model="gemini-2.5-flash")
         one, two = calls(await told(made, tools=[ADD]))
@@ -1094,7 +1122,8 @@ class TestToolCalls:
         ],
     )
     async def test_a_call_of_an_unknown_past(self, model, signed, adapter, fake_gemini):
-        """B-35: from Gemini 3 on, the first of a step says that its signature is lost."""
+        """B-35: from Gemini 3 on, the first call of an unknown step is marked as lacking its
+        signature."""
         fake_gemini.say("Done.")
         one, two = ToolCall("1", "add", {"a": 1}), ToolCall("2", "add", {"a": 2})
         prompt = [*HI, assistant(one, two, content="So"), answer(one, "1"), answer(two, "2")]
@@ -1105,7 +1134,7 @@ class TestToolCalls:
         assert NO_SIGNATURE not in str(translate_to_gemini(prompt))
 
     async def test_another_model_does_not_get_the_signature(self, adapter, fake_gemini):
-        """B-35: the API refuses what another model signed."""
+        """B-35: the API refuses signatures of another model, so they are left out."""
         fake_gemini.call("add", a=1).say("Done.")
         made = adapter(model="gemini-3-flash-preview")
         (call,) = calls(await told(made, tools=[ADD]))
@@ -1115,7 +1144,7 @@ class TestToolCalls:
         assert part["functionCall"]["id"] == call.id
 
     async def test_signatures_of_calls_in_several_chunks(self, adapter, fake_gemini):
-        """B-35: each part is found in the chunk that it came in, in its order."""
+        """B-35: each call gets the signature of its own chunk, in order."""
 
         def part(number: int, **more: str) -> dict[str, Any]:
             return {"functionCall": {"name": "add", "args": {"a": number}}, **more}
@@ -1140,7 +1169,7 @@ class TestToolCalls:
         assert [part.get("thoughtSignature") for part in parts] == ["b25l", None, "dHdv"]
 
     def test_the_memory_has_an_end(self):
-        """B-35: the oldest are forgotten, and one that is seen again is young again."""
+        """B-35: the oldest calls are forgotten first; a call that is seen again counts as new."""
         memory = CallMemory(limit=2)
         for id in ("1", "2", "1", "3"):
             memory.keep(id, {"thoughtSignature": f"s{id}"}, "gemini-2.5-pro")

@@ -67,7 +67,8 @@ class TestTheShape:
         assert GeminiCliProvider.get_metadata()["requires_config"] is False
 
     def test_its_metadata(self):
-        """S4-6, S4-27, S4-28, S4-29, S4-30, S4-31, S4-32: the metadata is the document's own."""
+        """S4-6, S4-27, S4-28, S4-29, S4-30, S4-31, S4-32: `get_metadata` returns exactly the
+        document's values."""
         assert GeminiCliProvider.get_metadata() == {
             "name": "gemini-cli",
             "description": "Gemini CLI AI agent via subprocess",
@@ -115,7 +116,8 @@ class TestTheShape:
         assert iscoroutinefunction(getattr(GeminiCliProvider, name)) is (name == "_async_generate")
 
     def test_a_provider_of_your_own_starts_from_the_base_class(self):
-        """S4-4, S4-5, S4-6: two methods to write, and metadata with defaults."""
+        """S4-4, S4-5, S4-6: a subclass of `ResponseProvider` writes two methods and inherits
+        default metadata."""
 
         class Parrot(ResponseProvider):
             def validate(self) -> None:
@@ -131,7 +133,7 @@ class TestTheShape:
             ResponseProvider()
 
     def test_there_is_no_word_for_a_limit_on_the_cost(self):
-        """S4-40: the timeout is what there is."""
+        """S4-40: no config key limits the cost; only `timeout` limits a run."""
         with pytest.warns(UserWarning, match="unknown config key 'max_budget_usd'"):
             GeminiCliProvider({"max_budget_usd": 1})
         assert not [key for key in GeminiCliProvider.get_metadata()["config_keys"] if "cost" in key]
@@ -252,7 +254,7 @@ class TestArguments:
         assert token in GeminiCliProvider(config)._build_args(None)
 
     def test_nothing_is_asked_for_that_nobody_asked_for(self):
-        """B-13: above all no yolo."""
+        """B-13: without a config, no model and no mode is passed, above all not yolo."""
         assert GeminiCliProvider()._build_args(None) == [
             "--output-format=stream-json",
             "--skip-trust",
@@ -298,7 +300,7 @@ class TestArguments:
         assert r"git\x20status" in rules[1]["argsPattern"]
 
     def test_the_rules_are_there_as_long_as_the_run(self, stand_in):
-        """S4-12, B-20: and the flag that the CLI is about to drop is not used."""
+        """S4-12, B-20: the policy file goes with the run; the deprecated flag is not used."""
         provider = GeminiCliProvider(
             {"allowed_tools": ["glob"]}, via=stand_in(INIT, HELLO, SUCCESS)
         )
@@ -347,7 +349,8 @@ class TestTheStream:
         ],
     )
     def test_recorded_streams(self, name, text, files):
-        """S4-2, S4-7, S4-18 … S4-23, S4-41: the assistant's text; files whose write succeeded."""
+        """S4-2, S4-7, S4-18 … S4-23, S4-41: recordings give the assistant's text and the files
+        whose write succeeded."""
         stdout = stream(name).read_bytes()
         assert GeminiCliProvider()._parse_ndjson_stream(stdout) == (text, dict.fromkeys(files))
 
@@ -364,11 +367,13 @@ class TestTheStream:
         ids=["empty", "blank", "two messages", "user", "truncated", "malformed"],
     )
     def test_streams_that_are_not_whole(self, stdout, text):
-        """S4-18, S4-37: what can be read is the text, and nothing raises."""
+        """S4-18, S4-37: truncated and broken streams give the text that can be read; nothing
+        raises."""
         assert GeminiCliProvider()._parse_ndjson_stream(stdout) == (text, {})
 
     def test_a_call_without_an_id_is_no_file(self):
-        """S4-19, S4-20: its result cannot be told from another's."""
+        """S4-19, S4-20: a write without an id cannot be matched to its result, so it does not
+        count."""
         call, result = map(json.loads, write().splitlines())
         del call["tool_id"]
         assert GeminiCliProvider()._parse_ndjson_stream(lines(call, result)) == ("", {})
@@ -407,7 +412,8 @@ class TestTheStream:
         ],
     )
     def test_only_a_success_is_a_file(self, result):
-        """S4-20, S4-23, S4-40a, B-7: a call that was cancelled is reported as a success."""
+        """S4-20, S4-23, S4-40a, B-7: a cancelled call, which the CLI reports as success with an
+        error, does not count as written."""
         assert GeminiCliProvider()._parse_ndjson_stream(write(**result)) == ("", {})
 
     def test_a_call_without_its_result_is_no_file(self):
@@ -500,7 +506,8 @@ class TestFailures:
         assert str(self.wrapped(127, "sh: gemini: not found")) == NOT_FOUND
 
     def test_anything_else(self):
-        """S4-26, S4-40a: any other failure names its exit code."""
+        """S4-26, S4-40a: any other failure raises "Gemini CLI failed" with its exit code and
+        stderr."""
         error = self.wrapped(3, "disk full")
         assert str(error) == "Gemini CLI failed (exit 3): disk full"
         assert (error.exit_code, error.stderr) == (3, "disk full")
@@ -516,7 +523,8 @@ class TestFailures:
         ],
     )
     def test_a_process_that_fails(self, stand_in, plan, text, cause):
-        """S4-24, S4-25, S4-26, S4-40a: exit code and stderr, of a real process."""
+        """S4-24, S4-25, S4-26, S4-40a: exit code and stderr of a real process select the document's
+        message."""
         with pytest.raises(ProviderError) as caught:
             GeminiCliProvider(via=stand_in(INIT, HELLO, **plan)).generate("Hi")
         assert str(caught.value).startswith(text)
@@ -524,7 +532,8 @@ class TestFailures:
         assert caught.value.result.text == "Hello"
 
     def test_a_failure_that_the_stream_tells(self, stand_in):
-        """S4-21, S4-26: what the model wrote about logins does not matter."""
+        """S4-21, S4-26: a failed `result` raises with its reason; text of the model about logins
+        does not matter."""
         quota = {"type": "Error", "message": '{"error": {"code": 429, "message": "no more"}}'}
         said = {**HELLO, "content": "You need to login, the auth failed."}
         door = stand_in(INIT, said, {"type": "result", "status": "error", "error": quota}, exit=173)
@@ -542,7 +551,8 @@ class TestFailures:
 
     @pytest.mark.parametrize("by", ["run", "validate", "wrap"])
     def test_an_engine_can_catch_it_as_its_own_error(self, stand_in, by):
-        """S4-24 … S4-26: `error_class` names the engine's class; it stays a ProviderError."""
+        """S4-24 … S4-26: with `error_class`, the error is an instance of the engine's class and of
+        ProviderError."""
         provider = EngineProvider(via=stand_in(INIT, HELLO, exit=3, stderr="boom"))
         if by == "validate":
             provider = EngineProvider(via=Cli(executable="/no/such/gemini"))
@@ -608,7 +618,7 @@ class TestFailures:
 
 class TestAnAnswer:
     def test_of_a_program_on_the_path(self, stand_in, tmp_path, monkeypatch):
-        """S4-4, S4-38: found by `shutil.which`, and started by its full path."""
+        """S4-4, S4-38: `shutil.which` finds the program, and it is started by its full path."""
         program = stand_in(INIT, HELLO, SUCCESS).executable
         (tmp_path / "bin").mkdir()
         (tmp_path / "bin/gemini").symlink_to(program)
@@ -655,7 +665,8 @@ class TestAnAnswer:
         assert answer == ProviderResult("", {})
 
     def test_names_files_as_the_agent_did_and_tells_where_they_are(self, stand_in, tmp_path):
-        """S4-23, B-7: an engine with a relative root looks for its own relative path."""
+        """S4-23, B-7: `files` has the agent's own names, so that an engine with a relative root
+        finds its path."""
         response_path = Path(".aiwf", "sessions", "response.md")
         beside = str(tmp_path / "beside.md")
         door = stand_in(INIT, write(path=str(response_path)), write(path=beside), SUCCESS)
@@ -666,7 +677,7 @@ class TestAnAnswer:
 
     @pytest.mark.parametrize("own", [True, False])
     def test_where_it_works(self, stand_in, tmp_path, own):
-        """S4-13, S4-41: the configuration's folder before the context's."""
+        """S4-13, S4-41: `working_dir` of the config overrides `project_root` of the context."""
         for name in ("mine", "project"):
             (tmp_path / name).mkdir()
         config = {"working_dir": tmp_path / "mine"} if own else {}
@@ -695,7 +706,8 @@ class TestAnAnswer:
 
     @pytest.mark.parametrize("by", ["config", "call"])
     def test_that_takes_too_long(self, stand_in, by):
-        """S4-14, S4-40, S4-41, B-12: what had arrived survives."""
+        """S4-14, S4-40, S4-41, B-12: the document's timeout message is raised, and the partial
+        result is kept."""
         # On a busy machine a program may need longer than the limit to say anything.
         for limit in (2, 10, 60):
             config = {"timeout": limit} if by == "config" else {}
@@ -723,13 +735,15 @@ class TestAnAnswer:
         assert GeminiCliProvider({"timeout": 5})._options(None).timeout == 5
 
     def test_a_configured_time_limit_goes_before_that_of_a_call(self):
-        """S4-14: engines pass the metadata's 600 with every call."""
+        """S4-14: engines pass the metadata's 600 with every call; a configured limit still
+        counts."""
         assert GeminiCliProvider({"timeout": 5})._options(None, 600).timeout == 5
         assert GeminiCliProvider(base=Options(timeout=5))._options(None, 600).timeout == 5
         assert GeminiCliProvider()._options(None, 7).timeout == 7
 
     async def test_inside_a_running_loop(self, stand_in):
-        """S4-5, S4-7, S4-40a: waiting, or awaited."""
+        """S4-5, S4-7, S4-40a: `generate` blocks inside a running event loop, and `_async_generate`
+        can be awaited there."""
         provider = GeminiCliProvider(via=stand_in(INIT, HELLO, SUCCESS))
         assert asyncio.get_running_loop().is_running()
         assert provider.generate("Hi") == ProviderResult("Hello", {})
@@ -786,7 +800,8 @@ class TestTheRealCli:
         assert (workspace / "b.txt").read_text() == "y"
 
     def test_writes_nothing_unless_it_is_told_that_it_may(self, provider, fake_gemini, workspace):
-        """S4-10, S4-12, S4-23, B-13: another tool that is allowed changes nothing in that."""
+        """S4-10, S4-12, S4-23, B-13: by default the real CLI writes nothing, even if another tool
+        is allowed."""
         self.attempt(fake_gemini, *self.WRITE)
         chosen = provider(allowed_tools=["run_shell_command"])
         assert chosen.generate("Write") == ProviderResult("Done.", {})
@@ -829,7 +844,7 @@ class TestTheRealCli:
     def test_a_prompt_file_with_an_at_is_named_as_it_is(
         self, provider, fake_gemini, workspace, name
     ):
-        """S4-15, B-1: the CLI reads no file by itself, and the model sees no backslash."""
+        """S4-15, B-1: the CLI expands no file, and the model sees no backslash in the name."""
         file = workspace / name
         file.parent.mkdir(exist_ok=True)
         for decoy in (file, workspace / "corp" / "plan.md", workspace / "b.c."):

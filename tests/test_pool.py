@@ -253,7 +253,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 async def test_a_resumed_session_is_loaded_and_not_the_spare(fake_gemini, options, door):
-    """B-28: what was said before is there."""
+    """S1-49: the model receives what was said before."""
     fake_gemini.say("Noted").always()
     async with Pool(door) as pool:
         first = await ask("The word is plum", options, via=pool)

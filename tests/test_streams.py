@@ -178,7 +178,7 @@ class TestShapes:
     """What the documents accept and no CLI of today writes."""
 
     def test_structured_content_is_joined_and_reachable(self):
-        """S1-36: texts are joined; a question stays in the raw frame."""
+        """S1-35: the texts of structured content are joined; other parts stay in the raw frame."""
         parts = [
             {"type": "output_text", "text": "One thing."},
             {"type": "question", "prompt": "Which?", "choices": [{"key": "a"}, {"key": "b"}]},
