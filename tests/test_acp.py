@@ -166,7 +166,8 @@ def without_differences(events: list[Any]) -> list[Any]:
 async def test_one_conversation_through_both_doors(
     fake_gemini, options, real_cli_door, door, tmp_path
 ):
-    """S0-34, B-15: equal but for what docs/acp.md names, usage and cost exact on both."""
+    """S0-34, B-15: `Cli` and `Acp` give equal events except for the differences in docs/acp.md;
+    usage and cost are exact on both."""
     careful = options.changed(
         policy=Policy("allow", "allow", rules=(Rule("run_shell_command", "deny", "git push"),))
     )
@@ -220,7 +221,7 @@ def test_what_only_the_file_tells_waits_for_what_the_wire_has_still_to_tell(tmp_
 
 
 async def test_turns_of_a_conversation_share_a_process_and_a_memory(fake_gemini, options, door):
-    """S0-34: each turn has an Init and a Done of its own."""
+    """S0-34: each turn of a warm conversation has its own Init and Done."""
     fake_gemini.say("Noted").say("Seven")
     async with connect(options, via=door) as chat:
         first = await told(chat.turn("Remember seven"))
@@ -241,7 +242,7 @@ def test_code_that_does_not_await_has_the_warm_door_too(options, stand_in_acp):
 async def test_sessions_of_one_process_have_a_folder_a_model_and_a_mode_each(
     fake_gemini, options, door, tmp_path
 ):
-    """S0-25, S1-21: and their turns run at the same time."""
+    """S0-25, S1-21: sessions of one process with different settings run at the same time."""
     folders = {name: tmp_path / name for name in ("a", "b")}
     for name, folder in folders.items():
         folder.mkdir()
@@ -301,8 +302,8 @@ async def test_an_untrusted_folder_refuses_what_needs_trust(fake_gemini, options
 async def test_a_command_that_is_refused_does_not_run_and_the_turn_goes_on(
     fake_gemini, options, acp
 ):
-    """S0-30, S0-32: and the model is told. `echo` is among the commands that the CLI would run
-    unasked."""
+    """S0-30, S0-32: the model receives the refusal; the CLI would run this `echo` without
+    asking."""
     asked: list[PermissionRequest] = []
 
     async def decide(request: PermissionRequest) -> Deny:
@@ -369,7 +370,7 @@ async def test_whatever_goes_wrong_with_the_answer_is_a_no(fake_gemini, options,
 
 
 async def test_where_nobody_is_asked_what_needs_a_yes_is_refused(fake_gemini, options, door):
-    """S0-32: "ask" is no, and the stream says so once."""
+    """S0-32: without `decide`, "ask" means no, and the stream says so once."""
     for number in range(2):
         fake_gemini.call("write_file", file_path=f"{number}.txt", content="hi")
     fake_gemini.say("I may not.")
@@ -402,7 +403,7 @@ async def test_a_mode_that_allows_is_not_asked_about(fake_gemini, options, acp):
 async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_never_runs(
     fake_gemini, options, acp
 ):
-    """S0-27, S0-28: a yes that comes afterwards changes nothing, and the session goes on."""
+    """S0-27, S0-28: a later yes changes nothing, and the session can be used again."""
     pending, too_late = asyncio.Event(), asyncio.Event()
 
     async def decide(request: PermissionRequest) -> Allow:
@@ -453,7 +454,7 @@ async def test_a_turn_that_ends_early_leaves_the_session_usable(fake_gemini, opt
 
 
 async def test_a_cancel_ends_a_command_that_runs(fake_gemini, options, door):
-    """B-11: the shell too, and nothing of it is left."""
+    """B-11: cancelling ends the running shell and its children."""
     fake_gemini.call("run_shell_command", command="touch begun; sleep 250; touch ended").say("Hm")
     begun = Path(options.cwd) / "begun"
     async with connect(options.changed(approval="yolo"), via=door) as chat:
@@ -475,7 +476,7 @@ def _command(process: psutil.Process) -> list[str]:
 
 
 async def test_time_limits_hold_for_the_whole_and_for_silence(options, stand_in_acp):
-    """B-12: partial text survives."""
+    """B-12: both time limits end a warm turn, and its partial text is kept."""
     async with asyncio.timeout(60):
         with pytest.raises(errors.Stalled) as silence:
             await ask("Hm", options, via=stand_in_acp("deaf", stall_timeout=2))
@@ -502,7 +503,7 @@ async def test_who_waits_for_a_person_does_not_stall(options, stand_in_acp):
 
 
 async def test_a_limit_of_turns_is_each_prompt_s_own(fake_gemini, options, door):
-    """S0-21, S0-26: the CLI itself would count the whole session."""
+    """S0-21, S0-26: the turn limit counts per prompt, although the CLI counts per session."""
     for _ in range(2):
         fake_gemini.call("read_file", file_path="a").call("read_file", file_path="b").say("Done")
     for number in range(6):
@@ -528,7 +529,8 @@ async def test_a_budget_ends_a_turn(fake_gemini, options, door):
 
 
 async def test_forty_turns_with_cancels_at_any_moment(fake_gemini, options, acp):
-    """S0-34: each ends in one Done, every call has its result, and the session goes on."""
+    """S0-34: each turn ends with one Done, every call has its result, and the session stays
+    usable."""
     dice = random.Random(7)
 
     async def decide(request: PermissionRequest) -> Allow | Deny:
@@ -600,7 +602,7 @@ async def killed_in_the_handshake(fake: FakeGemini, options: Options, door: Acp)
 async def test_a_process_that_is_killed_ends_its_turn_with_a_typed_error(
     fake_gemini, options, door, kill
 ):
-    """S0-34, B-10: one Done, the error says what happened, and nothing is left behind."""
+    """S0-34, B-10: the turn has one Done and an error with the cause, and no process is left."""
     before = _held()
     events = await kill(fake_gemini, options, door)
     assert last(events).status == "error"
@@ -743,7 +745,7 @@ async def test_a_turn_that_does_not_hear_the_cancel_loses_its_process(options, s
     ],
 )
 async def test_a_program_with_a_bad_habit_gets_its_own_error(options, stand_in_acp, habit, error):
-    """S0-34: in the stream, with one Done; `ask` raises it."""
+    """S0-34: each misbehaviour gives its own error with one Done, and `ask` raises it."""
     door = stand_in_acp(habit, start_timeout=0.5 if habit == "silent" else 30)
     events = await told(run("Hi", options, via=door))
     assert last(events).status == "error"
@@ -815,7 +817,7 @@ async def test_a_broken_policy_is_fatal(fake_gemini, options, door):
 
 
 async def test_an_answer_that_broke_is_no_success(fake_gemini, options, acp):
-    """B-10: the wire says `end_turn`."""
+    """B-10: a broken answer is an error even though ACP reports `end_turn`."""
     fake_gemini.when("Speak").say("").always()
     fake_gemini.when("Read").call("read_file", file_path="a").truncate("Half of an").always()
     quick = acp(settings={"general": {"maxAttempts": 1}})

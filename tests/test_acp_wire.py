@@ -423,7 +423,7 @@ def test_an_error_of_the_protocol_has_the_type_of_its_cause(error, code):
 
 
 def test_usage_is_exact_where_file_and_wire_agree():
-    """B-15: cached and thoughts stand only in the file."""
+    """B-15: cached tokens and thoughts come from the session file; ACP does not report them."""
     request = ModelRequest(10, 1, cached=4, thoughts=3, total=14, model="m")
     whole = ending(reply=prompted(), rounds=[Round((request,))], requests=[request])
     usage = last_events(spoken(), whole)[-1].usage

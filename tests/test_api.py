@@ -107,7 +107,8 @@ def weather(city: str) -> str:
 
 class TestAnAnswer:
     async def test_it_streams_and_ends_with_tokens_and_cost(self, fake, options):
-        """S2-17, S2-18, S2-20: deltas, one merged text, then exact usage and price."""
+        """S2-17, S2-18, S2-20: a stream gives deltas, one merged text, then exact usage and
+        cost."""
         fake.say("Hello ", "world", thoughts=["Hm."], tokens=Tokens(1000, 400, 50, 20))
         events, result = await events_of("Hi", options)
         assert [type(event) for event in events] == [
@@ -131,7 +132,7 @@ class TestAnAnswer:
         assert delta.raw["candidates"][0]["content"]["parts"] == [{"text": "Hello"}]
 
     async def test_without_streaming_the_same_events_come(self, fake, options):
-        """S2-23, S2-25: one request for the whole answer."""
+        """S2-23, S2-25: one request for the whole answer gives the same events as a stream."""
         fake.say("Hello ", "world", tokens=Tokens(10, 0, 5))
         events, result = await events_of("Hi", options, Api(stream=False))
         assert not fake.requests[0].stream
@@ -139,14 +140,14 @@ class TestAnAnswer:
         assert (result.text, result.usage.input) == ("Hello world", 10)
 
     async def test_a_model_is_taken_where_none_was_named(self, fake, options):
-        """B-27: never a retired one."""
+        """B-27: the default model of `Api` is not a retired one."""
         fake.say("a").say("b")
         await ask("Hi", options.changed(model=None), via=Api())
         await ask("Hi", options.changed(model="pro"), via=Api())
         assert [r.model for r in fake.requests] == ["gemini-2.5-flash", "gemini-3.1-pro-preview"]
 
     async def test_the_system_prompt_is_the_system_instruction(self, fake, options):
-        """B-18: not a part of what the user says."""
+        """B-18: the system prompt is sent in the API's own field, not in the user's text."""
         fake.say("Arr")
         await ask("Hi", options.changed(system_prompt="Be a pirate."), via=Api())
         (request,) = fake.requests
@@ -243,7 +244,7 @@ class TestParts:
 
 class TestTools:
     async def test_three_rounds_carry_signatures_ids_and_results(self, fake, options):
-        """B-35, S2-13, S2-15: every call goes back as it came, its result under its id."""
+        """B-35, S2-13, S2-15: every call is sent back as it came, with its result under its id."""
         signed = {"thoughtSignature": "+//+c2lnbmVk"}
         first = [
             {"functionCall": {"name": "weather", "args": {"city": "Paris"}, "id": "a"}, **signed},

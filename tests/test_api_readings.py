@@ -228,7 +228,7 @@ def check_answer(events, result, history, stated) -> None:
 
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_a_streamed_answer(name):
-    """S2-20, S2-23, S2-27: texts, thoughts, calls, endings and counts."""
+    """S2-20, S2-23, S2-27: texts, thoughts, calls, stop reasons and counts of a stream are read."""
     chunks, stated = ANSWERS[name]
     check_answer(*await read(sse(*chunks)), NOTHING | stated)
 
@@ -237,7 +237,7 @@ async def test_a_streamed_answer(name):
     "name", [name for name, (chunks, _) in ANSWERS.items() if len(chunks) == 1]
 )
 async def test_an_answer_at_once(name):
-    """S2-23, S2-24, S2-27: the same as in a stream of one chunk."""
+    """S2-23, S2-24, S2-27: an answer without streaming reads like a stream of one chunk."""
     (whole,), stated = ANSWERS[name]
     check_answer(*await read(json.dumps(whole).encode(), stream=False), NOTHING | stated)
 
@@ -245,7 +245,7 @@ async def test_an_answer_at_once(name):
 @pytest.mark.parametrize("name", BROKEN)
 @pytest.mark.parametrize("before", [[], [chunk(text("A pi"))]], ids=["first", "later"])
 async def test_a_stream_that_breaks(name, before):
-    """S2-21, S2-22: what arrived before it is kept."""
+    """S2-21, S2-22: an error in a stream keeps what arrived before it."""
     broken, outcome = BROKEN[name]
     events, result, history = await read(sse(*before, *broken))
     assert result.text == ("A pi" if before else "")
@@ -254,7 +254,7 @@ async def test_a_stream_that_breaks(name, before):
 
 
 async def test_a_stream_that_is_cut():
-    """S2-21: in the midst of a chunk."""
+    """S2-21: a stream that ends inside a chunk is an error."""
     events, result, _ = await read(sse(chunk(text("A pi")), chunk(text("pe."), **STOP))[:-40])
     assert result.text == "A pi"
     check_ending(events, result, "ProtocolError: ")

@@ -26,7 +26,7 @@ async def test_an_empty_prompt_is_refused_before_anything_starts(stand_in, promp
 
 
 async def test_a_prompt_the_cli_would_cut_is_refused(stand_in):
-    """B-1: above 8 MiB the CLI drops the rest in silence."""
+    """B-1: the CLI silently drops what exceeds 8 MiB, so such a prompt raises InvalidPrompt."""
     with pytest.raises(errors.InvalidPrompt, match=r"8,388,609 bytes; the CLI reads 8,388,608"):
         await ask("x" * (8 * 1024 * 1024 + 1), via=stand_in(INIT, RESULT))
 
@@ -38,7 +38,7 @@ async def test_the_largest_prompt_passes_whole(stand_in):
 
 
 async def test_a_prompt_never_reaches_the_command_line(stand_in):
-    """B-1, D-7, D-19: it would be seen in `ps`, and a leading dash would be a flag."""
+    """B-1, D-7, D-19: other users could see it in `ps`, and a leading dash would make it a flag."""
     await ask("--help me", via=stand_in(INIT, HELLO, RESULT))
     assert stand_in.call["stdin"] == "--help me"
     assert not any("help me" in argument for argument in stand_in.call["argv"])
@@ -397,13 +397,13 @@ def test_every_error_has_a_code_of_its_own():
 @pytest.mark.gemini_cli
 class TestTheRealCliRefuses:
     async def test_without_a_login(self, real_cli_door, tmp_path):
-        """S1-24: nothing on stdout, exit 41."""
+        """S1-24: the real CLI prints nothing and exits with 41, which raises AuthError."""
         with pytest.raises(errors.AuthError, match="set GEMINI_API_KEY") as caught:
             await ask("Hi", Options(home=tmp_path, cwd=tmp_path), via=real_cli_door)
         assert caught.value.exit_code == 41
 
     async def test_an_untrusted_folder(self, real_cli_door, fake_gemini, tmp_path):
-        """B-30: only where the caller leaves the decision to the CLI."""
+        """B-30: with `trust_workspace=False`, the refusal of the real CLI raises TrustError."""
         options = Options(env=fake_gemini.env, cwd=tmp_path, trust_workspace=False)
         with pytest.raises(errors.TrustError, match="trusted directory") as caught:
             await ask("Hi", options, via=real_cli_door)

@@ -32,7 +32,8 @@ def loops(fake_gemini, tokens: Told, delay: float = 0.0) -> None:
 
 
 async def test_the_cost_is_exact_per_request_and_model(fake_gemini, options, real_cli_door):
-    """B-15, B-16: a hand calculation, with cached tokens, thoughts and tokens of tools."""
+    """B-15, B-16: the cost equals a hand calculation with cached tokens, thoughts and tool
+    tokens."""
     call = ("run_shell_command", {"command": "true"})
     fake_gemini.calls(call, tokens=Told(prompt=1000, cached=400, output=10, thoughts=100))
     fake_gemini.say("Done", tokens=Told(prompt=2000, cached=1500, output=20, thoughts=0, tool=50))
@@ -51,8 +52,8 @@ async def test_the_cost_is_exact_per_request_and_model(fake_gemini, options, rea
 
 
 async def test_from_the_stream_alone_the_cost_is_an_estimate(stand_in):
-    """B-15: thoughts are what the total has beyond its parts; whether tools are among them is not
-    known."""
+    """B-15: the stream shows thoughts only as the rest of the total, which may include tool
+    tokens."""
     share = {"total_tokens": 1110, "input_tokens": 1000, "output_tokens": 10, "cached": 400}
     via = stand_in(
         {"type": "init", "session_id": "s", "model": MODEL},
@@ -66,7 +67,8 @@ async def test_from_the_stream_alone_the_cost_is_an_estimate(stand_in):
 
 
 async def test_the_question_which_model_to_take_is_paid_too(fake_gemini, options, real_cli_door):
-    """S1-19: "auto" asks a small model first; that stands in the sums and in no session file."""
+    """S1-19: `auto` asks a small model first; its tokens are in the stats, but in no session
+    file."""
     fake_gemini.say("Hi", tokens=Told(prompt=1000, output=10))
     result = await ask("Hi", options.changed(model="auto"), via=real_cli_door)
     asked = {request.model for request in result.usage.requests}
@@ -77,7 +79,7 @@ async def test_the_question_which_model_to_take_is_paid_too(fake_gemini, options
 
 
 async def test_a_second_turn_counts_only_its_own_requests(fake_gemini, options, real_cli_door):
-    """S1-49: the session file goes on, the bill does not."""
+    """S1-49: the session file has both turns, the bill only the second."""
     fake_gemini.say("One", tokens=Told(prompt=1000, output=10))
     fake_gemini.say("Two", tokens=Told(prompt=3000, output=30))
     first = await ask("Hi", options, via=real_cli_door)
@@ -87,7 +89,8 @@ async def test_a_second_turn_counts_only_its_own_requests(fake_gemini, options, 
 
 
 async def test_the_budget_stops_a_model_that_loops(fake_gemini, options, real_cli_door):
-    """S0-30, S0-33: each turn costs $0.30; the third one is past 0.75, a fifth never comes."""
+    """S0-30, S0-33: each turn costs $0.30; the third exceeds the budget of 0.75, and no fifth is
+    requested."""
     loops(fake_gemini, Told(prompt=1_000_000), delay=0.5)
     events = []
     async with start("Go", options.changed(max_budget_usd=0.75), via=real_cli_door) as live:
@@ -134,7 +137,7 @@ def test_a_resumed_run_keeps_its_budget_while_nobody_reads(fake_gemini, options,
 
 
 async def test_a_budget_without_a_price_is_not_kept_blindly(fake_gemini, options, real_cli_door):
-    """B-16: a model whose price nobody knows must not look free."""
+    """B-16: a budget for a model without a known price is an error, not unlimited."""
     loops(fake_gemini, Told(prompt=1000), delay=0.3)
     limited = options.changed(model="gemini-my-own", max_budget_usd=5.0)
     with pytest.raises(errors.BudgetExceeded, match="price is not known") as caught:
@@ -213,7 +216,7 @@ def test_a_ledger_leaves_out_what_came_before_and_what_is_another_s(tmp_path, ch
 
 
 def test_a_ledger_counts_subagents_and_old_documents(tmp_path, chats):
-    """B-5: CLIs before 0.39 write one document, again and again."""
+    """B-5: requests of subagents count, also in the rewritten documents of CLIs before 0.39."""
     message = json.loads(record(1, input=1))
     document = {"sessionId": "abcdefgh-1", "messages": [message]}
     file = chats / "session-1-abcdefgh.json"

@@ -62,7 +62,7 @@ def decision(rules: Rules, tool: str, **arguments: object) -> str:
     ],
 )
 def test_every_command_in_a_line_is_judged_by_itself(command_line, expected):
-    """S0-32: a capability and the rules on single commands say their word on each part."""
+    """S0-32: the capability and the rules for commands apply to each part of a command line."""
     assert decision(Rules.of(Options(policy=GIT)), "run_shell_command", command=command_line) == (
         expected
     )
@@ -194,7 +194,7 @@ CALLS = [
 async def test_the_real_cli_refuses_what_is_not_allowed_and_nothing_else(
     real_cli_door, fake_gemini, tmp_path
 ):
-    """S0-32: verdicts are compared with what the real CLI did to the same calls."""
+    """S0-32: the verdicts equal what the real CLI did with the same calls."""
     options = Options(
         policy=GIT, cwd=tmp_path, env=fake_gemini.env, home=fake_gemini.home, approval="default"
     )
@@ -272,7 +272,7 @@ def test_a_policy_may_be_a_file_of_ours_or_of_the_cli(saved, tmp_path):
 
 
 def test_a_policy_is_shown_as_it_is_compiled(tmp_path):
-    """S0-32: the TOML is that of the library."""
+    """S0-32: the command prints the TOML that a run would use."""
     done = command("policy", "show", "--policy", "file_write=allow", "--deny-tool", "glob")
     options = Options(policy=Policy(file_write="allow"), disallowed_tools=("glob",))
     assert (done.returncode, done.stdout) == (0, toml_of(options))

@@ -110,7 +110,7 @@ def test_the_list_s_own_arithmetic_agrees_with_ours():
 
 
 def test_why_there_is_no_cost_is_said():
-    """B-16: unknown is not free."""
+    """B-16: `unknown_because` gives the reason for every cost of None."""
     assert unknown_because(None) == "the run reported no usage"
     stranger = Usage(by_model={"my-model": Tokens(input=5, total=5)})
     assert unknown_because(stranger) == "there is no price for 'my-model'"
@@ -130,7 +130,7 @@ def priced(model: str) -> Decimal | None:
 
 
 def test_the_document_prices_2_5_pro():
-    """S1-58: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 10.00 = 1 + 0.062 + 1; the price of 2.5 pro."""
+    """S1-58: the same tokens at 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 10.00 = 2.062."""
     assert priced("gemini-2.5-pro") == Decimal("2.062")
 
 
@@ -151,7 +151,7 @@ def test_the_document_prices_2_0_flash():
 
 
 def test_the_document_prices_1_5_pro():
-    """S1-62: 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 5.00 = 1 + 0.062 + 0.5; the price of 1.5 pro."""
+    """S1-62: the same tokens at 0.8 · 1.25 + 0.2 · 0.31 + 0.1 · 5.00 = 1.562."""
     assert priced("gemini-1.5-pro") == Decimal("1.562")
 
 
@@ -173,7 +173,7 @@ def test_the_document_prices_what_it_does_not_know_by_its_last_row(model):
 
 
 def test_the_document_has_seven_models_and_a_last_row():
-    """S1-58 … S1-65: no row more, and the last one is not a model."""
+    """S1-58 … S1-65: the table has exactly the document's models, and its fallback row."""
     assert len(PRICES_2026_04) == 7
     assert PRICES_2026_04.fallback == Price(Decimal("0.15"), Decimal("0.60"), Decimal("0.0375"))
 
@@ -244,13 +244,13 @@ def test_what_the_cli_s_total_has_beyond_its_parts_is_billed_as_thoughts():
 )
 @pytest.mark.parametrize("prices", [None, PRICES_2026_04])
 def test_counts_that_are_missing_or_cannot_be_cost_none(stats, prices):
-    """B-16: what cannot be known must not look free."""
+    """B-16: missing or impossible counts cost None, so that they do not look free."""
     assert calculate_cost_usd("gemini-2.5-flash", stats, API_KEY, prices) is None
 
 
 @pytest.mark.parametrize("prices", [None, PriceBook({"mine": PRICES_2026_04["gemini-2.5-pro"]})])
 def test_without_a_last_row_an_unknown_model_costs_none(prices):
-    """B-16: None is not zero."""
+    """B-16: a book without a fallback row gives None, not zero."""
     assert calculate_cost_usd("my-model", STATS, API_KEY, prices) is None
 
 
@@ -261,7 +261,7 @@ def test_without_a_book_the_list_of_today_counts():
 
 
 def test_a_book_can_be_extended_by_a_row_of_your_own():
-    """B-16: the table can be overridden."""
+    """B-16: a caller can add a model's price to the document's table."""
     free = Price(Decimal(0), Decimal(0), Decimal(0))
     book = PriceBook({**PRICES_2026_04, "mine": free})
     assert calculate_cost_usd("mine", STATS, API_KEY, book) == 0

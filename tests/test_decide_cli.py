@@ -81,7 +81,8 @@ class TestTheRealCli:
         return call
 
     async def test_a_refused_command_does_not_run_and_the_turn_goes_on(self, attempt, fake_gemini):
-        """S0-29, S0-30: the question is in the stream, with what was decided."""
+        """S0-29, S0-30: request and decision are in the stream, and the run continues without the
+        command."""
         asked = []
 
         async def decide(request: PermissionRequest) -> Deny:

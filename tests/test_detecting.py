@@ -147,7 +147,7 @@ def test_the_environment_variable_comes_before_path(tmp_path: Path, env: dict[st
 def test_an_environment_variable_that_points_nowhere_is_passed_over(
     tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """S3-36: "if the file exists"."""
+    """S3-36: GEMINI_CLI_PATH counts only if its file exists."""
     on_path = script(tmp_path / "bin" / "gemini")
     assert find_cli(env={**env, "GEMINI_CLI_PATH": "/nowhere/gemini"}).path == on_path
 
@@ -210,7 +210,7 @@ def test_no_cli_at_all_is_an_error_that_says_what_to_type(
 def test_the_npm_package_is_run_by_node_and_tells_its_version_unstarted(
     entry: str, tmp_path: Path, env: dict[str, str]
 ) -> None:
-    """B-25: no process for the version; old packages keep their script elsewhere."""
+    """B-25: the version is read from package.json; older packages have their script elsewhere."""
     target = npm_package(tmp_path / "cli", "0.42.7", entry)
     program = find_cli(shim_in(tmp_path / "cli"), env)
     assert program.command == (str(tmp_path / "bin" / "node"), str(target.resolve()))
@@ -225,7 +225,7 @@ def test_a_nightly_build_counts_by_its_number(tmp_path: Path, env: dict[str, str
 
 
 def test_an_update_in_place_is_noticed(tmp_path: Path, env: dict[str, str]) -> None:
-    """B-25: cached by path and time of change, not by path alone."""
+    """B-25: the cache uses path and modification time, not the path alone."""
     description = npm_package(tmp_path / "cli", "0.20.0").parents[1] / "package.json"
     assert find_cli(shim_in(tmp_path / "cli"), env).version == (0, 20, 0)
     description.write_text(description.read_text().replace("0.20.0", "0.61.10"))
@@ -379,7 +379,7 @@ def test_a_node_is_asked_for_its_version_only_once(tmp_path: Path) -> None:
 
 
 def test_on_windows_the_package_lies_beside_the_shim() -> None:
-    """S3-49, B-36: the .cmd itself is never run."""
+    """S3-49, B-36: the npm package is found next to its `.cmd` shim, so the shim is never run."""
     shim = PureWindowsPath(r"C:\Users\me\AppData\Roaming\npm\gemini.cmd")
     expected = r"C:\Users\me\AppData\Roaming\npm\node_modules\@google\gemini-cli"
     assert packages_beside(shim)[0] == PureWindowsPath(expected)
@@ -417,7 +417,7 @@ def test_a_windows_shim_leads_to_the_script_in_its_package(
 
 
 def test_a_windows_shim_without_its_package_is_refused(tmp_path: Path, env: dict[str, str]) -> None:
-    """B-36: an argument must never reach cmd.exe."""
+    """B-36: otherwise arguments would reach cmd.exe, which interprets them."""
     script(tmp_path / "gemini.cmd")
     with pytest.raises(CliNotFound, match=r"name the script itself"):
         find_cli(tmp_path / "gemini.cmd", env)
@@ -468,7 +468,7 @@ async def gone(folder: Path) -> bool:
 
 
 async def test_a_cli_that_answers_is_available(tmp_path: Path) -> None:
-    """S0-3: it is really started, with --version and nothing to read."""
+    """S0-3: the program is started with `--version` and an empty stdin."""
     cli = script(tmp_path / "gemini", 'read line; test -z "$line" && test "$*" = --version')
     assert await is_available(cli) is True
 
@@ -485,14 +485,14 @@ async def test_a_cli_that_is_missing_is_not_available(tmp_path: Path) -> None:
 
 
 async def test_a_cli_that_cannot_be_started_is_not_available(tmp_path: Path) -> None:
-    """S0-3: an interpreter that is not there is an OSError at the start."""
+    """S0-3: a missing interpreter, an OSError at the start, means not available."""
     cli = script(tmp_path / "gemini")
     cli.write_text("#!/nowhere/sh\n")
     assert await is_available(cli) is False
 
 
 async def test_a_cli_that_hangs_is_not_available_and_is_gone_afterwards(hanging: Path) -> None:
-    """S0-3: with what it started in turn."""
+    """S0-3: after the time limit the program and its children are killed."""
     assert await is_available(hanging, timeout=0.5) is False
     assert await gone(hanging.parent)
 
@@ -516,7 +516,8 @@ async def test_a_scope_that_cancels_every_wait_leaves_no_process_either(hanging:
 
 
 async def test_the_event_loop_goes_on_while_the_cli_is_asked(tmp_path: Path) -> None:
-    """S0-3: the stand-in ends only when this very loop has let it go."""
+    """S0-3: the stand-in ends only after this event loop has run, so the check must not block
+    it."""
     go = tmp_path / "go"
     cli = script(tmp_path / "gemini", f"while [ ! -e {go} ]; do sleep 0.02; done")
     asking = asyncio.create_task(is_available(cli, timeout=60))

@@ -209,7 +209,7 @@ def test_a_cli_that_is_too_old_for_the_options_fails(tmp_path: Path) -> None:
 def test_one_check_of_the_cli_says_it_all(
     real_cli_door: Cli, stand_in: Callable[..., Cli], tmp_path: Path
 ) -> None:
-    """S1-51: installed means that `--version` exits with 0."""
+    """S1-51: the CLI counts as installed if `--version` exits with 0."""
     well = doctor.cli_check(real_cli_door.executable)
     assert (well.name, well.level) == ("cli", "ok")
     assert str(real_cli_door.executable) in well.detail
@@ -640,7 +640,7 @@ def test_a_home_of_somebody_else_s_is_told_with_a_fix_that_harms_nothing_else() 
 
 
 def test_instructions_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    """S1-53: and none at all is fine."""
+    """S1-53: an unreadable instructions file fails the check; no file at all is fine."""
     assert doctor.instructions_check(None).level == "ok"
     file = tmp_path / "new" / "AGENT.md"
     found = doctor.instructions_check(file)
@@ -859,7 +859,7 @@ async def test_the_live_probe_asks_for_a_hello_even_where_a_loop_is_running(
 def test_a_key_that_google_refuses_is_what_the_live_probe_finds(
     machine: Machine, fake_gemini: FakeGemini
 ) -> None:
-    """S1-54, B-31: everything looks well, and only asking tells."""
+    """S1-54, B-31: every other check passes; only the live probe finds the refused key."""
     fake_gemini.fail(403, f"The key {KEY} is not welcome")
     machine.talks_to(fake_gemini)
     machine.env["GEMINI_API_KEY"] = KEY
@@ -883,7 +883,7 @@ def test_a_cli_that_hangs_fails_the_live_probe_in_time(stand_in: Callable[..., C
 
 
 def test_another_answer_than_hello_is_a_warning(stand_in: Callable[..., Cli]) -> None:
-    """B-31: three levels, not two."""
+    """B-31: an unexpected answer of the model is a warning, not a failure."""
     said = {"type": "message", "role": "assistant", "content": "Goodbye."}
     door = stand_in(said, {"type": "result", "status": "success"})
     found = doctor.live_check(Options(), door, 60)
@@ -891,7 +891,7 @@ def test_another_answer_than_hello_is_a_warning(stand_in: Callable[..., Cli]) ->
 
 
 def test_a_set_up_that_cannot_start_fails_the_live_probe_with_its_own_words(tmp_path: Path) -> None:
-    """S1-54: no CLI, no folder: a finding each, not an exception."""
+    """S1-54: a missing CLI or folder is a finding with its reason, not an exception."""
     no_cli = doctor.live_check(Options(), Cli(executable="/nowhere/gemini"), 5)
     assert (no_cli.level, no_cli.code) == ("fail", "CLI_NOT_FOUND")
     no_folder = doctor.live_check(Options(cwd=tmp_path / "gone"), Cli(executable="sh"), 5)

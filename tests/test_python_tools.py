@@ -252,7 +252,8 @@ class TestTheRealCli:
     async def test_whoever_decides_is_asked_about_functions_too(
         self, fake_gemini, options, any_door
     ):
-        """S0-29, S0-30: by the names that the caller wrote; and is told to the model."""
+        """S0-29, S0-30: `decide` sees the function under the caller's name, and the model receives
+        the answer."""
         ran, asked = [], []
 
         def give(word: str) -> str:

@@ -168,7 +168,7 @@ async def test_one_run_at_a_time_in_a_session(stand_in, options, chosen):
 
 
 async def test_a_run_without_a_name_of_its_own_is_guarded_too(fake_gemini, options, real_cli_door):
-    """B-37: whoever learns its id cannot go on in it while it runs."""
+    """B-37: a second run that learns the generated session id cannot resume it meanwhile."""
     fake_gemini.hang()
     async with start("Hi", options, via=real_cli_door) as live:
         async for event in live:
@@ -179,7 +179,7 @@ async def test_a_run_without_a_name_of_its_own_is_guarded_too(fake_gemini, optio
 
 
 def test_a_lock_dies_with_its_process(tmp_path):
-    """B-37: over processes, and a killed one leaves nothing locked."""
+    """B-37: the lock works across processes, and a killed process leaves none behind."""
     code = (
         "import sys, time; from pathlib import Path\n"
         "from geminorum.sessions.lock import SessionLock\n"

@@ -76,7 +76,8 @@ class TestTheRealCliInItsShellTool:
         assert live.result.session_id
 
     async def test_a_timeout_ends_the_whole_tree(self, sleeping, real_cli_door):
-        """S1-39, S1-55, B-12: what arrived survives."""
+        """S1-39, S1-55, B-12: a real run that exceeds its timeout leaves no process, and keeps its
+        session id."""
         with pytest.raises(RunTimeout, match="timed out after 6 s") as caught:
             await ask("Sleep", sleeping.changed(timeout=6), via=real_cli_door)
         assert nothing_left()

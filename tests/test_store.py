@@ -61,7 +61,7 @@ def test_one_sessions_runs_add_up_and_a_new_session_begins_at_nothing(store, tmp
 
 
 def test_a_sum_with_an_unknown_part_is_unknown(store, tmp_path):
-    """B-16: unknown is not nothing."""
+    """B-16: a total cost with an unknown part is None."""
     store.record(a_run(tmp_path))
     store.record(a_run(tmp_path, cost_usd=None))
     store.record(a_run(tmp_path))

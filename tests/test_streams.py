@@ -56,7 +56,7 @@ class TestRecorded:
         ],
     )
     def test_calls_files_and_tokens(self, name, calls, files, total):
-        """S4-19 … S4-23: each write that succeeded is a change, and no other."""
+        """S4-19 … S4-23: each successful write is a file change, and nothing else is."""
         events = replay(stream(name).read_bytes())
         outcome = result(events)
         assert outcome.status == "success"
@@ -66,7 +66,7 @@ class TestRecorded:
 
     @pytest.mark.parametrize("size", [1, 7, 64])
     def test_chunks_of_any_size_give_the_same_events(self, size):
-        """S0-7: a line may arrive in pieces."""
+        """S0-7: a recorded stream decodes alike in chunks of any size."""
         data = stream("0.61.0-at-once").read_bytes()
         assert in_chunks(data, size) == in_chunks(data, len(data))
 
@@ -118,7 +118,7 @@ PHRASES = {
 class TestCauses:
     @pytest.mark.parametrize("name", PHRASES)
     def test_the_cli_s_own_phrases_are_recognised(self, name):
-        """B-22, B-23, D-17: on stderr, and in a result."""
+        """B-22, B-23, D-17: the CLI's messages are classified on stderr and in a result."""
         run = recording("0.61.0", name)
         assert cause_of(run["stderr"]).code == PHRASES[name]
         said = [json.loads(line) for line in run["stdout"].splitlines() if '"result"' in line]
@@ -126,7 +126,7 @@ class TestCauses:
 
     @pytest.mark.parametrize("text", ["", "no luck today", "an author of 429 poems", "quotation"])
     def test_other_words_are_no_cause(self, text):
-        """B-22, B-23: numbers and parts of words do not count."""
+        """B-22, B-23: numbers and parts of words do not count as a cause."""
         assert cause_of(text) is None
 
 
@@ -141,7 +141,7 @@ class TestHostile:
         assert result(replay(data)).text == f"a{separator}b"
 
     def test_lines_that_are_no_objects_do_not_crash(self):
-        """S0-9, S0-17: each is a recoverable error."""
+        """S0-9, S0-17: each JSON line that is not an object is a recoverable error."""
         call = {"type": "tool_use", "tool_name": "ls", "tool_id": "1", "parameters": None}
         events = replay(lines(INIT, 42, "text", None, [1], call, HELLO, SUCCESS))
         assert (result(events).text, result(events).status) == ("Hello", "success")
@@ -149,7 +149,8 @@ class TestHostile:
 
     @pytest.mark.parametrize("words", ["401 unauthorized", "quota exceeded", "max turns reached"])
     def test_what_the_model_says_never_classifies(self, words):
-        """B-22, B-23: neither does a duration that looks like a status."""
+        """B-22, B-23: neither text of the model nor a duration that looks like an HTTP status
+        counts as a cause."""
         stats = {"duration_ms": 429, "models": {"flash": {}}}
         events = replay(lines(INIT, {**HELLO, "content": words}, {**SUCCESS, "stats": stats}))
         assert (events[-1].status, of(Error, events)) == ("success", [])
@@ -192,12 +193,12 @@ class TestShapes:
         "error", ["out of luck", {"message": "out of luck"}, {"error": {"message": "out of luck"}}]
     )
     def test_an_error_in_any_shape(self, error):
-        """S1-34, B-21: a string, an object, or nested."""
+        """S1-34, B-21: the message is found in a string, an object, or a nested object."""
         line = lines({"type": "result", "status": "error", "error": error})
         assert failure(replay(line, 1)) == "out of luck"
 
     def test_an_error_after_the_result_wins(self):
-        """S1-34: and the tokens and the cost of the result stay."""
+        """S1-34: the run failed, and the tokens and the cost of the result are kept."""
         stats = {"input_tokens": 20, "cached_input_tokens": 5, "output_tokens": 6}
         late = {"type": "error", "message": "no access to this model"}
         end = {**SUCCESS, "stats": stats, "total_cost_usd": 0.025}
@@ -207,7 +208,7 @@ class TestShapes:
         assert str(outcome.cost.usd) == "0.025"
 
     def test_a_warning_is_recoverable(self):
-        """S0-15: the run goes on after it."""
+        """S0-15: an `error` frame with the severity of a warning does not end the run."""
         warning = {"type": "error", "severity": "warning", "message": "this may take a while"}
         events = replay(lines(INIT, warning, HELLO, SUCCESS))
         assert [(error.message, error.recoverable) for error in of(Error, events)] == [
@@ -216,7 +217,7 @@ class TestShapes:
         assert events[-1].status == "success"
 
     def test_a_result_error_with_a_code_of_its_own(self):
-        """S0-16: the code is kept."""
+        """S0-16: the error code of a failed result is kept."""
         error = {"code": "NO_SUCH_LEVEL", "message": "no such level"}
         events = replay(lines({"type": "result", "status": "error", "error": error}), 1)
         assert result(events).errors[-1].code == "NO_SUCH_LEVEL"
@@ -230,7 +231,8 @@ class TestShapes:
         ],
     )
     def test_turn_limits_are_read_from_structure_only(self, frame, exit_code, status):
-        """S1-50, B-22: never from a text."""
+        """S1-50, B-22: the status reveals a turn limit; text about one, also on stderr, does
+        not."""
         events = replay(lines(INIT, {"type": "result", **frame}), exit_code, "max turns reached")
         assert events[-1].status == status
 
@@ -238,13 +240,13 @@ class TestShapes:
         ("exit_code", "status"), [(1, "error"), (42, "error"), (53, "max_turns")]
     )
     def test_without_a_result_the_exit_code_decides(self, exit_code, status):
-        """S0-19 … S0-21: and what was said is kept."""
+        """S0-19 … S0-21: the exit code gives the status, and the text that arrived is kept."""
         events = replay(lines(INIT, HELLO), exit_code)
         assert isinstance(events[-1], Done)
         assert (events[-1].status, result(events).text) == (status, "Hello")
         assert status_of_exit(exit_code) == status
 
     def test_the_session_to_resume(self):
-        """S0-30: the init's, or none."""
+        """S0-30: the session to resume is that of `init`, or none."""
         assert replay(lines(INIT, SUCCESS))[-1].resume == "s-1"
         assert replay(lines(HELLO, SUCCESS))[-1].resume is None

@@ -158,7 +158,7 @@ async def test_a_tail_survives_torn_lines_truncation_and_replacement(tmp_path):
 
 
 async def test_an_old_document_is_followed_too(tmp_path):
-    """B-5: it is written anew each time."""
+    """B-5: `tail` follows session files that older CLIs rewrite as a whole."""
     file = tmp_path / "session-x.json"
     messages = [json.loads(line(1, "one"))]
     file.write_text(json.dumps({"sessionId": "s", "messages": messages}, indent=2))

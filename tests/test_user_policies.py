@@ -262,7 +262,7 @@ class TestTheRealCli:
     async def test_the_contracts_do_not_go_over_it_either(
         self, tried, users, fake_gemini, real_cli_door, priority
     ):
-        """S0-22, S0-24, S4-12: a user who denies writing."""
+        """S0-22, S0-24, S4-12: a user's deny rule for writing also holds in the contracts."""
         users(rule("write_file", "deny", priority))
         base = Options(env=fake_gemini.env, cwd=tried.folder, model="gemini-2.5-flash")
         door = Cli(executable=real_cli_door.executable)
