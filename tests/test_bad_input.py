@@ -162,7 +162,7 @@ async def test_a_child_that_falls_silent_meets_the_watchdog_if_there_is_one(stan
     assert caught.value.result.text == "Hello"
 
 
-async def test_silence_has_a_limit_unless_somebody_takes_it_away(stand_in, monkeypatch):
+async def test_silence_has_a_limit_that_can_be_turned_off(stand_in, monkeypatch):
     """B-12: 600 s by default on every contract; `stall_timeout=None` turns it off."""
     assert watch.DEFAULT_STALL_SECONDS == 600
     monkeypatch.setattr(watch, "DEFAULT_STALL_SECONDS", 0.5)

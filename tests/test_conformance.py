@@ -42,6 +42,11 @@ def test_the_page_is_current():
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
+def test_the_page_uses_the_public_word():
+    """`Cli`, `Acp` and `Api` are transports; the page shows names of tests, too."""
+    assert re.findall(r".*\bdoors?\b.*", page(), re.I) == []
+
+
 @pytest.mark.parametrize("number", CLAUSES)
 def test_every_clause_has_a_test_in_a_plain_clone(number):
     """Without the fixtures of other projects in ../shared."""

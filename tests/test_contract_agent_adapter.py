@@ -139,7 +139,7 @@ class TestLines:
         assert not asked_again
         assert await told(results) == [Parsed(True, {"n": 2})]
 
-    async def test_a_malformed_line_is_told_and_the_stream_goes_on(self):
+    async def test_a_malformed_line_is_reported_and_the_stream_continues(self):
         """S0-9: a malformed line gives the error and the raw line; the lines after it are
         parsed."""
         before, bad, after = await told(parse_ndjson(arriving(CHUNKS["malformed"])))
@@ -231,11 +231,11 @@ class TestAvailability:
         assert await GeminiAdapter(stand_in()).is_available()
         assert stand_in.call["argv"] == ["--version"]
 
-    async def test_a_cli_that_fails_is_not(self, stand_in):
+    async def test_a_cli_that_fails_is_not_available(self, stand_in):
         """S0-3: `is_available` is False if the program exits with an error."""
         assert not await GeminiAdapter(stand_in(exit=1)).is_available()
 
-    async def test_a_cli_that_is_not_there_is_not(self, tmp_path):
+    async def test_a_missing_cli_is_not_available(self, tmp_path):
         """S0-3: `is_available` is False if the program does not exist."""
         assert not await GeminiAdapter(Cli(executable=tmp_path / "gemini")).is_available()
 
@@ -492,7 +492,7 @@ class TestRecordings:
         assert (done["status"], done["result"]) == ("error", error["message"])
         assert "GEMINI_API_KEY" in events[-2].metadata["hint"]
 
-    async def test_a_result_that_does_not(self, replay):
+    async def test_a_result_that_does_not_say_why_it_failed(self, replay):
         """S0-16: without a reason the message shows the frame, and geminorum's own code is in
         `metadata`."""
         events = await replay(INIT, {"type": "result", "status": "error"}, exit=1)
@@ -1276,7 +1276,7 @@ class TestOptions:
         with pytest.raises(InvalidOptions, match=says):
             AgentOptions.from_dict(data)
 
-    def test_a_policy_asks_unless_told_otherwise(self):
+    def test_a_policy_asks_by_default(self):
         """S0-32: every capability that a policy leaves out is "ask"."""
         assert PermissionPolicy() == PermissionPolicy("ask", "ask", "ask")
         policy = PermissionPolicy.from_dict({"shellExecute": "deny", "network_access": "allow"})

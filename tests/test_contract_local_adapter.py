@@ -91,7 +91,7 @@ class TestTheSurface:
         assert plain["agentConfigurationDoc"] == local.AGENT_CONFIGURATION_DOC
         assert plain["configFields"][0]["key"] == "cwd"
 
-    def test_it_can_be_chosen_and_is_nobodys_default(self):
+    def test_the_adapter_can_be_chosen_and_is_never_the_default(self):
         """S1-1: the adapter is selectable but never the default: without a type, `adapter_for`
         raises."""
         assert (local.ADAPTER.selectable, local.ADAPTER.default) == (True, False)
@@ -185,7 +185,7 @@ class TestTheConfig:
         with pytest.raises(TypeError):
             GeminiLocalConfig()
 
-    def test_it_goes_into_json_and_comes_back(self):
+    def test_a_config_survives_json(self):
         """S1-5, S1-10: a config stored as JSON loads as an equal config."""
         config = GeminiLocalConfig(
             cwd="/srv/writer",
@@ -222,12 +222,12 @@ class TestTheConfig:
 
 
 class TestTheCommandLine:
-    def test_the_least_it_has(self):
+    def test_the_shortest_command_line(self):
         """S1-28, S1-67, B-26: without settings, `build_args` passes no model and no mode."""
         args = local.build_args(GeminiLocalConfig(cwd="/a"))
         assert args == ["--output-format=stream-json", "--skip-trust"]
 
-    def test_what_was_asked_for_stands_there(self):
+    def test_model_and_session_are_passed_if_set(self):
         """S1-7, S1-28, B-26: an explicit model, even "auto", and a session id appear among the
         arguments."""
         args = local.build_args(GeminiLocalConfig(cwd="/a", model="auto"), "s-1")
@@ -245,12 +245,12 @@ class TestTheCommandLine:
         ("mode", "flag"),
         [("acceptEdits", "auto_edit"), ("bypassPermissions", "yolo"), ("plan", "plan")],
     )
-    def test_other_agents_words_for_the_modes_are_understood(self, mode, flag):
+    def test_other_agents_names_for_the_modes_are_accepted(self, mode, flag):
         """B-2: `acceptEdits` and `bypassPermissions` are accepted as names of the CLI's modes."""
         args = local.build_args(GeminiLocalConfig(cwd="/a", approval_mode=mode))
         assert f"--approval-mode={flag}" in args
 
-    def test_the_prompt_is_never_among_it(self, stand_in, tmp_path):
+    def test_the_prompt_is_never_an_argument(self, stand_in, tmp_path):
         """S1-40: the prompt goes to stdin; Windows would refuse it as an argument."""
         door = stand_in(INIT, SUCCESS)
         result = local.execute_sync(
@@ -290,7 +290,7 @@ class TestTheTemplate:
         variables of the caller cannot replace them."""
         assert local.render_template(template, self.CONTEXT) == prompt
 
-    def test_unknown_ones_can_be_an_error(self):
+    def test_unknown_variables_can_be_an_error(self):
         """B-28: with `strict=True`, a template variable without a value raises InvalidPrompt."""
         with pytest.raises(InvalidPrompt, match="asks for 'nobody'"):
             local.render_template("{{nobody}}", self.CONTEXT, strict=True)
@@ -369,7 +369,7 @@ class TestParsing:
         assert [event.type for event in events] == ["init", "text"]
         assert local.extract_usage(events) is None
 
-    def test_a_bad_line_is_told_and_passed_over(self):
+    def test_a_bad_line_is_reported_and_skipped(self):
         """S1-29: a line that is not JSON becomes an error event, and the lines after it are
         parsed."""
         events = local.parse_ndjson_lines(f"{json.dumps(INIT)}\nnot json\n{json.dumps(SUCCESS)}")
@@ -407,7 +407,7 @@ class TestParsing:
         shown = msgspec.to_builtins(local.build_transcript(events, ""))
         assert [entry["text"] for entry in shown if entry["kind"] == "assistant"] == ["PONG"]
 
-    def test_what_other_doors_tell_has_its_entries_too(self):
+    def test_events_of_other_transports_have_entries_too(self):
         """S1-68: events of other transports have transcript entries, which survive JSON."""
         events = [
             Init(model=MODEL, session_id="s-1"),
@@ -428,7 +428,7 @@ class TestParsing:
 
 @pytest.mark.gemini_cli
 class TestARun:
-    async def test_it_comes_to_a_result(self, fake_gemini, config):
+    async def test_a_run_creates_its_folder_and_returns_a_result(self, fake_gemini, config):
         """S1-6, S1-67, S1-72, B-29: a real run creates `cwd` and returns a complete result."""
         fake_gemini.say("Hello ", "world.", tokens=Tokens(prompt=1000, output=10))
         arrived = []
@@ -685,7 +685,7 @@ class TestTheShapesOwnRuleForSessions:
             ],
         ],
     )
-    def test_nothing_else_does(self, plain, stand_in, frames):
+    def test_other_failures_keep_the_session(self, plain, stand_in, frames):
         """S1-50, B-22: text of the model, or a failure with another known cause, does not clear the
         session."""
         door = stand_in(INIT, *frames)
@@ -702,7 +702,7 @@ class TestTheShapesOwnRuleForSessions:
         assert result.session_id == json.loads(run["stdout"].splitlines()[0])["session_id"]
         assert result.resumable
 
-    def test_a_turn_limit_told_by_the_status_alone(self, plain, stand_in):
+    def test_a_turn_limit_that_only_the_status_reports(self, plain, stand_in):
         """S1-50: a turn limit that only the status reports, with another exit code, keeps the
         session."""
         limit = {"type": "result", "status": "turn_limit", "error": "No turn is left."}
@@ -768,7 +768,7 @@ class TestWhatGoesWrongBeforeARun:
         result = local.execute_sync(GeminiLocalConfig(cwd=tmp_path), asked(""), via=stand_in())
         assert (result.error_code, result.status) == ("INPUT", "not_started")
 
-    def test_a_prompt_that_the_template_leaves_out_is_told(self, tmp_path, stand_in):
+    def test_a_template_without_the_prompt_gives_a_warning(self, tmp_path, stand_in):
         """S1-8: a template without `{{prompt}}` gives a warning, because the prompt is not sent."""
         config = GeminiLocalConfig(cwd=tmp_path, prompt_template="Hello")
         result = local.execute_sync(config, asked("Do it"), via=stand_in(INIT, SUCCESS))
@@ -1058,7 +1058,7 @@ class TestTheForm:
 
 @pytest.mark.gemini_cli
 class TestTheHealthChecks:
-    def test_they_come_in_order_and_are_all_well(self, fake_gemini, config, tmp_path):
+    def test_the_checks_come_in_order_and_all_pass(self, fake_gemini, config, tmp_path):
         """S1-51, S1-52, S1-53, S1-54, S1-69, B-2, B-31: a healthy agent passes CLI, cwd,
         instructions and live probe, in this order."""
         (tmp_path / "AGENT.md").write_text("Be brief.")
@@ -1149,7 +1149,7 @@ class TestTheHealthOfACliThatIsNotThere:
         config = GeminiLocalConfig(cwd=tmp_path, executable=str(program))
         assert local.test_environment(config, live=False)[0].level == "fail"
 
-    def test_the_probe_has_twenty_seconds_unless_told(self):
+    def test_the_probe_has_twenty_seconds_by_default(self):
         """S1-54, B-31: the live probe's default time limit is 20 s."""
         from inspect import signature
 

@@ -416,7 +416,7 @@ class TestTranslation:
         assert json.dumps(PROMPTS) == before
 
     @pytest.mark.parametrize("prompt", BAD_PROMPTS.values(), ids=BAD_PROMPTS)
-    async def test_what_cannot_be_translated_is_told_before_any_request(
+    async def test_an_untranslatable_prompt_is_reported_before_any_request(
         self, prompt, adapter, fake_gemini
     ):
         """S2-28: ERROR has the code and says what to write; END follows; nothing is sent."""
@@ -753,9 +753,7 @@ class TestEvents:
         assert sorted(sent.values()) == [True, 512]
 
     @pytest.mark.parametrize("stream", STREAMED)
-    async def test_thoughts_are_told_only_where_they_are_asked_for(
-        self, stream, adapter, fake_gemini
-    ):
+    async def test_thoughts_come_only_on_request(self, stream, adapter, fake_gemini):
         """S2-29: by default the API is not asked for thoughts; on request they are tokens of their
         own type."""
         fake_gemini.say("Yes.", thoughts=["Hm"], tokens=Tokens(prompt=5, output=2, thoughts=7))
@@ -828,14 +826,14 @@ class TestEvents:
         assert types(events) == ["TOKEN", "METADATA", "END"]
         assert metadata(events).stop_reason == "MAX_TOKENS"
 
-    def test_end_is_told_once_even_if_the_door_fails_after_it(self):
+    def test_end_comes_once_even_if_the_transport_fails_after_it(self):
         """S2-22: a failure after END adds no event; consumers cannot provoke this from outside."""
         teller = Teller(CallOptions(thread_id="t"))
         ended = [*teller.tell(TextDelta("Hi")), *teller.tell(Done("success"))]
         assert types(ended) == ["TOKEN", "METADATA", "END"]
         assert [*teller.tell_failure(ARTError("late"))] == []
 
-    def test_a_failure_without_a_word_is_a_failure(self):
+    def test_a_failure_without_an_error_event_is_a_failure(self):
         """S2-21: a failed call without an error event still gives ERROR; a recoverable notice does
         not count."""
         teller = Teller(CallOptions(thread_id="t", stream=True))
@@ -869,7 +867,7 @@ class TestFailures:
         assert "key-1" not in str(events[0].as_dict())
 
     @pytest.mark.parametrize("stream", STREAMED)
-    async def test_nobody_listens(self, stream, adapter):
+    async def test_a_refused_connection_is_an_error(self, stream, adapter):
         """S2-26: an address that refuses connections gives a retryable NETWORK_ERROR, then END."""
         events = await told(adapter(apiBaseUrl="http://127.0.0.1:9"), stream=stream)
         assert types(events) == ["ERROR", "END"]
@@ -1066,7 +1064,7 @@ class TestToolCalls:
         }
         assert len(fake_gemini.requests) == 1
 
-    async def test_a_call_of_a_tool_that_nobody_declared(self, adapter, fake_gemini):
+    async def test_a_call_of_an_undeclared_tool(self, adapter, fake_gemini):
         """B-35: a call of an undeclared tool also goes to the caller; the model is not asked
         again."""
         fake_gemini.call("guess", what="a number")

@@ -86,7 +86,7 @@ class TestTheShape:
             "fs_ability": "local-write",
         }
 
-    def test_nobody_can_spoil_the_metadata_of_others(self):
+    def test_changing_the_metadata_affects_no_other_caller(self):
         """S4-6: `get_metadata` returns a new dict each time; changing it affects nobody else."""
         GeminiCliProvider.get_metadata()["config_keys"].clear()
         assert len(GeminiCliProvider.get_metadata()["config_keys"]) == 7
@@ -132,7 +132,7 @@ class TestTheShape:
         with pytest.raises(TypeError, match="abstract"):
             ResponseProvider()
 
-    def test_there_is_no_word_for_a_limit_on_the_cost(self):
+    def test_no_config_key_limits_the_cost(self):
         """S4-40: no config key limits the cost; only `timeout` limits a run."""
         with pytest.warns(UserWarning, match="unknown config key 'max_budget_usd'"):
             GeminiCliProvider({"max_budget_usd": 1})
@@ -218,7 +218,7 @@ class TestConfiguration:
             GeminiCliProvider({key: 1})
         assert told[0].filename == __file__
 
-    def test_the_known_keys_are_not(self):
+    def test_the_known_keys_give_no_warning(self):
         """S4-30, S4-36: the seven documented config keys give no warning."""
         with warnings.catch_warnings():
             warnings.simplefilter("error")
@@ -253,7 +253,7 @@ class TestArguments:
         the same argument."""
         assert token in GeminiCliProvider(config)._build_args(None)
 
-    def test_nothing_is_asked_for_that_nobody_asked_for(self):
+    def test_without_a_config_only_two_flags_are_passed(self):
         """B-13: without a config, no model and no mode is passed, above all not yolo."""
         assert GeminiCliProvider()._build_args(None) == [
             "--output-format=stream-json",
@@ -399,7 +399,7 @@ class TestTheStream:
         assert files == {"/a.txt": None}
 
     @pytest.mark.parametrize("tool", ["read_file", "edit", "run_shell_command"])
-    def test_the_others_do_not(self, tool):
+    def test_other_tools_add_no_file(self, tool):
         """S4-22, S4-40a: a successful call of any other tool adds no file."""
         assert GeminiCliProvider()._parse_ndjson_stream(write(tool)) == ("", {})
 
@@ -496,7 +496,7 @@ class TestFailures:
             "see unauthorized.md",
         ],
     )
-    def test_words_that_only_look_like_it(self, stderr):
+    def test_words_that_only_resemble_a_login_failure(self, stderr):
         """S4-26, B-23: "author" or a path with "auth" in it is not taken for an authentication
         failure."""
         assert str(self.wrapped(1, stderr)) == f"Gemini CLI failed (exit 1): {stderr}"
@@ -505,7 +505,7 @@ class TestFailures:
         """S4-25: exit 127 raises the document's "not found" message with the install address."""
         assert str(self.wrapped(127, "sh: gemini: not found")) == NOT_FOUND
 
-    def test_anything_else(self):
+    def test_any_other_failure_names_its_exit_code(self):
         """S4-26, S4-40a: any other failure raises "Gemini CLI failed" with its exit code and
         stderr."""
         error = self.wrapped(3, "disk full")
@@ -705,7 +705,7 @@ class TestAnAnswer:
         assert "raw: not valid json" in log.text
 
     @pytest.mark.parametrize("by", ["config", "call"])
-    def test_that_takes_too_long(self, stand_in, by):
+    def test_an_answer_that_takes_too_long(self, stand_in, by):
         """S4-14, S4-40, S4-41, B-12: the document's timeout message is raised, and the partial
         result is kept."""
         # On a busy machine a program may need longer than the limit to say anything.
@@ -722,7 +722,7 @@ class TestAnAnswer:
         assert caught.value.result.text == "Hello"
         assert "response_timeout" in caught.value.hint
 
-    def test_that_never_begins(self, stand_in):
+    def test_a_cli_that_never_starts_to_answer(self, stand_in):
         """S4-41: a CLI that prints nothing within `connection_timeout` raises the document's
         timeout message."""
         with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 0.5s") as caught:
@@ -799,7 +799,7 @@ class TestTheRealCli:
         assert (workspace / "a.txt").read_text() == "hi"
         assert (workspace / "b.txt").read_text() == "y"
 
-    def test_writes_nothing_unless_it_is_told_that_it_may(self, provider, fake_gemini, workspace):
+    def test_writes_nothing_without_permission(self, provider, fake_gemini, workspace):
         """S4-10, S4-12, S4-23, B-13: by default the real CLI writes nothing, even if another tool
         is allowed."""
         self.attempt(fake_gemini, *self.WRITE)

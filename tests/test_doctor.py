@@ -350,7 +350,7 @@ def test_settings_of_the_run_s_own_home_choose(machine: Machine, tmp_path: Path)
     assert auth_mode(machine.options.changed(trust_workspace=True)).mode == "vertex"
 
 
-def test_vertex_is_told_by_its_credentials(machine: Machine, tmp_path: Path) -> None:
+def test_vertex_is_recognised_by_its_credentials(machine: Machine, tmp_path: Path) -> None:
     """S1-24: project and default credentials, a service account, or a Google API key."""
     del machine.env["GEMINI_API_KEY"]
 

@@ -231,7 +231,7 @@ def test_our_streams_give_the_messages_of_their_sessions(name):
     assert gist(claude([*stream, *decoder.close()])) == gist(claude(load(full(name))))
 
 
-def test_a_cancelled_call_that_the_model_was_told_no_error_of_is_an_error():
+def test_a_cancelled_call_without_an_error_text_is_an_error():
     """S3-46, B-33: by its status alone."""
     told = saved(toolCalls=[call("x", {}, {"output": "half"}, status="cancelled")])
     assert told["content"][1]["is_error"] is True
@@ -284,7 +284,7 @@ def test_calls_that_share_an_id_keep_their_own_results():
         ([{"output": {"n": 1}}], "success", '{"n":1}', False),
     ],
 )
-def test_a_result_is_what_the_model_was_told(responses, status, content, is_error):
+def test_a_result_is_what_the_model_received(responses, status, content, is_error):
     """S3-16, S3-17, B-32: output, else error, else nothing; all parts of it."""
     block = saved(toolCalls=[call("x", {}, *responses, status=status)])["content"][1]
     assert block == {
@@ -367,7 +367,7 @@ def test_the_envelope_of_a_message():
     }
 
 
-def test_what_was_not_told_is_absent():
+def test_unknown_values_are_absent():
     """S3-22, S3-23: no model and no usage, rather than nothing under their names."""
     assert saved("Hi", tokens=None).keys() & {"model", "usage"} == set()
 
@@ -577,9 +577,7 @@ def test_a_message_begins_after_a_result_and_after_a_prompt(next_event):
         (ToolResult(id="a", status="denied", output="no"), "no", True),
     ],
 )
-def test_a_streamed_result_is_what_the_model_was_told_where_that_is_known(
-    result, content, is_error
-):
+def test_a_streamed_result_is_what_the_model_received_if_known(result, content, is_error):
     """S3-16, S3-17: a tool result has the content sent to the model, else the output; errors and
     denials are marked."""
     (told,) = claude([USE_A, result])

@@ -189,7 +189,7 @@ async def test_an_old_cli_finds_the_permissions_in_its_settings(old_cli, workspa
     assert users.read_text() == '{"tools": {"exclude": ["web_fetch"], "sandbox": false}}'
 
 
-async def test_what_an_old_cli_cannot_be_told_is_refused_before_it_starts(old_cli, workspace):
+async def test_what_an_old_cli_does_not_support_is_refused_before_it_starts(old_cli, workspace):
     """B-20: plan mode on CLI 0.29 raises Unsupported, and nothing is started."""
     old = old_cli("0.29.0")
     with pytest.raises(Unsupported, match="too old for plan mode"):

@@ -29,7 +29,7 @@ def test_options_become_flags_of_one_token_each():
     ]
 
 
-def test_without_wishes_no_flag_is_sent():
+def test_by_default_no_flag_is_sent():
     """B-13, B-26: never yolo by default, no model unless asked."""
     assert arguments(Options(trust_workspace=True)) == [FLAG]
 

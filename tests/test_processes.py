@@ -259,7 +259,7 @@ def test_a_killed_process_that_never_closes_is_waited_for_half_a_second():
     assert process.waits == [0.5]
 
 
-def test_windows_is_told_in_its_own_words():
+def test_windows_has_its_own_process_group_and_kill_command():
     """S1-42, B-11: on Windows a new process group is started, and `taskkill /T /F` from
     System32 ends the tree."""
     program, *arguments = taskkill(77)

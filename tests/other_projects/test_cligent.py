@@ -171,7 +171,7 @@ class TestStreams:
         assert (done["status"], done["result"]) == ("error", error["message"])
         assert "GEMINI_API_KEY" in events[1].metadata["hint"]
 
-    async def test_a_result_that_does_not(self, replay):
+    async def test_a_result_that_does_not_say_why_it_failed(self, replay):
         """S0-16: fixture 09; our own code stays in the metadata."""
         events = await replay("09-result-error-bare", 1)
         assert types(events) == ["init", "error", "done"]
