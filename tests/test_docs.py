@@ -122,7 +122,7 @@ def test_what_is_allowed_by_default_is_told_in_the_same_words(page):
 
 
 def test_the_names_of_claudes_tools_are_those_of_the_translation():
-    text = (DOCS / "from-claude.md").read_text().split("## Names of tools")[1].split("\n## ")[0]
+    text = (DOCS / "from-claude.md").read_text().split("## Tool names")[1].split("\n## ")[0]
     rows = dict(re.findall(r"^\| `(\w+)`[^|]* \| `(\w+)`", text, re.M))
     assert len(rows) >= 8
     builtin = {claudes: ours for claudes, ours in rows.items() if not ours.startswith("mcp_")}
