@@ -75,7 +75,7 @@ def test_chat_explains_the_doors_in_the_order_of_the_choice(monkeypatch, capsys)
     assert main(["chat", "--help"]) == Exit.OK
     page = capsys.readouterr().out
     assert "<cli|acp|api>" in page
-    assert "a CLI for each turn, a warm CLI, or the API" in " ".join(page.split())
+    assert "one CLI process per turn, a warm CLI, or the API" in " ".join(page.split())
 
 
 def test_no_arguments_show_the_help():
@@ -115,7 +115,7 @@ def test_the_version_says_when_there_is_no_cli(tmp_path):
         (["run", "--file", "."], ["--file", "is a folder"]),
         (["run", "--file", "nothing.md"], ["no file nothing.md"]),
         (["run", "hi", "--file", "a.md"], ["--file", "leave one of them out"]),
-        (["run", ""], ["it is empty", "geminorum run"]),
+        (["run", ""], ["error  the prompt is empty", "geminorum run"]),
         (["run", "hi", "--yolo", "--approval", "plan"], ["exclude each other"]),
         (["run", "hi", "--model", ""], ["model is empty; leave it out", "geminorum run --help"]),
         (["run", "hi", "--session-id", "123"], ["session_id='123'", "geminorum run --help"]),

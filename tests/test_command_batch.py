@@ -775,7 +775,7 @@ def test_lines_may_be_strings_and_hold_what_unicode_calls_a_line_end(tmp_path):
 def test_the_help_page_lists_what_a_batch_takes(tmp_path):
     page = command("batch", "--help").stdout
     assert "--cli " in page
-    assert "STEM.results.jsonl" in page
+    assert "NAME.results.jsonl" in page
     assert "--resume" not in page
     assert "--session-id" not in page
     assert "--resume" in command("run", "--help").stdout

@@ -237,7 +237,7 @@ def test_setup_that_fails_says_why_and_what_to_type(tmp_path):
     done = command("setup", "--into", tmp_path / "cli", "--version", "9.9.9", env=env)
     assert done.returncode == Exit.SETUP
     assert "ETARGET" in done.stderr
-    assert "Gemini CLI 9.9.9: its hash did not come with geminorum" in done.stderr
+    assert "Gemini CLI 9.9.9: geminorum ships no hash for this version" in done.stderr
     assert "npm view" in done.stderr
     assert not (tmp_path / "cli").exists()
 

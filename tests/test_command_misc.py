@@ -66,7 +66,7 @@ def test_no_skills_say_where_to_put_one(tmp_path):
 def test_a_skill_is_validated(tmp_path):
     good = skill(tmp_path, "good", "---\nname: good\ndescription: Fine.\n---\nDo it.")
     bad = skill(tmp_path, "bad", "name: bad\n")
-    assert command("skills", "validate", good).stdout == f"{good}: all is well\n"
+    assert command("skills", "validate", good).stdout == f"{good}: valid\n"
     done = command("skills", "validate", good, bad.parent)
     assert done.returncode == Exit.USAGE
     assert "the first line must be ---" in done.stdout
@@ -175,7 +175,7 @@ def test_a_file_of_good_options_is_all_well(tmp_path):
     file = tmp_path / "a.toml"
     file.write_text('model = "flash"\nmaxTurns = 3\n[policy]\nfileWrite = "deny"\n')
     done = command("config", "validate", file)
-    assert (done.returncode, done.stdout) == (0, f"{file}: all is well\n")
+    assert (done.returncode, done.stdout) == (0, f"{file}: valid\n")
     assert problems_in({"cwd": "."}) == []
 
 

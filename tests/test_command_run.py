@@ -436,7 +436,7 @@ def test_ctrl_c_on_a_terminal(fake_gemini, env, work):
 def test_no_prompt_at_a_terminal_is_wrong_usage(env, work):
     with Terminal("run", env=env, cwd=work) as terminal:
         assert terminal.ends_with() == Exit.USAGE
-    assert "there is none" in terminal.text
+    assert "there is no prompt" in terminal.text
 
 
 def test_a_network_that_is_not_there_is_shown_while_it_is_tried(work):

@@ -40,7 +40,7 @@ def test_usage_is_a_table_in_a_pipe_without_bars(saved):
     assert first.split() == ["2026-01-01", "1", "10,000", "0", "100", "0", "10,100", "$0.0032"]
     assert second.split()[-2:] == ["20,100", "$0.0260"]
     assert total.split() == ["total", "2", "30,000", "0", "200", "0", "30,200", "$0.0292"]
-    assert "not counted: what `auto` asked" in note
+    assert "not counted: the CLI's routing requests" in note
 
 
 def test_usage_can_be_of_a_time_and_of_a_folder(saved, tmp_path):

@@ -407,7 +407,7 @@ def test_a_report_is_not_exact_where_requests_of_the_router_may_be_missing(store
     report = store.report(prices=PriceBook({}, fallback=ONE_TOKEN_ONE_DOLLAR["m"]))
     assert (report.exact, report.total.exact) == (is_exact, True)
     assert report.routed == (() if is_exact else (model,))
-    assert (f"`auto` asked, if it chose {model}" in report.table()) is not is_exact
+    assert (f"if `auto` chose {model}" in report.table()) is not is_exact
 
 
 async def test_the_report_of_a_routed_run_is_not_exact(fake_gemini, tmp_path, real_cli_door):
@@ -547,7 +547,7 @@ gemini-2.5-flash         2    1,500      30     400       100   100    1,730  $0
 gemini-2.5-pro           2  300,001   2,000       0         0     0  302,001  $0.650002
 ---------------------------------------------------------------------------------------
 total                    4  301,501   2,030     400       100   100  303,731  $0.650700
-not counted: what `auto` asked, if it chose gemini-2.5-flash, gemini-2.5-pro"""
+not counted: the CLI's routing requests, if `auto` chose gemini-2.5-flash, gemini-2.5-pro"""
 
 
 # For any sessions

@@ -295,5 +295,7 @@ def _door(via: Transport | None) -> Transport:
 
         return Cli()
     if isinstance(via, type) or not hasattr(via, "open"):
-        raise InvalidOptions(f"via={via!r} is not a transport", hint="via=Cli()")
+        raise InvalidOptions(
+            f"via={via!r} is not a transport", hint="via=Cli(), via=Acp() or via=Api()"
+        )
     return via

@@ -101,8 +101,8 @@ def _named(name: str, env: Mapping[str, str]) -> Path:
     plain_name = os.path.basename(name) == name  # noqa: PTH119 (Path would drop a leading "./")
     found = _on_path(name, env) if plain_name else _absolute(Path(name).expanduser())
     if found is None or not found.is_file():
-        where = "on PATH" if plain_name else "there"
-        raise CliNotFound(f"the Gemini CLI was named {name!r}, but no such file is {where}")
+        where = "on PATH" if plain_name else "at that path"
+        raise CliNotFound(f"the Gemini CLI is set to {name!r}, but there is no such file {where}")
     return found
 
 

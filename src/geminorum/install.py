@@ -50,7 +50,7 @@ CAUSES = {
     "ENOSPC": "the disk is full: make room, then type it again",
     "EACCES": "the folder is not writable: choose another with --into",
 }
-UNCHECKED = "its hash did not come with geminorum: the registry's own has to do"
+UNCHECKED = "geminorum ships no hash for this version, so npm checks only the registry's"
 """What there is to say of a version that has no lock file."""
 _CLI_ALONE = 2
 """Entries of a lock file: the folder, and the CLI."""

@@ -137,8 +137,8 @@ def check_listed(specs: Iterable[str], own: Collection[str], stacklevel: int) ->
         name = rule_of(spec)[0]
         if name in _CLAUDES_NAMES:
             ours = _CLAUDES_NAMES[name]
-            text = f"{name!r} is Claude's name of a tool; the Gemini CLI calls it {ours!r}"
-            raise InvalidOptions(text, hint=f"write {ours!r} in allowed_tools or disallowed_tools")
+            text = f"{name!r} is Claude's name for a tool; the Gemini CLI calls it {ours!r}"
+            raise InvalidOptions(text, hint=f"write {ours!r} instead")
         warn_of_stranger(name, stacklevel + 1)
 
 

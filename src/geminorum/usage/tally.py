@@ -80,7 +80,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def unsaved(self) -> list[str]:
         """Describes the requests that may be missing because the CLI does not save them."""
         names = ", ".join(self.routed)
-        return [f"not counted: what `auto` asked, if it chose {names}"] if names else []
+        text = f"not counted: the CLI's routing requests, if `auto` chose {names}"
+        return [text] if names else []
 
 
 def tallied(

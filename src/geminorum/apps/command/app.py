@@ -43,21 +43,21 @@ class Row(NamedTuple):
     section: str
 
 
-_ASK, _LOOK, _SET = "Ask", "Look back", "Set up"
+_ASK, _LOOK, _SET = "Run agents", "Sessions and cost", "Setup and tools"
 COMMANDS: dict[str, Row] = {
-    "run": Row("Send one prompt and watch the agent work.", _ASK),
-    "chat": Row("Talk with the agent, turn by turn.", _ASK),
-    "batch": Row("Send many prompts from a file; continues where it stopped.", _ASK),
-    "sessions": Row("List, read, follow, search, export, fork, delete saved sessions.", _LOOK),
-    "usage": Row("Tokens and cost by day, model, project or session.", _LOOK),
-    "cost": Row("What a saved session cost, with the arithmetic.", _LOOK),
-    "doctor": Row("Check the setup, and say how to fix it.", _SET),
+    "run": Row("Send one prompt and show what the agent does.", _ASK),
+    "chat": Row("Chat with the agent.", _ASK),
+    "batch": Row("Send many prompts from a file; run it again to continue.", _ASK),
+    "sessions": Row("List, read, follow, search, export, fork and delete saved sessions.", _LOOK),
+    "usage": Row("Show tokens and cost by day, model, project or session.", _LOOK),
+    "cost": Row("Show what a saved session cost, and why.", _LOOK),
+    "doctor": Row("Check the setup and say how to fix it.", _SET),
     "setup": Row("Install the Gemini CLI into geminorum's own folder.", _SET),
-    "policy": Row("Show what a policy compiles to, and test it on a saved session.", _SET),
-    "skills": Row("List and check Agent Skills.", _SET),
-    "models": Row("The models that can be named, with their prices.", _SET),
-    "config": Row("The schema of the options, and a check of a file against it.", _SET),
-    "fake": Row("A simulated Gemini API on this machine, for experiments.", _SET),
+    "policy": Row("Show a policy in the CLI's format, or test it on a saved session.", _SET),
+    "skills": Row("List and validate Agent Skills.", _SET),
+    "models": Row("List models, prices, context windows and aliases.", _SET),
+    "config": Row("Print the JSON Schema of the options, or validate an options file.", _SET),
+    "fake": Row("Run a simulated Gemini API on this machine, for experiments.", _SET),
 }
 
 

@@ -37,28 +37,45 @@ def _finite(number: float | None) -> float | None:
 
 
 File = Annotated[
-    Path, typer.Argument(help="JSONL: a string or an object with `prompt` (and `id`); or CSV.")
+    Path,
+    typer.Argument(
+        help="JSONL with a string or an object with `prompt` (and `id`) per line; or CSV or TSV."
+    ),
 ]
-Column = Annotated[str | None, _option(help="The column of a CSV file; default: prompt.")]
+Column = Annotated[str | None, _option(help="The CSV column with the prompts. Default: prompt.")]
 Output = Annotated[
     Path | None,
-    _option("--output", "-o", help="Default: STEM.results.jsonl, for STEM.jsonl or STEM.csv."),
+    _option(
+        "--output",
+        "-o",
+        help="The results file. Default: NAME.results.jsonl for NAME.jsonl or NAME.csv.",
+    ),
 ]
 Hands = Annotated[
-    int, _option("--concurrency", "-j", min=1, metavar="N", help="Prompts at a time.")
+    int,
+    _option("--concurrency", "-j", min=1, metavar="N", help="How many prompts to run at a time."),
 ]
 Rate = Annotated[
     float | None,
-    _option(min=0.001, metavar="N", help="Prompts per minute, at most.", callback=_finite),
+    _option(
+        min=0.001, metavar="N", help="Start at most this many prompts per minute.", callback=_finite
+    ),
 ]
 Budget = Annotated[
     float | None,
-    _option(min=0, metavar="USD", help="Dollars to spend in all.", callback=_finite),
+    _option(
+        min=0,
+        metavar="USD",
+        help="Stop after this many dollars for all prompts together.",
+        callback=_finite,
+    ),
 ]
-Retries = Annotated[int, _option(min=0, metavar="N", help="Tries after a temporary failure.")]
+Retries = Annotated[
+    int, _option(min=0, metavar="N", help="How often to retry after a temporary failure.")
+]
 RetryFailed = Annotated[bool, _option("--retry-failed", help="Send failed prompts again.")]
-Restart = Annotated[bool, _option("--restart", help="Forget earlier results.")]
-Json = Annotated[bool, _option("--json", help="Also print each result.")]
+Restart = Annotated[bool, _option("--restart", help="Discard earlier results.")]
+Json = Annotated[bool, _option("--json", help="Also print each result as JSON.")]
 Door = Annotated[Via, _option(help="The transport.")]
 
 
@@ -80,7 +97,7 @@ def batch(
     *,
     options: Options,
 ) -> Exit:
-    """Send many prompts from a file. Started again, it continues where it stopped."""
+    """Send many prompts from a file. Run the same command again to continue where it stopped."""
     from geminorum.apps.command.batch_input import tasks_in
     from geminorum.apps.command.batch_journal import Journal
     from geminorum.apps.command.batch_runner import Limits

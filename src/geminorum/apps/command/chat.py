@@ -38,7 +38,9 @@ app = new_app()
 def chat(
     via: Annotated[
         Via,
-        typer.Option("--via", help="The transport: a CLI for each turn, a warm CLI, or the API."),
+        typer.Option(
+            "--via", help="The transport: one CLI process per turn, a warm CLI, or the API."
+        ),
     ] = Via.ACP,
     pick: Annotated[
         bool, typer.Option("--pick", "-p", help="Choose a past session to continue.")
@@ -52,7 +54,7 @@ def chat(
     *,
     options: Options,
 ) -> Exit:
-    """Talk with the agent, turn by turn. /help lists what else can be typed.
+    """Chat with the agent. Type /help in the chat to list its commands.
 
     Ctrl-C stops a turn; Ctrl-D, or Ctrl-C twice, ends the chat. From a pipe, each line is a prompt.
     """

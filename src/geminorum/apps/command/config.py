@@ -13,12 +13,12 @@ from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags import data_in
 
-app = new_app("The options of a run as a schema, and a check of a file against it.")
+app = new_app("Print the JSON Schema of the options, or validate an options file.")
 
 
 @app.command()
 def schema() -> None:
-    """The JSON Schema of Options, for an editor or another program."""
+    """Print the JSON Schema of an options file, for an editor or another program."""
     import json
 
     sys.stdout.write(json.dumps(options_schema(), indent=2) + "\n")
@@ -26,17 +26,17 @@ def schema() -> None:
 
 @app.command()
 def validate(
-    file: Annotated[Path, typer.Argument(help="Options in JSON or TOML.")],
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    file: Annotated[Path, typer.Argument(help="A JSON or TOML file of options.")],
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> Exit:
-    """Say whether a file holds good options; exit code 2 where it does not."""
+    """Validate an options file; exit code 2 if it is invalid."""
     problems = problems_in(data_in(file, "FILE"))
     if json:
         from geminorum.apps.command.show import print_json_line
 
         print_json_line({"file": file, "problems": problems})
     else:
-        lines = [f"{file}: {problem}" for problem in problems] or [f"{file}: all is well"]
+        lines = [f"{file}: {problem}" for problem in problems] or [f"{file}: valid"]
         sys.stdout.writelines(f"{line}\n" for line in lines)
     return Exit.USAGE if problems else Exit.OK
 

@@ -32,12 +32,14 @@ class Part(NamedTuple):
 @app.command()
 def cost(
     session: Annotated[
-        str, typer.Argument(help="An id or its beginning, a file, or `latest`.")
+        str, typer.Argument(help="An id or the start of one, a file, or `latest`.")
     ] = "latest",
-    explain: Annotated[bool, typer.Option("--explain", help="Show the arithmetic.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show the arithmetic: tokens times price.")
+    ] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """What a saved session cost, its subagents included."""
+    """Show what a saved session cost, including its subagents."""
     from geminorum import sessions
     from geminorum.apps.command.sessions import place_of
 

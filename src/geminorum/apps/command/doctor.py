@@ -27,25 +27,29 @@ _MARKS = {"ok": ("✓", "ok", "green"), "warn": ("!", "!", "yellow"), "fail": ("
 @app.command()
 def doctor(
     live: Annotated[
-        bool, typer.Option("--live", help="Also ask the model for a hello; a few tokens.")
+        bool,
+        typer.Option("--live", help="Also send a short prompt to the model; costs a few tokens."),
     ] = False,
     try_: Annotated[
         bool,
-        typer.Option("--try", help="Only test the CLI itself, offline: which features work on it?"),
+        typer.Option(
+            "--try", help="Only test the CLI itself, offline: which features work with it?"
+        ),
     ] = False,
     fix: Annotated[
-        bool, typer.Option("--fix", help="Fix what can be fixed safely; asks first.")
+        bool, typer.Option("--fix", help="Fix what can be fixed safely; asks before each change.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="With --fix: do not ask.")] = False,
     cwd: Annotated[
-        Path | None, typer.Option("--cwd", "-C", help="The folder of the run in question.")
+        Path | None, typer.Option("--cwd", "-C", help="Check for a run in this folder.")
     ] = None,
     timeout: Annotated[
-        float, typer.Option(help="Seconds for --live or --try.", min=0.1, metavar="N")
+        float,
+        typer.Option(help="Time limit for --live or --try, in seconds.", min=0.1, metavar="N"),
     ] = 20.0,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per check.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per check.")] = False,
 ) -> Exit:
-    """Look at everything that a run needs, change nothing, and say what to type."""
+    """Check everything that a run needs and say how to fix it. Changes nothing without --fix."""
     from geminorum import Options
     from geminorum import doctor as doctors
 

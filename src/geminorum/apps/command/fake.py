@@ -27,18 +27,19 @@ _ADVICE = 'one per line: {"say": "Hi"}, {"call": "write_file", "args": {…}}, {
 
 @app.command()
 def fake(
-    say: Annotated[str, typer.Option(help="The answer once the script has run out.")] = _DEFAULT,
+    say: Annotated[str, typer.Option(help="The answer when no scripted one is left.")] = _DEFAULT,
     script: Annotated[
-        Path | None, typer.Option(help="Answers, in order: One JSON object per line.")
+        Path | None,
+        typer.Option(help="A file of answers, one JSON object per line, used in order."),
     ] = None,
     routing: Annotated[
-        Literal["flash", "pro"], typer.Option(help="What the CLI's router is told.")
+        Literal["flash", "pro"], typer.Option(help="The model that the CLI's `auto` chooses.")
     ] = "flash",
     json: Annotated[
-        bool, typer.Option("--json", help="The environment, then each request, as JSON.")
+        bool, typer.Option("--json", help="Print the variables, then each request, as JSON.")
     ] = False,
 ) -> None:
-    """Run a simulated Gemini API until Ctrl-C; prints what to export in another terminal."""
+    """Run a simulated Gemini API until Ctrl-C; prints the variables to export elsewhere."""
     from geminorum.testing import FakeGemini
 
     steps = _steps(script) if script else []

@@ -62,18 +62,19 @@ def _flag(*names: str, help: str, panel: str, **more: Any) -> Any:
 _MODEL, _MAY, _FAR, _SESSION, _WHERE = (
     "The model",
     "What the agent may do",
-    "How far it may go",
+    "Limits",
     "The session",
-    "Where it works",
+    "Folders and environment",
 )
 
 # One row for each field of `Options`: its type here, its flag. A test holds the two together.
 _FLAGS: dict[str, Any] = {
     "model": Annotated[
-        str | None, _flag("--model", "-m", help="A name, or an alias like flash.", panel=_MODEL)
+        str | None,
+        _flag("--model", "-m", help="A model name, or an alias such as flash.", panel=_MODEL),
     ],
     "effort": Annotated[
-        Effort | None, _flag("--effort", help="How much the model thinks.", panel=_MODEL)
+        Effort | None, _flag("--effort", help="How much the model should think.", panel=_MODEL)
     ],
     "system_prompt": Annotated[
         str | None,
@@ -93,7 +94,8 @@ _FLAGS: dict[str, Any] = {
         bool,
         _flag(
             "--literal/--no-literal",
-            help="/ and @ in the prompt are text; with --no-literal the CLI acts on them.",
+            help="Send / and @ in the prompt as text (default); with --no-literal, the CLI runs "
+            "commands and reads files.",
             panel=_MODEL,
         ),
     ],
@@ -102,7 +104,7 @@ _FLAGS: dict[str, Any] = {
         _flag(
             "--approval",
             "-a",
-            help="What needs no approval; default: reading and web searches.",
+            help="What the agent may do without approval; default: read files and search the web.",
             panel=_MAY,
         ),
     ],
@@ -111,38 +113,43 @@ _FLAGS: dict[str, Any] = {
         str | None,
         _flag(
             "--policy",
-            help="A JSON or TOML file, or file_write=allow,shell_execute=deny.",
+            help="A policy: a JSON or TOML file, or file_write=allow,shell_execute=deny.",
             panel=_MAY,
             metavar="FILE|RULES",
         ),
     ],
     "allowed_tools": Annotated[
         list[str] | None,
-        _flag("--allow-tool", help="Only these tools; may be repeated.", panel=_MAY),
+        _flag("--allow-tool", help="Allow this tool and no others; may be repeated.", panel=_MAY),
     ],
     "disallowed_tools": Annotated[
         list[str] | None,
-        _flag("--deny-tool", help="Never these tools; may be repeated.", panel=_MAY),
+        _flag("--deny-tool", help="Never run this tool; may be repeated.", panel=_MAY),
     ],
     "trust_workspace": Annotated[
         bool | None,
         _flag(
             "--trust-workspace/--no-trust-workspace",
-            help="Load the folder's own settings and hooks; by default the CLI decides.",
+            help="Load the folder's own settings and hooks, or let the CLI decide. "
+            "Default: run without them.",
             panel=_MAY,
         ),
     ],
     "max_turns": Annotated[
-        int | None, _flag("--max-turns", help="Turns of the model.", panel=_FAR)
+        int | None, _flag("--max-turns", help="Stop after this many model responses.", panel=_FAR)
     ],
     "max_budget_usd": Annotated[
-        float | None, _flag("--max-budget-usd", help="Dollars.", panel=_FAR)
+        float | None, _flag("--max-budget-usd", help="Stop after this many dollars.", panel=_FAR)
     ],
-    "timeout": Annotated[float | None, _flag("--timeout", help="Seconds.", panel=_FAR)],
+    "timeout": Annotated[
+        float | None, _flag("--timeout", help="Stop after this many seconds.", panel=_FAR)
+    ],
     "network_timeout": Annotated[
         float | None,
         _flag(
-            "--network-timeout", help="Seconds without a network before it stops; 50.", panel=_FAR
+            "--network-timeout",
+            help="Stop after this many seconds of network failures. Default: 50.",
+            panel=_FAR,
         ),
     ],
     "resume": Annotated[
@@ -150,48 +157,60 @@ _FLAGS: dict[str, Any] = {
         _flag(
             "--resume",
             "-r",
-            help="The session to continue: an id, its beginning, or latest.",
+            help="The session to continue: an id, the start of one, or latest.",
             panel=_SESSION,
         ),
     ],
     "session_id": Annotated[
-        str | None, _flag("--session-id", help="The id of the new session.", panel=_SESSION)
+        str | None, _flag("--session-id", help="The id for the new session.", panel=_SESSION)
     ],
     "cwd": Annotated[
         Path | None, _flag("--cwd", "-C", help="The folder the agent works in.", panel=_WHERE)
     ],
     "include_directories": Annotated[
         list[Path] | None,
-        _flag("--include-directory", help="One more folder; may be repeated.", panel=_WHERE),
+        _flag(
+            "--include-directory",
+            help="Another folder for the agent; may be repeated.",
+            panel=_WHERE,
+        ),
     ],
     "env": Annotated[
         list[str] | None,
-        _flag("--env", help="NAME=VALUE for the agent; may be repeated.", panel=_WHERE),
+        _flag(
+            "--env", help="NAME=VALUE for the agent's environment; may be repeated.", panel=_WHERE
+        ),
     ],
     "home": Annotated[
         Path | None,
-        _flag("--home", help="A home other than yours, isolated from it.", panel=_WHERE),
+        _flag("--home", help="Use this home folder instead of yours.", panel=_WHERE),
     ],
 }
 CliPath = Annotated[
     Path | None,
-    _flag("--cli", help="The Gemini CLI to use; else the first found.", panel=_WHERE),
+    _flag("--cli", help="The Gemini CLI to use. Default: the first one found.", panel=_WHERE),
 ]
 StartTimeout = Annotated[
     float | None,
-    _flag("--start-timeout", help="Seconds until the CLI says something; 60.", panel=_FAR),
+    _flag(
+        "--start-timeout",
+        help="Seconds to wait for the CLI's first output. Default: 60.",
+        panel=_FAR,
+    ),
 ]
 StallTimeout = Annotated[
     float | None,
     _flag(
-        "--stall-timeout", help="Seconds of silence before it stops; 600 outside tools.", panel=_FAR
+        "--stall-timeout",
+        help="Stop after this many seconds of silence. Default: 600, except while a tool runs.",
+        panel=_FAR,
     ),
 ]
 OptionsFile = Annotated[
     Path | None,
     _flag(
         "--options",
-        help="A JSON or TOML file of options, as `config validate` checks it; flags override it.",
+        help="A JSON or TOML file of options (see `config validate`); flags override it.",
         panel=_WHERE,
         metavar="FILE",
     ),
@@ -290,7 +309,7 @@ def _options_in(file: Path) -> Options:
 def _folder(path: Any) -> Any:
     """A home that is there: one that is mistyped would be made, and have no login."""
     if not Path(path).is_dir():
-        text = f"there is no folder {path}; to make an empty home: mkdir {shlex.quote(str(path))}"
+        text = f"there is no folder {path}; to create an empty one: mkdir {shlex.quote(str(path))}"
         raise typer.BadParameter(text, param_hint="--home")
     return path
 
@@ -313,7 +332,7 @@ def _policy_data(text: str) -> Any:
         return {name.strip(): level.strip() for name, _, level in pairs}
     data = data_in(Path(text), "--policy")
     if not isinstance(data, dict):
-        raise typer.BadParameter(f"{text} holds no table", param_hint="--policy")
+        raise typer.BadParameter(f"{text} is not a table of capabilities", param_hint="--policy")
     return data
 
 

@@ -304,14 +304,16 @@ def _wrong(error: Any) -> str:
 
 
 _LIBRARY_WORDS: tuple[tuple[str, Any], ...] = (
-    (r"^Invalid value(?: for )?", ""),
+    (r"^Invalid value(?: for |: )?", ""),
     (r"^'([^']*)'(?: / '[^']*')?:", r"\1:"),
     (r": Value error, ", ": "),
+    (r": Input should be a valid integer.*$", ": write a whole number"),
+    (r": Input should be a valid number.*$", ": write a number"),
     (r"^Missing argument '(\w+)'\.$", lambda found: f"{found[1].upper()} is missing"),
     # Most often a prompt without quotes.
     (
         r"^Got unexpected extra argument\S* \((.*)\)$",
-        r"what is `\1` for? Put quotes around words that belong together",
+        r"unexpected argument: \1; put quotes around a prompt of several words",
     ),
 )
 

@@ -22,9 +22,9 @@ def models(
     retired: Annotated[
         bool, typer.Option("--all", "-a", help="Include models that Google has switched off.")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object per model.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object per model.")] = False,
 ) -> None:
-    """Models, list prices in dollars per million tokens, windows, and what short names mean."""
+    """List models with prices in dollars per million tokens, context windows and aliases."""
     from geminorum.models import known
 
     found = [model for model in known() if retired or not model.retired]

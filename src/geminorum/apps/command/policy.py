@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from geminorum.events import Event
     from geminorum.policies import Rules, Verdict
 
-app = new_app("What a policy compiles to, and what it would have said to a saved session.")
+app = new_app("Show a policy in the CLI's format, or test it on a saved session.")
 
 Wanted = Annotated[
     str | None,
@@ -26,15 +26,20 @@ Wanted = Annotated[
         "--policy",
         "-p",
         metavar="FILE|RULES",
-        help="A JSON or TOML file, one of the CLI, or file_write=allow,shell_execute=deny.",
+        help="A JSON or TOML file, a CLI policy file, or file_write=allow,shell_execute=deny.",
     ),
 ]
 Mode = Annotated[
     Approval | None, typer.Option("--approval", "-a", help="The approval mode of the run.")
 ]
-Only = Annotated[list[str] | None, typer.Option("--allow-tool", help="Only these tools.")]
-Never = Annotated[list[str] | None, typer.Option("--deny-tool", help="Never these tools.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object per call.")]
+Only = Annotated[
+    list[str] | None,
+    typer.Option("--allow-tool", help="Allow this tool and no others; may be repeated."),
+]
+Never = Annotated[
+    list[str] | None, typer.Option("--deny-tool", help="Never run this tool; may be repeated.")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per call.")]
 
 
 class Judged(NamedTuple):
@@ -51,7 +56,7 @@ class Judged(NamedTuple):
 def show(
     policy: Wanted = None, approval: Mode = None, allow: Only = None, deny: Never = None
 ) -> None:
-    """The policy file in TOML that a run would give to the Gemini CLI."""
+    """Print the TOML policy file that a run would pass to the Gemini CLI."""
     from geminorum.apps.command.show import write_data
     from geminorum.policies import toml_of
 
@@ -63,14 +68,14 @@ def show(
 
 @app.command("test")
 def replay(
-    session: Annotated[str, typer.Argument(help="An id or its beginning, a file, or `latest`.")],
+    session: Annotated[str, typer.Argument(help="An id or the start of one, a file, or `latest`.")],
     policy: Wanted = None,
     approval: Mode = None,
     allow: Only = None,
     deny: Never = None,
     json: Json = False,
 ) -> None:
-    """What the policy would have said to each tool call of a saved session. Nothing is run."""
+    """Check each tool call of a saved session against a policy. Runs nothing."""
     from geminorum import sessions
     from geminorum.apps.command.sessions import place_of
 

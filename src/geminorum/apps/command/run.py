@@ -31,7 +31,7 @@ _FOR_EXAMPLE = 'write geminorum run "What does this folder do?"'
 @takes_options
 def run(
     prompt: Annotated[
-        str | None, typer.Argument(help="What to do; without it, or with -, it is read from stdin.")
+        str | None, typer.Argument(help="The prompt; read from stdin if it is missing or -.")
     ] = None,
     file: Annotated[
         Path | None, typer.Option("--file", "-f", help="Read the prompt from this file.")
@@ -39,7 +39,9 @@ def run(
     via: Annotated[
         Via, typer.Option("--via", help="The transport: the CLI, a warm CLI, or the API.")
     ] = Via.CLI,
-    json: Annotated[bool, typer.Option("--json", help="Events as lines of JSON.")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print events as JSON, one per line.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the text.")] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="A simulated model answers; no account needed.")
@@ -50,9 +52,9 @@ def run(
     *,
     options: Options,
 ) -> Exit:
-    """Send one prompt and watch the agent work.
+    """Send one prompt and show what the agent does.
 
-    Ctrl-C stops the agent and shows what there is; a second Ctrl-C does not wait for it to tidy up.
+    Ctrl-C stops the agent and shows the output so far; a second Ctrl-C kills the agent.
     """
     text = _prompt(prompt, file)
     if json and quiet:
@@ -70,13 +72,13 @@ def _prompt(prompt: str | None, file: Path | None) -> str:
     else:
         text = _stdin() if prompt in (None, "-") else str(prompt)
     if not text.strip():
-        raise typer.BadParameter(f"it is empty; {_FOR_EXAMPLE}", param_hint="PROMPT")
+        raise typer.BadParameter(f"the prompt is empty; {_FOR_EXAMPLE}")
     return text
 
 
 def _stdin() -> str:
     if sys.stdin is None or sys.stdin.isatty():
-        raise typer.BadParameter(f"there is none; {_FOR_EXAMPLE}", param_hint="PROMPT")
+        raise typer.BadParameter(f"there is no prompt; {_FOR_EXAMPLE}")
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 

@@ -18,13 +18,17 @@ if TYPE_CHECKING:
     from geminorum.events import Event
     from geminorum.sessions import Session, SessionInfo
 
-app = new_app("Saved sessions: list, read, follow, search, export, fork, delete them.")
+app = new_app("List, read, follow, search, export, fork and delete saved sessions.")
 
-Name = Annotated[str, typer.Argument(help="An id or its beginning, a file, or `latest`.")]
-Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
-Since = Annotated[str | None, typer.Option(help="Since a date, or since 24h, 7d, 2w ago.")]
-Everywhere = Annotated[bool, typer.Option("--all", "-a", help="Of all folders, not only this one.")]
-Folder = Annotated[Path | None, typer.Option(help="Of this folder instead of the current one.")]
+Name = Annotated[str, typer.Argument(help="An id or the start of one, a file, or `latest`.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
+Since = Annotated[
+    str | None, typer.Option(help="Only since this date or time: 2026-11-01, 24h, 7d, 2w.")
+]
+Everywhere = Annotated[
+    bool, typer.Option("--all", "-a", help="Include the sessions of all folders.")
+]
+Folder = Annotated[Path | None, typer.Option(help="Use this folder instead of the current one.")]
 Format = Literal["markdown", "html", "jsonl", "claude", "sharegpt"]
 
 
@@ -38,7 +42,7 @@ def list_(
     ] = 50,
     json: Json = False,
 ) -> None:
-    """The sessions of this folder, the newest first."""
+    """List the sessions of this folder, newest first."""
     from geminorum import sessions
     from geminorum.apps.command.moments import moment_of
 
@@ -56,13 +60,15 @@ def list_(
 
 @app.command()
 def search(
-    text: Annotated[str, typer.Argument(help="What was said, by you or by the model.")],
+    text: Annotated[
+        str, typer.Argument(help="The text to find, in your prompts or the model's answers.")
+    ],
     everywhere: Everywhere = False,
     cwd: Folder = None,
     since: Since = None,
     json: Json = False,
 ) -> None:
-    """The sessions in which something was said, with the words around it."""
+    """Find sessions that contain a text, and show the lines around it."""
     from geminorum import sessions
     from geminorum.apps.command.moments import moment_of
 
@@ -81,7 +87,7 @@ def search(
 
 @app.command()
 def show(session: Name, json: Json = False) -> None:
-    """A session as a page to read; with --json its events."""
+    """Show a session as Markdown; with --json, its events."""
     from geminorum import sessions
 
     loaded = sessions.load(place_of(session))
@@ -95,7 +101,7 @@ def show(session: Name, json: Json = False) -> None:
 
 @app.command()
 def tail(session: Name, json: Json = False) -> None:
-    """Follow a session while somebody works in it; Ctrl-C ends it."""
+    """Follow a session while it is in use; Ctrl-C quits."""
     try:
         asyncio.run(_tail(session, json=json))
     except KeyboardInterrupt:
@@ -109,12 +115,12 @@ def export(
         "markdown"
     ),
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="A file; without it, stdout.")
+        Path | None, typer.Option("--output", "-o", help="The file to write. Default: stdout.")
     ] = None,
     force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
-    title: Annotated[str | None, typer.Option(help="Another title for the page.")] = None,
+    title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
 ) -> None:
-    """A session as Markdown, HTML, our events, Claude's messages, or ShareGPT."""
+    """Export a session as Markdown, HTML, geminorum events, Claude messages or ShareGPT."""
     from geminorum import sessions
 
     text = sessions.export(sessions.load(place_of(session)), format, title=title)
@@ -138,7 +144,7 @@ def fork(
     new_id: Annotated[str | None, typer.Option("--id", help="The id of the copy.")] = None,
     json: Json = False,
 ) -> None:
-    """Copy a session under a new id, so that both can go on."""
+    """Copy a session under a new id, so that you can continue both."""
     from geminorum import sessions
 
     copy = sessions.fork(place_of(session), new_id=new_id)
@@ -150,10 +156,10 @@ def fork(
 
 @app.command()
 def delete(
-    session: Annotated[list[str], typer.Argument(help="Ids or their beginnings, or files.")],
+    session: Annotated[list[str], typer.Argument(help="Ids or the start of ids, or files.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> None:
-    """Remove sessions for good, with what their tools left behind."""
+    """Delete sessions permanently, with their saved tool outputs."""
     from geminorum import sessions
     from geminorum.apps.command.session_views import label_of
 
@@ -206,7 +212,7 @@ def _found(info: SessionInfo | None, problem: str) -> SessionInfo:
     from geminorum.errors import SessionLost
 
     if info is None:
-        hint = "geminorum sessions list --all lists the sessions"
+        hint = "list the sessions: geminorum sessions list --all"
         raise SessionLost(problem, hint=hint)
     return info
 

@@ -18,12 +18,17 @@ app = new_app()
 @app.command()
 def setup(
     version: Annotated[
-        str | None, typer.Option(help="Default: the one that geminorum is tested with.")
+        str | None,
+        typer.Option(
+            help="The version to install. Default: the one that geminorum is tested with."
+        ),
     ] = None,
-    into: Annotated[Path | None, typer.Option(help="Default: geminorum's own folder.")] = None,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    into: Annotated[
+        Path | None, typer.Option(help="The folder to install into. Default: geminorum's own.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Install the Gemini CLI, pinned and private; runs find it there by themselves."""
+    """Install the tested Gemini CLI into geminorum's own folder, where runs find it."""
     from geminorum.apps.command.show import print_json_line, write_data
     from geminorum.install import PINNED_CLI, UNCHECKED, install_cli, lock_of, private_folder
 

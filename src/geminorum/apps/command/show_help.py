@@ -13,9 +13,9 @@ from geminorum.apps.command.show_style import styled
 
 _OPTIONS = {
     "--help": "also after a command: geminorum run --help",
-    "--version": "of geminorum, of the Gemini CLI and of Python",
-    "--install-completion": "let the Tab key complete commands and options",
-    "--show-completion": "the same, to copy it yourself",
+    "--version": "versions of geminorum, the Gemini CLI and Python",
+    "--install-completion": "set up Tab completion for this shell",
+    "--show-completion": "print the completion script, to install it yourself",
 }
 _KINDS = {"str": "TEXT", "int": "N", "float": "N", "path": "PATH", "file": "FILE", "Path": "PATH"}
 

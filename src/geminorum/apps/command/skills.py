@@ -15,19 +15,19 @@ from geminorum.apps.command.tables import Column, Sheet, put
 if TYPE_CHECKING:
     from geminorum.skills import BrokenSkill, Skill
 
-app = new_app("Agent Skills: list or check them.")
+app = new_app("List and validate Agent Skills.")
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object per line.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line.")]
 
 
 @app.command("list")
 def list_(
     cwd: Annotated[
-        Path | None, typer.Option("--cwd", "-C", help="As seen from this folder.")
+        Path | None, typer.Option("--cwd", "-C", help="Use this folder instead of the current one.")
     ] = None,
     json: Json = False,
 ) -> None:
-    """The skills of this folder, of yours, of extensions; the strongest last, then broken ones."""
+    """List the skills of extensions, of the user and of this folder, then broken ones."""
     from geminorum import skills
     from geminorum.apps.command.show import print_json_line
 
@@ -43,10 +43,10 @@ def list_(
 
 @app.command()
 def validate(
-    path: Annotated[list[Path], typer.Argument(help="Folders of skills, or SKILL.md files.")],
+    path: Annotated[list[Path], typer.Argument(help="Skill folders or SKILL.md files.")],
     json: Json = False,
 ) -> Exit:
-    """Say what is wrong with a skill; exit code 2 where anything is."""
+    """Validate skills; exit code 2 if one is invalid."""
     from geminorum import skills
     from geminorum.apps.command.show import print_json_line
 
@@ -85,4 +85,4 @@ def _tier(skill: Skill) -> str:
 
 
 def _told(path: Path, problems: list[str]) -> list[str]:
-    return [f"{path}: {problem}" for problem in problems] or [f"{path}: all is well"]
+    return [f"{path}: {problem}" for problem in problems] or [f"{path}: valid"]

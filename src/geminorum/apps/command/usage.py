@@ -23,19 +23,22 @@ _MOST_BARS = 30
 
 @app.command()
 def usage(
-    by: Annotated[By, typer.Option(help="What each row stands for.")] = "day",
+    by: Annotated[By, typer.Option(help="One row per day, model, project or session.")] = "day",
     since: Annotated[
-        str | None, typer.Option(help="Since a date, or since 24h, 7d, 2w ago.")
+        str | None, typer.Option(help="Only since this date or time: 2026-11-01, 24h, 7d, 2w.")
     ] = None,
-    until: Annotated[str | None, typer.Option(help="Up to a date, which is not counted.")] = None,
+    until: Annotated[str | None, typer.Option(help="Only before this date or time.")] = None,
     cwd: Annotated[Path | None, typer.Option(help="Only the sessions of this folder.")] = None,
     tz: Annotated[
-        str | None, typer.Option(help="Where a day begins: Europe/Berlin. Default: here.")
+        str | None,
+        typer.Option(
+            help="The time zone of a day, such as Europe/Berlin. Default: this machine's."
+        ),
     ] = None,
-    chart: Annotated[bool, typer.Option(help="Draw bars below the table.")] = True,
-    json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    chart: Annotated[bool, typer.Option(help="Show bars below the table.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Tokens and cost of every session that the Gemini CLI has saved."""
+    """Show tokens and cost of all sessions that the Gemini CLI has saved."""
     from geminorum import usage as bills
     from geminorum.apps.command.moments import moment_of
 
