@@ -27,6 +27,8 @@ from geminorum.wire.verdict import (
 
 _NO_FLAG = re.compile(r"Unknown arguments?: .*\bacp\b")
 _AUTH_REQUIRED = -32000
+# The CLI reports 500 for every failure whose HTTP status it does not know, an unknown model too.
+_NO_STATUS = 500
 _EMPTY = "the CLI reported a success, but the model's answer was empty, blocked or broken"
 _CUT = "the CLI reported a success, but the model's answer was cut off"
 
@@ -119,9 +121,11 @@ def reported(error: RpcError, ending: Ending) -> Verdict:
         return failed(errors.AuthError, error.message)
     message = _text(error)
     api_told = f'"code":{error.code}' in message
-    if not api_told and cause_of(message) is errors.NetworkError:
-        # Not the API's words: the CLI says 500 of whatever it has no number for.
+    cause = None if api_told else cause_of(message)
+    if cause is errors.NetworkError:
         return failed(errors.NetworkError, ending.network or message)
+    if cause is not None and error.code == _NO_STATUS:
+        return failed(cause, message)
     if error.code < 0:
         return refused_by_api(message, None, ending.stderr)
     told = message if api_told else f"HTTP {error.code}: {message}"

@@ -16,7 +16,7 @@ from geminorum import errors
 from geminorum.events import Error
 from geminorum.wire.dialects import mended
 from geminorum.wire.genai import Answer
-from geminorum.wire.verdict import cause_of
+from geminorum.wire.verdict import CHECK_KEY, WRONG_KEY, cause_of
 
 PROMPT_BLOCKED, ANSWER_STOPPED = "prompt blocked: ", "answer stopped: "
 """How the message of a Blocked begins."""
@@ -46,7 +46,6 @@ _PASSING = frozenset({408, 429, 499, 500, 502, 503, 504})
 _SPENT = re.compile(r"PerDay|per day|limit: 0\b", re.I)
 _PLEASE_WAIT = re.compile(r"retry in (?P<number>[\d.]+)(?P<unit>ms|s)\b")
 _DURATION = re.compile(r"(?P<number>[\d.]+)(?P<unit>s)")
-_WRONG_KEY = re.compile(r"API_KEY_INVALID|API key (?:not valid|expired)")
 
 
 def failure(answer: Answer) -> Error | None:
@@ -100,6 +99,8 @@ def refused(said: Mapping[str, Any], retry_after: float | None = None) -> Error:
     retryable = code in _PASSING and not (code == 429 and _SPENT.search(details + message))
     kind = _kind(code, message + details)
     hint = kind.default_hint
+    if kind is errors.AuthError and WRONG_KEY.search(message + details):
+        hint = CHECK_KEY
     if code == 429 and not retryable:
         hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
     text = f"{code} {_shown(said.get('status', 'UNKNOWN'))}: {message}"
@@ -107,7 +108,7 @@ def refused(said: Mapping[str, Any], retry_after: float | None = None) -> Error:
 
 
 def _kind(code: int | None, text: str) -> type[errors.GeminorumError]:
-    if code == 400 and _WRONG_KEY.search(text):
+    if code == 400 and WRONG_KEY.search(text):
         return errors.AuthError
     if code == 400 and cause_of(text) is errors.ContextOverflow:
         return errors.ContextOverflow

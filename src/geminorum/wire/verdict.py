@@ -137,6 +137,8 @@ _PHRASES: tuple[tuple[type[errors.GeminorumError], re.Pattern[str]], ...] = (
 )
 # A 404 leaves with exit 1 and the API's bare message; only the name of the exception tells it.
 _NO_SUCH_MODEL = re.compile(r"^(?!Error executing tool).*\bModelNotFoundError: ", re.M)
+WRONG_KEY = re.compile(r"API_KEY_INVALID|API key (?:not valid|expired)")
+CHECK_KEY = "check GEMINI_API_KEY; https://aistudio.google.com/apikey lists your keys"
 _API_CODE = re.compile(r'(?:"code":\s*|\bHTTP )(\d{3})\b')
 _DAILY = re.compile(r"daily quota|PerDay|per day", re.I)
 _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
@@ -397,4 +399,6 @@ def failed(
     """A failure with its kind's own hint."""
     if _DAILY.search(message):
         hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
+    if kind is errors.AuthError and WRONG_KEY.search(message):
+        hint = CHECK_KEY
     return Verdict("error", Error(message, kind.code, recoverable, hint or kind.default_hint))
