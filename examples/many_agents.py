@@ -21,7 +21,7 @@ AT_ONCE = asyncio.Semaphore(4)  # Each CLI uses 200 MB and, while it starts, one
 
 def main() -> int:
     if len(sys.argv) != 2:
-        print("type: many_agents.py FILE.toml", file=sys.stderr)
+        print("usage: many_agents.py FILE.toml", file=sys.stderr)
         return 2
     file = Path(sys.argv[1])
     try:
@@ -32,7 +32,7 @@ def main() -> int:
         print(f"{file}: {error}", file=sys.stderr)
         return 2
     results = asyncio.run(all_of(prompts, agents))
-    print(f"{'agent':10} {'status':10} {'files':12} {'cost':>8} {'of':>6}  in the end")
+    print(f"{'agent':10} {'status':10} {'files':12} {'cost':>8} {'budget':>6}  message")
     for name, result in results.items():
         print(f"{name:10} {row(result, agents[name])}")
     return 0 if all(isinstance(one, Result) and one.ok for one in results.values()) else 1

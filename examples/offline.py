@@ -1,4 +1,4 @@
-"""Runs any of these examples against a simulated model: no account, no network, no bill.
+"""Runs the other examples with a simulated model: no account, no network, no bill.
 
     python examples/offline.py chat_bot.py
 
@@ -21,7 +21,7 @@ from geminorum.testing import Call, FakeGemini, Request, Say
 
 def main() -> None:
     if not sys.argv[1:] or Path(sys.argv[1]).name not in SCRIPTS:
-        sys.exit(f"type: offline.py EXAMPLE …\nexamples: {', '.join(SCRIPTS)}")
+        sys.exit(f"usage: offline.py EXAMPLE …\nexamples: {', '.join(SCRIPTS)}")
     example = Path(__file__).with_name(Path(sys.argv[1]).name)
     print("offline: the model is simulated", file=sys.stderr)
     with FakeGemini() as fake:

@@ -49,7 +49,7 @@ class Shop:
 
 def main() -> int:
     if len(sys.argv) != 3 or sys.argv[1] not in ("api", "cli"):
-        print("type: python_tools.py api|cli PROMPT", file=sys.stderr)
+        print("usage: python_tools.py api|cli PROMPT", file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory() as folder:
         shop = Shop(Path(folder, "shop.db"))

@@ -32,7 +32,7 @@ def tell(prompt: str, result: Result) -> None:
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        sys.exit("type: resume_and_fork.py BEGINNING QUESTION …")
+        sys.exit("usage: resume_and_fork.py BEGINNING QUESTION …")
     try:
         asyncio.run(main(sys.argv[1], sys.argv[2:]))
     except GeminorumError as error:

@@ -43,10 +43,8 @@ async def tell(prompt: str, options: Options, transport: Transport) -> list[str]
                 case Error():
                     lines.append(f"error    {event.message}")
                 case Done() if event.usage is not None:
-                    tokens = event.usage.total
-                    lines.append(
-                        f"done     {event.status}, {tokens} tokens, {event.cost_note or ''}"
-                    )
+                    cost = f"{event.cost.usd} dollars" if event.cost else event.cost_note
+                    lines.append(f"done     {event.status}, {event.usage.total} tokens, {cost}")
     return [f"said     {text}", *lines]
 
 

@@ -358,7 +358,7 @@ def portal(cwd: Path, env: Mapping[str, str]) -> Iterator[httpx.Client]:
     [
         ("ci_review.py", "the following arguments are required: range"),
         ("label_batch.py examples/mails.csv subject a,b", "no such column: 'subject'"),
-        ("python_tools.py fax Hello", "type: python_tools.py api|cli PROMPT"),
+        ("python_tools.py fax Hello", "usage: python_tools.py api|cli PROMPT"),
         ("many_agents.py nowhere.toml", "No such file or directory"),
         ("offline.py hologram.py", "examples: agent_portal.py, chat_bot.py"),
     ],
