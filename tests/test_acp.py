@@ -163,7 +163,7 @@ def without_differences(events: list[Any]) -> list[Any]:
     return kept
 
 
-async def test_one_conversation_through_both_doors(
+async def test_one_conversation_through_both_transports(
     fake_gemini, options, real_cli_door, door, tmp_path
 ):
     """S0-34, B-15: `Cli` and `Acp` give equal events except for the differences in docs/acp.md;
