@@ -339,7 +339,7 @@ def test_a_session_that_is_not_there_is_refused_at_once(via, resume, words, fake
     done = command("chat", "--via", via, "--resume", resume, env=env, cwd=work)
     assert done.returncode == Exit.NOT_FOUND
     assert words in done.stderr
-    assert "start afresh without --resume" in done.stderr
+    assert "start a new session without --resume" in done.stderr
 
 
 def test_ctrl_c_stops_the_turn_and_not_the_chat(fake_gemini, env, work):

@@ -171,7 +171,7 @@ def test_labelling_goes_on_where_it_was_and_leaves_failures_for_the_next_time(
     arguments = ("label_batch.py", str(mails), "body", "bug,question")
     assert called(*arguments, env=fake_gemini.env, monkeypatch=monkeypatch) == 1
     told = capsys.readouterr()
-    assert told.out == "1 known, 1 failed, 3 in all\n"
+    assert told.out == "1 labelled before, 1 failed, 3 in total\n"
     assert told.err.startswith("row 2: ")
     assert "no moths" in told.err
     lines = results.read_text().splitlines()

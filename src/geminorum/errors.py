@@ -197,7 +197,7 @@ class ServerError(ApiError):
 class ModelNotFound(ApiError):
     code = "MODEL_NOT_FOUND"
     default_status = 404
-    default_hint = "check Options(model=…); `gemini-2.5-flash` is one that exists"
+    default_hint = "check Options(model=…); `geminorum models` lists the models"
 
 
 class NetworkError(RunFailed):
@@ -209,13 +209,13 @@ class NetworkError(RunFailed):
 class InvalidAnswer(RunFailed):
     code = "INVALID_ANSWER"
     default_retryable = True
-    default_hint = "ask again, or put the question in other words"
+    default_hint = "ask again, or rephrase the prompt"
 
 
 class Blocked(InvalidAnswer):
     code = "BLOCKED"
     default_retryable = False
-    default_hint = "put the question in other words; `safety_settings` may be eased in Api(config=)"
+    default_hint = "rephrase the prompt; `safety_settings` in Api(config=…) control the filters"
 
 
 class AnswerCut(InvalidAnswer):
@@ -231,23 +231,25 @@ class ContextOverflow(RunFailed):
 
 class SessionLost(RunFailed):
     code = "SESSION_LOST"
-    default_hint = "start afresh without `resume`; sessions belong to the folder they began in"
+    default_hint = (
+        "start a new session without `resume`; a session belongs to the folder it began in"
+    )
 
 
 class SessionBusy(RunFailed):
     code = "SESSION_BUSY"
-    default_hint = "wait until that run has ended, or start afresh without `resume`"
+    default_hint = "wait until that run has ended, or start a new session without `resume`"
     default_retryable = True
 
 
 class TurnLimit(RunFailed):
     code = "TURN_LIMIT"
-    default_hint = "raise Options(max_turns=…), or resume the session to go on"
+    default_hint = "raise Options(max_turns=…), or resume the session to continue"
 
 
 class BudgetExceeded(RunFailed):
     code = "BUDGET"
-    default_hint = "raise Options(max_budget_usd=…), or resume the session to go on"
+    default_hint = "raise Options(max_budget_usd=…), or resume the session to continue"
 
 
 class LoopDetected(RunFailed):

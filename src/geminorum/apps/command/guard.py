@@ -147,7 +147,7 @@ _PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
     (r"[;,] (?:what arrived is in \.result|see \.result\.text)", ""),
     (r"see \.stderr; |; see \.stderr|; \.stderr may say why", ""),
     (r"raise `max_output_tokens` in Api\(config=…\), or ", ""),
-    (r"; `safety_settings` may be eased in Api\(config=\)", ""),
+    (r"; `safety_settings` in Api\(config=…\) control the filters", ""),
 )
 _PYTHON_LEFT = re.compile(r"\w\(|\.result|\.stderr|\bNone\b")
 
