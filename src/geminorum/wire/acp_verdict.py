@@ -28,6 +28,7 @@ from geminorum.wire.verdict import (
 _NO_FLAG = re.compile(r"Unknown arguments?: .*\bacp\b")
 _AUTH_REQUIRED = -32000
 _EMPTY = "the CLI reported a success, but the model's answer was empty, blocked or broken"
+_NEWER = "a newer CLI may say it in other words: update geminorum, or use Cli()"
 _CUT = "the CLI reported a success, but the model's answer was cut off"
 
 
@@ -109,6 +110,9 @@ def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
             return failed(errors.ContextOverflow, text)
         case "max_turn_requests":
             return Verdict("max_turns") if ending.has_turn_limit else looped()
+        case "":
+            text = "the CLI gave no stop reason that geminorum knows with the end of the turn"
+            return failed(errors.ProtocolError, text, hint=_NEWER)
         case other:
             return failed(errors.InvalidAnswer, f"the model's turn ended with {other!r}")
 
@@ -147,6 +151,9 @@ def _text(error: RpcError) -> str:
 
 def _by_answer(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
     # The CLI gives up on a broken answer in silence.
+    if not seen.spoke_last and seen.unread:
+        text = f"{_EMPTY}, or came as what geminorum cannot read: {', '.join(seen.unread)}"
+        return failed(errors.InvalidAnswer, text, hint=_NEWER)
     if not seen.spoke_last:
         return failed(errors.InvalidAnswer, _EMPTY)
     if was_cut(ending.reply.quota if ending.reply else None, ending.rounds):

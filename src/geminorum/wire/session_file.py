@@ -7,8 +7,7 @@ or the top itself. A message with the id of an earlier one takes its place.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, field
@@ -16,6 +15,7 @@ from msgspec import Raw, field
 from geminorum.events import ModelRequest, Tokens
 from geminorum.wire.clock import Clock
 from geminorum.wire.dialects import mended
+from geminorum.wire.fitting import UNREADABLE, fitting
 
 CONTEXT = "<session_context>"
 """How the words begin that the CLI itself puts before every conversation."""
@@ -85,7 +85,6 @@ class Record(Top, kw_only=True, rename="camel"):
 
 _record_decoder = msgspec.json.Decoder(Record)
 _message_decoder = msgspec.json.Decoder(SavedMessage)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
@@ -96,7 +95,7 @@ def record_of(line: bytes | Raw) -> Record | None:
         return None
     try:
         return _record_decoder.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return _salvaged(Record, line)[0]
 
 
@@ -111,7 +110,7 @@ def message_of(raw: bytes | Raw) -> SavedMessage:
     """A message, as far as it can be read: what does not fit its place is left out of it."""
     try:
         message, clean = _message_decoder.decode(raw), bytes(raw).strip()
-    except _UNREADABLE:
+    except UNREADABLE:
         salvaged, clean = _salvaged(SavedMessage, raw)
         message = salvaged or SavedMessage(type="broken")
     # In a document it goes over many lines; an event has to fit in one.
@@ -125,41 +124,7 @@ def _salvaged(kind: type[_S], raw: bytes | Raw) -> tuple[_S | None, bytes]:
         data, clean = mended(bytes(raw))
     except (ValueError, RecursionError):
         return None, b"null"
-    return (_fitting(kind, clean) if isinstance(data, dict) else None), clean
-
-
-def _fitting(kind: type[_S], raw: bytes | Raw) -> _S:
-    """One odd field must not cost the others."""
-    pieces = msgspec.json.decode(raw, type=dict[str, Raw])
-    found = {}
-    for place in msgspec.structs.fields(kind):
-        if place.encode_name in pieces:
-            try:
-                found[place.name] = _piece(pieces[place.encode_name], place.type)
-            except _UNREADABLE:
-                continue
-    return kind(**found)
-
-
-def _piece(raw: Raw, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except _UNREADABLE:
-        struct, is_list = _struct_in(kind)
-        if struct is None:
-            raise
-    if not is_list:
-        return _fitting(struct, raw)
-    return [_fitting(struct, one) for one in msgspec.json.decode(raw, type=list[Raw])]
-
-
-def _struct_in(kind: Any) -> tuple[type[msgspec.Struct] | None, bool]:
-    """The Struct in `X`, `X | None` or `list[X] | None`, and whether it is in a list."""
-    for option in get_args(kind) if isinstance(kind, UnionType) else (kind,):
-        inner = get_args(option)[0] if get_origin(option) is list else option
-        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            return inner, inner is not option
-    return None, False
+    return (fitting(kind, clean) if isinstance(data, dict) else None), clean
 
 
 def requests_of(messages: Iterable[SavedMessage]) -> dict[str, ModelRequest]:
