@@ -21,6 +21,7 @@ from geminorum import (
     Unknown,
     ask,
     doctor,
+    errors,
     sessions,
 )
 from geminorum.detect import PACKAGE
@@ -90,6 +91,62 @@ async def test_a_new_model_needs_no_release(fake_gemini, tmp_path, any_door):
     assert (answer.text, fake_gemini.requests[0].model) == ("Hello", "gemini-9-ultra")
     assert (answer.cost, answer.usage.total > 0) == (None, True)
     assert answer.cost_note == "there is no price for 'gemini-9-ultra'"
+
+
+# ---- flags that changed
+
+REFUSALS = {
+    "message first": "Unknown arguments: {flag}, {camel}\nUsage: gemini [options]\n\nOptions:",
+    "usage first": "Usage: gemini [options]\n\nOptions:\n\nUnknown argument: {flag}\n",
+    "no usage": "error: unknown option '--{flag}'\n",
+    "a value": 'Invalid values:\n  Argument: {flag}, Given: "x", Choices: "y"\nUsage: gemini [',
+}
+
+
+@pytest.fixture
+def refusing_cli(tmp_path, monkeypatch) -> Callable[[str, str], Path]:
+    """A CLI of the version that complains about a flag, as npm would install it."""
+    monkeypatch.setattr(newer_cli, "_warned", {(0, 99, 0)})
+
+    def made(version: str, stderr: str) -> Path:
+        package = tmp_path / "node_modules" / PACKAGE
+        package.mkdir(parents=True)
+        about = {"name": PACKAGE, "version": version, "bin": {"gemini": "index.js"}}
+        (package / "package.json").write_text(json.dumps(about))
+        program = package / "index.js"
+        program.write_text(f"process.stderr.write({json.dumps(stderr)}); process.exit(1)")
+        return program
+
+    return made
+
+
+@pytest.mark.parametrize("form", REFUSALS)
+@pytest.mark.parametrize(
+    ("transport", "flag"), [(Cli, "skip-trust"), (Acp, "include-directories"), (Acp, "acp")]
+)
+async def test_a_flag_that_a_newer_cli_refuses_is_named(
+    fake_gemini, tmp_path, refusing_cli, transport, flag, form
+):
+    first, *others = flag.split("-")
+    camel = first + "".join(map(str.title, others))
+    program = refusing_cli("0.99.0", REFUSALS[form].format(flag=flag, camel=camel))
+    options = Options(cwd=tmp_path, env=fake_gemini.env)
+    with pytest.raises(errors.SetupError) as caught:
+        await ask("Hi", options, via=transport(executable=program))
+    assert f" --{flag} as" in caught.value.message
+    assert "0.99.0 is newer than 0.61.0" in caught.value.hint
+    assert "`npm install -g @google/gemini-cli@0.61.0`" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", REFUSALS)
+async def test_a_flag_that_a_known_cli_refuses_is_an_invalid_option(
+    fake_gemini, tmp_path, refusing_cli, form
+):
+    program = refusing_cli("0.61.0", REFUSALS[form].format(flag="nonsense", camel="nonsense"))
+    options = Options(cwd=tmp_path, env=fake_gemini.env)
+    with pytest.raises(errors.InvalidOptions, match="nonsense") as caught:
+        await ask("Hi", options, via=Cli(executable=program, extra_args=["--nonsense"]))
+    assert "extra_args" in caught.value.hint
 
 
 # ---- frames that changed

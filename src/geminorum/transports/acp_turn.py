@@ -36,6 +36,7 @@ from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complai
 from geminorum.transports.full_disk import is_full, not_saved
 from geminorum.transports.launch import has_turn_limit
 from geminorum.transports.network import NetworkWatch
+from geminorum.transports.newer_cli import advice_if_newer
 from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
@@ -156,7 +157,7 @@ class AcpTurn:
             self._session = await self._conversation.session()
         except ProcessEnded:
             await self._exit_known()
-            ending = Ending(self._process.exit_code, self.stderr)
+            ending = Ending(self._process.exit_code, self.stderr, newer=self._newer)
             self._end_without_session(ended_early(ending).error)
         except Refused as refused:
             self._network.look()
@@ -477,7 +478,7 @@ class AcpTurn:
         code = self._process.exit_code if self._process.gone else None
         session = self._session
         return TurnEnding(
-            Ending(code, self.stderr, stop, limit, self._phase, self._network.trouble),
+            Ending(code, self.stderr, stop, limit, self._phase, self._network.trouble, self._newer),
             prompted,
             error,
             session.ledger.rounds if session else (),
@@ -486,6 +487,10 @@ class AcpTurn:
             self._has_turn_limit(prompted),
             self._broken,
         )
+
+    @property
+    def _newer(self) -> str:
+        return advice_if_newer(self._process.program.version)
 
     def _has_turn_limit(self, prompted: acp.Prompted | None) -> bool:
         asked = prompted is not None and prompted.stop_reason == "max_turn_requests"

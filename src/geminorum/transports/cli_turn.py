@@ -50,6 +50,7 @@ from geminorum.transports.launch import (
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.network import NetworkLog, NetworkWatch
+from geminorum.transports.newer_cli import advice_if_newer
 from geminorum.transports.process import Child
 from geminorum.transports.resuming import going_fresh, remove_strays, repair_session, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
@@ -446,6 +447,7 @@ class CliTurn:
                 self._limit,
                 self._phase,
                 self._network.trouble,
+                advice_if_newer(self._program.version),
             ),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,

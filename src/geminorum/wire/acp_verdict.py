@@ -22,6 +22,7 @@ from geminorum.wire.verdict import (
     failed,
     looped,
     refused_by_api,
+    refused_flags,
     stopped,
 )
 
@@ -134,6 +135,8 @@ def reported(error: RpcError, ending: Ending) -> Verdict:
 
 def ended_early(ending: Ending) -> Verdict:
     """What became of a process that ended before it had answered at all."""
+    if ending.newer and (refused := refused_flags(ending)):
+        return refused
     if _NO_FLAG.search(ending.stderr):
         hint = "update it with `npm install -g @google/gemini-cli@latest`, or use Cli()"
         return failed(errors.CliTooOld, "this CLI does not know --acp", hint=hint)
