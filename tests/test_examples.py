@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import http.client
 import fcntl
+import http.client
 import importlib.util
 import json
 import os

@@ -18,6 +18,7 @@ from geminorum import (
     Options,
     PermissionDecision,
     PermissionRequest,
+    Policy,
     ToolResult,
     ToolUse,
     Unknown,
@@ -349,6 +350,19 @@ async def test_an_update_that_names_no_session_is_kept(program):
 
 
 # ---- permission
+
+
+@pytest.mark.parametrize("denied", [True, False])
+async def test_a_restriction_that_the_cli_does_not_apply_is_noticed(program, denied):
+    begun = update(sessionUpdate="tool_call", status="in_progress", **CALL)
+    ended = update(sessionUpdate="tool_call_update", status="completed", **CALL)
+    policy = Policy(file_write="deny") if denied else Policy()
+    events = await program({"session/prompt": [begun, ended, *HELLO]}, policy=policy)
+    if denied:
+        assert "although these options deny it" in failure(events).message
+        assert "session/cancel" in program.methods
+    else:
+        assert events[-1].status == "success"
 
 
 def allow(request: PermissionRequest) -> Allow:

@@ -15,6 +15,8 @@ from geminorum import (
     Cli,
     Done,
     Options,
+    Policy,
+    Rule,
     Text,
     ToolResult,
     ToolUse,
@@ -147,6 +149,45 @@ async def test_a_flag_that_a_known_cli_refuses_is_an_invalid_option(
     with pytest.raises(errors.InvalidOptions, match="nonsense") as caught:
         await ask("Hi", options, via=Cli(executable=program, extra_args=["--nonsense"]))
     assert "extra_args" in caught.value.hint
+
+
+# ---- settings and policies that a next version does not read
+
+WRITES = [
+    {"type": "init", "session_id": "s", "model": "m"},
+    {"type": "tool_use", "tool_name": "write_file", "tool_id": "w1", "parameters": {}},
+    {"type": "tool_result", "tool_id": "w1", "status": "success", "output": "written"},
+    {"type": "message", "role": "assistant", "content": "Done", "delta": True},
+    {"type": "result", "status": "success", "stats": {}},
+]
+DENIALS: list[dict[str, Any]] = [
+    {"policy": Policy(file_write="deny")},
+    {"disallowed_tools": ["write_file"]},
+    {"allowed_tools": ["read_file"], "approval": "yolo"},
+]
+
+
+@pytest.mark.parametrize("denial", DENIALS)
+async def test_a_restriction_that_the_cli_does_not_apply_is_noticed(stand_in, tmp_path, denial):
+    """A denied tool that runs: the policy was not read, and nothing else of it can be relied on."""
+    with pytest.raises(errors.ConfigError, match="although these options deny it") as caught:
+        await ask("Hi", Options(cwd=tmp_path, **denial), via=stand_in(*WRITES))
+    assert "doctor --try" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"approval": "yolo"},
+        {"allowed_tools": ["write_file"]},
+        {"policy": Policy(file_write="deny", rules=(Rule("write_file", "allow"),))},
+        {"disallowed_tools": ["web_fetch"]},
+    ],
+)
+async def test_what_may_run_is_no_evasion(stand_in, tmp_path, options):
+    result = await ask("Hi", Options(cwd=tmp_path, **options), via=stand_in(*WRITES))
+    assert result.text == "Done"
 
 
 # ---- frames that changed

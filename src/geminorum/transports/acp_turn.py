@@ -32,6 +32,7 @@ from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.bill import price_of, with_earlier
+from geminorum.transports.denied_tools import ran_denied_tool
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
 from geminorum.transports.full_disk import is_full, not_saved
 from geminorum.transports.launch import has_turn_limit
@@ -287,6 +288,8 @@ class AcpTurn:
         self._ready += events
         if events:
             self._news.set()
+        if ran_denied_tool(events, self._options, [*self._tools.names]):
+            self._begin_stop("unrestricted", None)
 
     def _end(self) -> None:
         self._network.look()  # For its last output: nobody looks after this.

@@ -28,6 +28,7 @@ from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
 from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.control_place import place_outside
+from geminorum.transports.denied_tools import ran_denied_tool
 from geminorum.transports.final_answer import (
     ONCE_MORE,
     FinalAnswer,
@@ -105,6 +106,8 @@ class CliTurn:
         self._wish: Reason | None = None
         """That it shall stop, whether or not there was anything left to stop."""
         self._stop: Stop | None = None
+        self._is_unrestricted = False
+        """Has a tool run that the options deny?"""
         self._limit: float | None = None
         self._stderr: str | None = None
         """What a program complained about that is gone by now."""
@@ -298,6 +301,10 @@ class CliTurn:
         events = self._back.completed(events, is_caught_up=not chunk)
         if (trouble := self._back.trouble) is not None:
             self._begin_stop(trouble, None)
+        own = [tool.name for tool in self._reach.tools]
+        if ran_denied_tool(events, self._options, [*own, *self._door.pre_approved]):
+            self._is_unrestricted = True
+            self._begin_stop("unrestricted", None)
         if events and isinstance(done := events[-1], Done):
             self.status = done.status
         return events
@@ -438,6 +445,7 @@ class CliTurn:
             stderr += f"\nno room is left in {str(temporary_folder())!r}, where its output goes"
         # Without the policy it has run perhaps, but never to a success.
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
+        stop = stop or ("unrestricted" if self._is_unrestricted else None)
         events = last_events(
             self._decoder,
             Ending(

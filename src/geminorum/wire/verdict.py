@@ -29,6 +29,7 @@ Stop: TypeAlias = Literal[
     "budget",
     "no_price",
     "unasked",
+    "unrestricted",
     "no_answer",
     "turns",
     "network",
@@ -237,6 +238,9 @@ def stopped(ending: Ending) -> Verdict:
         case "unasked":
             text = "a tool ran although nobody was asked: the CLI's hooks are switched off"
             return failed(errors.ConfigError, text, hint=_NO_HOOKS)
+        case "unrestricted":
+            text = "a tool ran although these options deny it: the CLI does not apply the policy"
+            return failed(errors.ConfigError, text, hint=_with_trial(ending.newer))
         case "no_answer":
             return Verdict("error")  # The door says what was wrong with it.
         case "budget":
@@ -248,6 +252,11 @@ def stopped(ending: Ending) -> Verdict:
             return failed(errors.BudgetExceeded, text, hint=_NO_PRICE)
         case _:
             return Verdict("interrupted")
+
+
+def _with_trial(advice: str) -> str:
+    trial = "`geminorum doctor --try` says which restrictions hold on this CLI"
+    return f"{trial}; {advice}" if advice else trial
 
 
 def _out_of_time(ending: Ending) -> Verdict:
