@@ -380,3 +380,57 @@ def test_session_records_of_a_next_version_lose_nothing(tmp_path, change):
     told = [_gist(event) for event in before.events() if not isinstance(event, Unknown)]
     assert known == told
     assert (after.id, after.usage.total) == (before.id, before.usage.total)
+
+
+def moved_tokens(change: Callable[[dict[str, Any]], Any]) -> Change:
+    def moved(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield {**record, "tokens": change(record["tokens"])} if record.get("tokens") else record
+
+    return moved
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        moved_tokens(lambda tokens: {"usage": tokens}),
+        moved_tokens(lambda tokens: {f"{name}Tokens": count for name, count in tokens.items()}),
+        moved_tokens(lambda tokens: [tokens]),
+        dropped("model"),
+    ],
+    ids=["nested", "renamed", "listed", "no model"],
+)
+def test_tokens_that_cannot_be_read_are_no_exact_zero(tmp_path, change):
+    before, after = sessions.load(SESSION), saved(tmp_path, change)
+    assert before.usage.exact
+    assert before.usage.total > 0
+    assert (after.requests, after.usage.exact) == ((), False)
+    assert [_gist(event) for event in after.events()][1:-1] == [
+        _gist(event) for event in before.events()
+    ][1:-1]
+
+
+@pytest.mark.parametrize(
+    "field", ["id", "type", "content", "timestamp", "toolCalls", "thoughts", "sessionId"]
+)
+def test_a_record_without_a_field_is_kept(tmp_path, field):
+    """What cannot be read of it is Unknown, and has the record in it; no other word is changed."""
+    before, after = sessions.load(SESSION), saved(tmp_path, dropped(field))
+    # Without an id, a record that takes the place of another cannot be told.
+    assert len(after.messages) >= len(before.messages)
+    known = [_gist(event)[:3] for event in after.events() if not isinstance(event, Unknown)]
+    told = [_gist(event)[:3] for event in before.events() if not isinstance(event, Unknown)]
+    assert [one for one in known[:-1] if one not in told] == []
+    assert len(known) <= len(told)
+
+
+@pytest.mark.parametrize("name", ["chat-8e0e914b.jsonl", "8e0e914b.jsonl", "session-x.json"])
+def test_a_session_under_another_name_is_listed(tmp_path, name):
+    """One document or a log: what a file holds decides, not what it is called."""
+    folder = tmp_path / ".gemini" / "tmp" / "project" / "chats"
+    folder.mkdir(parents=True)
+    (folder.parent / ".project_root").write_text(str(tmp_path))
+    (folder / name).write_bytes(SESSION.read_bytes())
+    (folder / ".repaired-1.jsonl").write_bytes(SESSION.read_bytes())
+    (listed,) = sessions.list(home=tmp_path)
+    assert (listed.id, listed.problem) == (sessions.load(SESSION).id, None)
+    assert sessions.load(listed.id, home=tmp_path).usage == sessions.load(SESSION).usage
