@@ -909,7 +909,7 @@ class TestFailures:
     async def test_a_stopped_answer_is_told_from_a_blocked_prompt_by_data(
         self, adapter, fake_gemini, monkeypatch
     ):
-        """S2-24: whatever words the messages begin with, and though both have one code."""
+        """Whatever words the messages begin with, and though both have one code."""
         monkeypatch.setattr(genai_verdict, "ANSWER_STOPPED", "filtered: ")
         monkeypatch.setattr(genai_verdict, "PROMPT_BLOCKED", "answer stopped: ")
         fake_gemini.say("First you", finish="SAFETY").block("SAFETY")

@@ -106,8 +106,6 @@ class CliTurn:
         self._wish: Reason | None = None
         """That it shall stop, whether or not there was anything left to stop."""
         self._stop: Stop | None = None
-        self._is_unrestricted = False
-        """Has a tool run that the options deny?"""
         self._limit: float | None = None
         self._stderr: str | None = None
         """What a program complained about that is gone by now."""
@@ -303,7 +301,6 @@ class CliTurn:
             self._begin_stop(trouble, None)
         own = [tool.name for tool in self._reach.tools]
         if ran_denied_tool(events, self._options, [*own, *self._door.pre_approved]):
-            self._is_unrestricted = True
             self._begin_stop("unrestricted", None)
         if events and isinstance(done := events[-1], Done):
             self.status = done.status
@@ -412,6 +409,11 @@ class CliTurn:
         self._begin_stop("cancel", None)
         if self._stopping is not None:
             self._child.kill()
+
+    @property
+    def _is_unrestricted(self) -> bool:
+        """Has a tool run that the options deny? Also where the CLI has ended since."""
+        return self._wish is not None and self._wish[0] == "unrestricted"
 
     def _begin_stop(self, reason: Stop, limit: float | None) -> None:
         self._wish = self._wish or (reason, limit)
