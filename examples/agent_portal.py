@@ -32,6 +32,7 @@ from geminorum.contracts.local_adapter import (
 from geminorum.store import SqliteSessions
 
 AGENTS = Path("agents")
+MAX_FORM_BYTES = 1_000_000
 # Other web pages can also post forms to this machine, but they cannot read this token.
 TOKEN = secrets.token_urlsafe()
 
@@ -153,7 +154,11 @@ class Portal(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         if name := self.agent():
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0))).decode()
+            length = self.headers.get("Content-Length", "0")
+            if not re.fullmatch(r"\d{1,9}", length) or int(length) > MAX_FORM_BYTES:
+                self.answer(413, "<h1>The form is too large</h1>")
+                return
+            body = self.rfile.read(int(length)).decode()
             self.answer(*self.outcome(name, dict(parse_qsl(body, keep_blank_values=True))))
 
     def outcome(self, name: str, form: dict[str, str]) -> tuple[int, str]:

@@ -1,6 +1,7 @@
 """A stand-in for `gemini --acp`: a real program that speaks the protocol, but for one bad habit.
 
-Started as `stand_in_acp.py HABIT [the CLI's own arguments]`; each habit is a function below.
+Started as `stand_in_acp.py HABIT [the CLI's own arguments]`; each habit is a function below. The
+habit `plan FILE` answers as the file says, and notes there what it heard.
 """
 
 import itertools
@@ -9,6 +10,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 SESSIONS = (f"{os.getpid():08d}-1111-4222-8333-{number:012d}" for number in itertools.count())
 LONGEST_LIFE = 300
@@ -176,8 +178,35 @@ def serve(answer_prompt) -> None:
                 reply(request)
 
 
+def follow(file: str) -> None:
+    """Answers each method with the messages that the plan has for it, `"$id"` and `"$session"`
+    filled in; what it hears goes to FILE.heard."""
+    answers = json.loads(Path(file).read_text())
+    with Path(f"{file}.heard").open("a", buffering=1) as heard:
+        for line in sys.stdin:
+            heard.write(line)
+            request = json.loads(line)
+            usual = [{"id": "$id", "result": {}}] if "method" in request else []
+            session = request.get("params", {}).get("sessionId")
+            for message in answers.get(request.get("method"), usual):
+                known = {"$id": request.get("id"), "$session": session}
+                say(**json.loads(json.dumps(message), object_hook=lambda d, k=known: filled(d, k)))
+                if "id" in message and "method" in message:
+                    heard.write(sys.stdin.readline())
+
+
+def filled(message: dict, known: dict) -> dict:
+    return {
+        key: known.get(value, value) if isinstance(value, str) else value
+        for key, value in message.items()
+    }
+
+
 def main() -> None:
     habit = sys.argv[1]
+    if habit.startswith("plan "):
+        follow(habit.removeprefix("plan "))
+        return
     if habit == "silent":
         time.sleep(LONGEST_LIFE)
     if habit == "of another time":

@@ -38,6 +38,7 @@ from geminorum.contracts.provider_adapter.translation import translated
 from geminorum.errors import GeminorumError, InvalidOptions, QuotaError, RunTimeout
 from geminorum.events import Done, Error, TextDelta
 from geminorum.testing import FakeGemini, Tokens, prose
+from geminorum.wire import genai_verdict
 
 HI = [{"role": "user", "content": "Hi"}]
 ADD = {
@@ -904,6 +905,18 @@ class TestFailures:
         assert types(events) == ["ERROR", "END"]
         assert error(events).message == "Gemini API call blocked: PROHIBITED_CONTENT"
         assert not error(events).retryable
+
+    async def test_a_stopped_answer_is_told_from_a_blocked_prompt_by_data(
+        self, adapter, fake_gemini, monkeypatch
+    ):
+        """Whatever words the messages begin with, and though both have one code."""
+        monkeypatch.setattr(genai_verdict, "ANSWER_STOPPED", "filtered: ")
+        monkeypatch.setattr(genai_verdict, "PROMPT_BLOCKED", "answer stopped: ")
+        fake_gemini.say("First you", finish="SAFETY").block("SAFETY")
+        stopped, blocked = await told(adapter()), await told(adapter())
+        assert types(stopped) == ["TOKEN", "METADATA", "ERROR", "END"]
+        assert types(blocked) == ["ERROR", "END"]
+        assert error(blocked).message == "Gemini API call blocked: SAFETY"
 
     @pytest.mark.parametrize("stream", STREAMED)
     @pytest.mark.parametrize("reason", ["SAFETY", "RECITATION"])

@@ -73,6 +73,19 @@ def test_every_fenced_block_is_run_or_is_an_output():
         assert languages <= {"python", "console", "text", "json"}, page
 
 
+@pytest.mark.parametrize("page", WITH_CODE, ids=lambda page: str(page.relative_to(ROOT)))
+def test_no_block_asserts_only_where_something_was_raised(page):
+    """An assertion in an `except` passes when nothing is raised."""
+    for step in steps(page):
+        if step.kind == "python":
+            code = compile(
+                step.code, page.name, "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+            )
+            handlers = [node for node in ast.walk(code) if isinstance(node, ast.ExceptHandler)]
+            inside = [node for one in handlers for node in ast.walk(one)]
+            assert not any(isinstance(node, ast.Assert) for node in inside), step.line
+
+
 def test_every_page_has_a_title():
     assert [page for page in PAGES if not page.read_text().startswith("# ")] == []
 

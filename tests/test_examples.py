@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import http.client
 import importlib.util
 import json
 import os
@@ -329,6 +330,18 @@ def test_the_portal_takes_forms_from_its_own_pages_only(tmp_path):
         unsaved = client.post("/writer", data={"token": token, "action": "run"})
         assert unsaved.status_code == 400
         assert [*tmp_path.iterdir()] == [tmp_path / "server.log"]
+
+
+@pytest.mark.parametrize("length", ["1000001", "9" * 30, "-1", "many"])
+def test_the_portal_refuses_a_form_without_end(tmp_path, length):
+    with portal(tmp_path, {}) as client:
+        address = client.base_url
+        raw = http.client.HTTPConnection(address.host, address.port, timeout=5)
+        with contextlib.closing(raw):
+            raw.putrequest("POST", "/writer")
+            raw.putheader("Content-Length", length)
+            raw.endheaders()
+            assert raw.getresponse().status == 413
 
 
 @contextlib.contextmanager

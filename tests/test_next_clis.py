@@ -15,12 +15,15 @@ from geminorum import (
     Cli,
     Done,
     Options,
+    Policy,
+    Rule,
     Text,
     ToolResult,
     ToolUse,
     Unknown,
     ask,
     doctor,
+    errors,
     sessions,
 )
 from geminorum.detect import PACKAGE
@@ -90,6 +93,101 @@ async def test_a_new_model_needs_no_release(fake_gemini, tmp_path, any_door):
     assert (answer.text, fake_gemini.requests[0].model) == ("Hello", "gemini-9-ultra")
     assert (answer.cost, answer.usage.total > 0) == (None, True)
     assert answer.cost_note == "there is no price for 'gemini-9-ultra'"
+
+
+# ---- flags that changed
+
+REFUSALS = {
+    "message first": "Unknown arguments: {flag}, {camel}\nUsage: gemini [options]\n\nOptions:",
+    "usage first": "Usage: gemini [options]\n\nOptions:\n\nUnknown argument: {flag}\n",
+    "no usage": "error: unknown option '--{flag}'\n",
+    "a value": 'Invalid values:\n  Argument: {flag}, Given: "x", Choices: "y"\nUsage: gemini [',
+}
+
+
+@pytest.fixture
+def refusing_cli(tmp_path, monkeypatch) -> Callable[[str, str], Path]:
+    """A CLI of the version that complains about a flag, as npm would install it."""
+    monkeypatch.setattr(newer_cli, "_warned", {(0, 99, 0)})
+
+    def made(version: str, stderr: str) -> Path:
+        package = tmp_path / "node_modules" / PACKAGE
+        package.mkdir(parents=True)
+        about = {"name": PACKAGE, "version": version, "bin": {"gemini": "index.js"}}
+        (package / "package.json").write_text(json.dumps(about))
+        program = package / "index.js"
+        program.write_text(f"process.stderr.write({json.dumps(stderr)}); process.exit(1)")
+        return program
+
+    return made
+
+
+@pytest.mark.parametrize("form", REFUSALS)
+@pytest.mark.parametrize(
+    ("transport", "flag"), [(Cli, "skip-trust"), (Acp, "include-directories"), (Acp, "acp")]
+)
+async def test_a_flag_that_a_newer_cli_refuses_is_named(
+    fake_gemini, tmp_path, refusing_cli, transport, flag, form
+):
+    first, *others = flag.split("-")
+    camel = first + "".join(map(str.title, others))
+    program = refusing_cli("0.99.0", REFUSALS[form].format(flag=flag, camel=camel))
+    options = Options(cwd=tmp_path, env=fake_gemini.env)
+    with pytest.raises(errors.SetupError) as caught:
+        await ask("Hi", options, via=transport(executable=program))
+    assert f" --{flag} as" in caught.value.message
+    assert "0.99.0 is newer than 0.61.0" in caught.value.hint
+    assert "`npm install -g @google/gemini-cli@0.61.0`" in caught.value.hint
+
+
+@pytest.mark.parametrize("form", REFUSALS)
+async def test_a_flag_that_a_known_cli_refuses_is_an_invalid_option(
+    fake_gemini, tmp_path, refusing_cli, form
+):
+    program = refusing_cli("0.61.0", REFUSALS[form].format(flag="nonsense", camel="nonsense"))
+    options = Options(cwd=tmp_path, env=fake_gemini.env)
+    with pytest.raises(errors.InvalidOptions, match="nonsense") as caught:
+        await ask("Hi", options, via=Cli(executable=program, extra_args=["--nonsense"]))
+    assert "extra_args" in caught.value.hint
+
+
+# ---- settings and policies that a next version does not read
+
+WRITES = [
+    {"type": "init", "session_id": "s", "model": "m"},
+    {"type": "tool_use", "tool_name": "write_file", "tool_id": "w1", "parameters": {}},
+    {"type": "tool_result", "tool_id": "w1", "status": "success", "output": "written"},
+    {"type": "message", "role": "assistant", "content": "Done", "delta": True},
+    {"type": "result", "status": "success", "stats": {}},
+]
+DENIALS: list[dict[str, Any]] = [
+    {"policy": Policy(file_write="deny")},
+    {"disallowed_tools": ["write_file"]},
+    {"allowed_tools": ["read_file"], "approval": "yolo"},
+]
+
+
+@pytest.mark.parametrize("denial", DENIALS)
+async def test_a_restriction_that_the_cli_does_not_apply_is_noticed(stand_in, tmp_path, denial):
+    """A denied tool that runs: the policy was not read, and nothing else of it can be relied on."""
+    with pytest.raises(errors.ConfigError, match="although these options deny it") as caught:
+        await ask("Hi", Options(cwd=tmp_path, **denial), via=stand_in(*WRITES))
+    assert "doctor --try" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"approval": "yolo"},
+        {"allowed_tools": ["write_file"]},
+        {"policy": Policy(file_write="deny", rules=(Rule("write_file", "allow"),))},
+        {"disallowed_tools": ["web_fetch"]},
+    ],
+)
+async def test_what_may_run_is_no_evasion(stand_in, tmp_path, options):
+    result = await ask("Hi", Options(cwd=tmp_path, **options), via=stand_in(*WRITES))
+    assert result.text == "Done"
 
 
 # ---- frames that changed
@@ -282,3 +380,57 @@ def test_session_records_of_a_next_version_lose_nothing(tmp_path, change):
     told = [_gist(event) for event in before.events() if not isinstance(event, Unknown)]
     assert known == told
     assert (after.id, after.usage.total) == (before.id, before.usage.total)
+
+
+def moved_tokens(change: Callable[[dict[str, Any]], Any]) -> Change:
+    def moved(record: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        yield {**record, "tokens": change(record["tokens"])} if record.get("tokens") else record
+
+    return moved
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        moved_tokens(lambda tokens: {"usage": tokens}),
+        moved_tokens(lambda tokens: {f"{name}Tokens": count for name, count in tokens.items()}),
+        moved_tokens(lambda tokens: [tokens]),
+        dropped("model"),
+    ],
+    ids=["nested", "renamed", "listed", "no model"],
+)
+def test_tokens_that_cannot_be_read_are_no_exact_zero(tmp_path, change):
+    before, after = sessions.load(SESSION), saved(tmp_path, change)
+    assert before.usage.exact
+    assert before.usage.total > 0
+    assert (after.requests, after.usage.exact) == ((), False)
+    assert [_gist(event) for event in after.events()][1:-1] == [
+        _gist(event) for event in before.events()
+    ][1:-1]
+
+
+@pytest.mark.parametrize(
+    "field", ["id", "type", "content", "timestamp", "toolCalls", "thoughts", "sessionId"]
+)
+def test_a_record_without_a_field_is_kept(tmp_path, field):
+    """What cannot be read of it is Unknown, and has the record in it; no other word is changed."""
+    before, after = sessions.load(SESSION), saved(tmp_path, dropped(field))
+    # Without an id, a record that takes the place of another cannot be told.
+    assert len(after.messages) >= len(before.messages)
+    known = [_gist(event)[:3] for event in after.events() if not isinstance(event, Unknown)]
+    told = [_gist(event)[:3] for event in before.events() if not isinstance(event, Unknown)]
+    assert [one for one in known[:-1] if one not in told] == []
+    assert len(known) <= len(told)
+
+
+@pytest.mark.parametrize("name", ["chat-8e0e914b.jsonl", "8e0e914b.jsonl", "session-x.json"])
+def test_a_session_under_another_name_is_listed(tmp_path, name):
+    """One document or a log: what a file holds decides, not what it is called."""
+    folder = tmp_path / ".gemini" / "tmp" / "project" / "chats"
+    folder.mkdir(parents=True)
+    (folder.parent / ".project_root").write_text(str(tmp_path))
+    (folder / name).write_bytes(SESSION.read_bytes())
+    (folder / ".repaired-1.jsonl").write_bytes(SESSION.read_bytes())
+    (listed,) = sessions.list(home=tmp_path)
+    assert (listed.id, listed.problem) == (sessions.load(SESSION).id, None)
+    assert sessions.load(listed.id, home=tmp_path).usage == sessions.load(SESSION).usage

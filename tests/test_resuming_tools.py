@@ -5,15 +5,18 @@ FakeGemini refuses any other count with HTTP 400, as Google does (gemini-cli#169
 
 import asyncio
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from geminorum import Acp, Cli, Options, ToolResult, ToolUse, ask, connect, errors, sessions
 from geminorum import run as start
+from geminorum.sessions.repairing import repair_file, repaired_copy
 from geminorum.testing import FakeGemini
 from geminorum.transports.resuming import files_of
-from geminorum.wire.session_repair import repaired
+from geminorum.wire.session_repair import _without_told, repaired
 
 READ_A = ("read_file", {"file_path": "a.txt"})
 READ_B = ("read_file", {"file_path": "b.txt"})
@@ -235,3 +238,114 @@ def test_calls_of_one_turn_do_not_share_their_responses():
 def test_messages_that_were_taken_back_are_left_alone():
     taken_back = [gemini("2", call_of("c")), line(**{"$rewindTo": "2"})]
     assert repaired([TOP, *taken_back]) is None
+
+
+# ---- files that this version does not understand
+
+
+def doubled(**changes) -> list[bytes]:
+    """A session whose response stands twice: with its call, and as a message."""
+    call = {**call_of("c", [response("c")]), **changes.pop("call", {})}
+    reply = {"id": "3", "type": "user", "content": [response("c")], **changes.pop("reply", {})}
+    spoken = {"id": "2", "type": "gemini", "content": "", "toolCalls": [call], **changes}
+    return [TOP, line(**spoken), line(**reply)]
+
+
+def renamed(record: dict, **names: str) -> dict:
+    return {names.get(key, key): value for key, value in record.items()}
+
+
+SNAKE = {"function_response": response("c")["functionResponse"]}
+CALLS = [call_of("c", [response("c")])]
+
+
+def test_what_is_understood_is_repaired():
+    assert len(repaired(doubled())) == 2
+    assert len(repaired([*doubled(), line(id="9", type="telemetry", content={"spans": [1]})])) == 3
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        doubled(type="model"),
+        doubled(type=None),
+        doubled(call={"id": None}),
+        doubled(toolCalls=[renamed(CALLS[0], id="callId")]),
+        doubled(toolCalls=[renamed(CALLS[0], result="response_parts")]),
+        doubled(toolCalls={"c": CALLS[0]}),
+        doubled(tool_calls=CALLS),
+        doubled(turn={"toolCalls": CALLS}),
+        doubled(reply={"type": "tool"}),
+        doubled(reply={"content": response("c")}),
+        doubled(reply={"content": [SNAKE]}),
+        doubled(reply={"content": [{"functionResponse": {"callId": "c"}}]}),
+        doubled(reply={"content": "", "parts": [response("c")]}),
+        [*doubled(), line(**{"$checkpoint": {"hash": "abc"}})],
+        [*doubled(), line(**{"$set": {"summary": "x"}, "$unset": {"messages": 1}})],
+        [*doubled(), line(uuid="7", type="gemini", toolCalls=CALLS)],
+        [*doubled(), line(**{"$set": {"conversation": {"messages": [{"toolCalls": CALLS}]}}})],
+    ],
+)
+def test_a_file_that_is_not_understood_is_left_as_it_is(lines, tmp_path):
+    """Half a repair would tell the model that a call was interrupted, or drop its output."""
+    assert repaired(lines) is None
+    path = tmp_path / "session-1.jsonl"
+    path.write_bytes(b"".join(lines))
+    repair_file(path)
+    with repaired_copy(path) as copy:
+        assert copy == path
+    assert path.read_bytes() == b"".join(lines)
+    assert names_in(tmp_path) == [path.name]
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+class Counted(dict):
+    """A part that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return super().__eq__(other)
+
+    __hash__ = None
+
+
+def test_many_results_in_one_message_are_not_compared_pairwise():
+    parts = [Counted(response(f"c{number}")) for number in range(200)]
+    told = {f"c{number}": [Counted(part)] for number, part in enumerate(parts)}
+    assert _without_told({"id": "3", "content": parts}, told, set()) is None
+    assert Counted.compared <= len(parts)
+
+
+# ---- a repair that is killed
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from geminorum.sessions import repairing
+with repairing.repaired_copy(Path(sys.argv[1])) as copy:
+    print(copy.name, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL) if sys.argv[2] == "die" else sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="by its age there")
+def test_what_a_killed_repair_left_is_removed_by_the_next(tmp_path):
+    path = tmp_path / "session-1.jsonl"
+    path.write_bytes(b"".join(doubled()))
+    foreign = tmp_path / ".repaired-folder"
+    foreign.mkdir()
+    run = [sys.executable, "-c", KILLED, path]
+    left = subprocess.run([*run, "die"], capture_output=True, text=True).stdout.strip()
+    assert (tmp_path / left).exists()
+    with subprocess.Popen([*run, "live"], stdin=-1, stdout=-1, text=True) as writer:
+        alive = writer.stdout.readline().strip()
+        assert names_in(tmp_path) == sorted([foreign.name, alive, path.name])
+        repair_file(path)
+        assert names_in(tmp_path) == sorted([foreign.name, alive, path.name])
+        writer.communicate()
+    assert names_in(tmp_path) == [foreign.name, path.name]

@@ -10,9 +10,7 @@ from fuzz.seeds import acp_recordings
 from fuzz.soundness import Unsound, require_one_done, require_sound
 from fuzz.target import Target
 from geminorum.decisions import CANCELLED, Allow, Decision, Deny
-from geminorum.errors import ProtocolError
 from geminorum.events import Event
-from geminorum.transports.acp_process import Refused, _decoded, _result
 from geminorum.wire import acp
 from geminorum.wire.acp_events import AcpDecoder, omits_input
 from geminorum.wire.acp_verdict import TurnEnding, last_events, reported
@@ -39,10 +37,10 @@ def run(data: bytes) -> None:
 
 def _events(decoder: AcpDecoder, message: acp.Message) -> Iterator[Event]:
     if message.method == "session/update":
-        if (told := _decoded(message.params, acp.Told)) is not None:
+        if (told := acp.decoded(message.params, acp.Told)) is not None:
             yield from decoder.update(told.update, 0)
     elif message.method == "session/request_permission":
-        if (question := _decoded(message.params, acp.Question)) is not None:
+        if (question := acp.decoded(message.params, acp.Question)) is not None:
             yield from _asked(decoder, message, question)
     elif message.method is not None and message.id is not None:
         _require_line(acp.refusal(message.id, message.method), message.id)
@@ -63,10 +61,7 @@ def _reply(message: acp.Message) -> acp.Prompted | None:
     if message.method is not None:
         return None
     for kind in (acp.Opened, acp.Initialized):
-        try:
-            answer = _result(message, "a method", kind)
-        except (Refused, ProtocolError):
-            continue
+        answer = acp.decoded(message.result, kind)
         if isinstance(answer, acp.Initialized):
             acp.version_of(answer)
     if message.error is not None:

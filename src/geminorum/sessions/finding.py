@@ -26,6 +26,7 @@ from geminorum.wire.session_file import words_of
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Kind: TypeAlias = Literal["main", "subagent", "all"]
+_USUAL_NAME = "session-"
 HINT = "geminorum.sessions.list() lists the sessions"
 
 
@@ -162,7 +163,8 @@ def _infos(
                     inside[path.parent] = _is_inside(path.parent, store)
                 safe = inside[path.parent]
                 info = info_of(path, store, project.cwd, parent, is_inside=safe)
-                if kind in ("all", info.kind) or not info.id:
+                is_broken = not info.id and (parent or path.name.startswith(_USUAL_NAME))
+                if is_broken or (info.id and kind in ("all", info.kind)):
                     yield info
 
 
@@ -184,7 +186,9 @@ def _files(project: Path, kind: Kind) -> Iterator[tuple[Path, str | None]]:
     """A project's session files; of a subagent's, the id of the session that started it, too."""
     chats = project / "chats"
     if kind != "subagent":
-        yield from ((path, None) for folder in (chats, project) for path in _named(folder))
+        # Newer CLIs may name them in another way; what is hidden is half written.
+        yield from ((path, None) for path in _named(chats) if path.name[0] != ".")
+        yield from ((path, None) for path in _named(project, _USUAL_NAME))
     if kind != "main":
         for folder in _entries(chats):
             if not folder.name.startswith("session-") and not folder.is_symlink():
@@ -192,9 +196,9 @@ def _files(project: Path, kind: Kind) -> Iterator[tuple[Path, str | None]]:
                 yield from ((path, folder.name) for path in found if path.suffix in SUFFIXES)
 
 
-def _named(folder: Path) -> Iterator[Path]:
+def _named(folder: Path, prefix: str = "") -> Iterator[Path]:
     for entry in _entries(folder):
-        if entry.name.startswith("session-") and entry.name.endswith(SUFFIXES):
+        if entry.name.startswith(prefix) and entry.name.endswith(SUFFIXES):
             yield Path(entry)
 
 

@@ -56,9 +56,9 @@ def projects_of(home: Path, cwd: Path) -> list[Path]:
 
 def files_in(project: Path) -> list[Path]:
     """A project's session files, the one written last at the top."""
-    found = [
-        path for folder in (project / "chats", project) for path in folder.glob("session-*.json*")
-    ]
+    # Newer CLIs may name them in another way; hidden ones are half written.
+    chats = [path for path in (project / "chats").glob("*.json*") if path.name[0] != "."]
+    found = [*chats, *project.glob("session-*.json*")]
     return sorted(found, key=_written, reverse=True)
 
 

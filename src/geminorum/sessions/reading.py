@@ -21,6 +21,7 @@ from geminorum.wire.saved_turns import in_turns
 from geminorum.wire.session_file import (
     SavedMessage,
     Top,
+    is_counted,
     message_of,
     messages_in,
     record_of,
@@ -82,9 +83,12 @@ class Session:
         }
         whole = total_of(self.requests)
         counts = {name: getattr(whole, name) for name in whole.__struct_fields__}
-        calls = sum(len(message.tool_calls or ()) for message in self.messages)
+        calls, exact = 0, True
+        for message in self.messages:
+            calls += len(message.tool_calls or ())
+            exact = exact and is_counted(message)
         return Usage(
-            **counts, by_model=shares, tool_calls=calls, exact=True, requests=self.requests
+            **counts, by_model=shares, tool_calls=calls, exact=exact, requests=self.requests
         )
 
     def events(self) -> Iterator[Event]:
@@ -152,7 +156,10 @@ def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessa
         if place.ordinal >= len(raws):
             hint = "load it again: older CLIs write the whole file anew at every turn"
             raise SessionUnreadable("the file has changed since it was loaded", hint=hint)
-        yield without_secrets(message_of(raws[place.ordinal]), redactor)
+        message = message_of(raws[place.ordinal])
+        if place.is_nameless:
+            message.type = None
+        yield without_secrets(message, redactor)
 
 
 def _raws_at(file: IO[bytes], place: Place) -> list[msgspec.Raw]:

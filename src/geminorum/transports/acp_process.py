@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from geminorum.transports.acp import Acp
 
 _STRUCT = TypeVar("_STRUCT", bound=msgspec.Struct)
+OTHER_PROTOCOL = "update geminorum, or use Cli()"
+"""What helps where a CLI answers in another protocol than this one."""
 
 
 class ProcessEnded(Exception):
@@ -67,16 +69,15 @@ class Refused(Exception):
         self.error = error
 
 
-class _Pong(msgspec.Struct):
-    """An answer of which only its arrival counts."""
-
-
 class Listener(Protocol):
     """Whoever has a session's turn."""
 
     def told(self, update: Raw, halved: str | None) -> None: ...
 
     def asked(self, number: int | str | None, params: Raw) -> None: ...
+
+    def unknown(self, method: str, params: Raw) -> None:
+        """A message that this version has no word for."""
 
     def garbled(self, line: bytes) -> None:
         """A line that is no message; whose, cannot be told."""
@@ -223,20 +224,32 @@ class AcpProcess:
     # ---- speaking
 
     async def request(self, method: str, params: object, kind: type[_STRUCT]) -> _STRUCT:
-        """The answer; raises Refused or ProcessEnded where there is none."""
+        """The answer; raises Refused, ProcessEnded or ProtocolError where there is none."""
+        reply = await self.tell(method, params)
+        if (found := acp.decoded(reply.result, kind)) is None:
+            text = f"an answer to {method} that is none: {_sample(reply.result)}"
+            raise ProtocolError(text, hint=OTHER_PROTOCOL)
+        return found
+
+    async def tell(self, method: str, params: object) -> acp.Message:
+        """Returns when it is done, whatever is said to it; raises Refused or ProcessEnded."""
         future: asyncio.Future[acp.Message | None] = asyncio.get_running_loop().create_future()
         number = self.call(method, params, partial(_settle, future))
         try:
             reply = await future
         finally:
             self._replies.pop(number, None)
-        return _result(reply, method, kind)
+        if reply is None:
+            raise ProcessEnded(method)
+        if reply.error is not None:
+            raise Refused(reply.error)
+        return reply
 
     async def ping(self) -> None:
         """Returns when the process has answered something, or has ended."""
         # The protocol has no such request; that there is none is an answer, too.
-        with suppress(Refused, ProcessEnded, ProtocolError):
-            await self.request("_geminorum/ping", {}, _Pong)
+        with suppress(Refused, ProcessEnded):
+            await self.tell("_geminorum/ping", {})
 
     def call(self, method: str, params: object, reply: Reply) -> int:
         """Sends a request; `reply` is called once with its answer."""
@@ -338,11 +351,10 @@ class AcpProcess:
     async def _shake_hands(self) -> None:
         hello = await self.request("initialize", acp.initialize(__version__), acp.Initialized)
         if hello.protocol_version != acp.PROTOCOL:
-            raise ProtocolError(
-                f"this CLI speaks version {hello.protocol_version} of the protocol, not "
-                f"{acp.PROTOCOL}",
-                hint="update geminorum, or use Cli()",
-            )
+            told = f"version {hello.protocol_version}"
+            spoken = "no version" if hello.protocol_version is None else told
+            text = f"this CLI speaks {spoken} of the protocol, not {acp.PROTOCOL}"
+            raise ProtocolError(text, hint=OTHER_PROTOCOL)
         refuse_older(acp.version_of(hello), "at the other end")
 
     async def _drop_handshake(self) -> None:
@@ -381,22 +393,42 @@ class AcpProcess:
             self._told(message)
         elif message.method == "session/request_permission":
             self._asked(message)
-        elif message.id is not None:
-            self._child.write(acp.refusal(message.id, message.method))
+        else:
+            if message.id is not None:
+                self._child.write(acp.refusal(message.id, message.method))
+            self._keep(message, message.method)
 
     def _told(self, message: acp.Message) -> None:
-        told = _decoded(message.params, acp.Told)
-        listener = self._listeners.get(told.session_id) if told else None
-        if told is not None and listener is not None:
+        told = acp.decoded(message.params, acp.Told)
+        if told is None:
+            self._keep(message, "session/update")
+        elif (listener := self._listeners.get(told.session_id)) is not None:
             listener.told(told.update, message.halved)
 
+    def _keep(self, message: acp.Message, method: str) -> None:
+        """For the turn that it belongs to, as an event; one of several turns is never guessed."""
+        if isinstance(message.params, msgspec.UnsetType):
+            return
+        named = acp.decoded(message.params, acp.Named)
+        if named is not None:
+            listeners = [self._listeners.get(named.session_id)]
+        else:
+            listeners = [*self._listeners.values()]
+        for listener in filter(None, listeners):
+            if len(listeners) == 1:
+                listener.unknown(method, message.params)
+            else:
+                listener.garbled(f"{method} that names no session".encode())
+
     def _asked(self, message: acp.Message) -> None:
-        named = _decoded(message.params, acp.Named)
+        named = acp.decoded(message.params, acp.Named)
         listener = self._listeners.get(named.session_id) if named else None
         if listener is not None and not isinstance(message.params, msgspec.UnsetType):
             listener.asked(message.id, message.params)
         else:
             self.answer(message.id, acp.WITHDRAWN)  # Nobody is there any more.
+            if named is None:
+                self._keep(message, "session/request_permission")
 
     def _ended(self) -> None:
         self._take(self._lines.rest())  # A last line that nobody ended.
@@ -421,26 +453,6 @@ def refuse_older(version: Version | None, where: str) -> None:
 def _settle(future: asyncio.Future[acp.Message | None], reply: acp.Message | None) -> None:
     if not future.done():
         future.set_result(reply)
-
-
-def _result(reply: acp.Message | None, method: str, kind: type[_STRUCT]) -> _STRUCT:
-    if reply is None:
-        raise ProcessEnded(method)
-    if reply.error is not None:
-        raise Refused(reply.error)
-    found = _decoded(reply.result, kind)
-    if found is None:
-        raise ProtocolError(f"an answer to {method} that is none: {_sample(reply.result)}")
-    return found
-
-
-def _decoded(raw: Any, kind: type[_STRUCT]) -> _STRUCT | None:
-    if raw is UNSET:
-        return None
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _sample(raw: Any) -> str:

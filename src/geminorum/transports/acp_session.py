@@ -12,11 +12,11 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from geminorum.errors import SessionLost, TrustError
+from geminorum.errors import ProtocolError, SessionLost, TrustError
 from geminorum.options import Options
 from geminorum.sessions.lock import SessionLock
 from geminorum.transports.acp_ledger import AcpLedger
-from geminorum.transports.acp_process import AcpProcess, Refused
+from geminorum.transports.acp_process import OTHER_PROTOCOL, AcpProcess, Refused
 from geminorum.transports.acp_tools import SessionTools
 from geminorum.transports.launch import working_folder
 from geminorum.transports.resuming import guarded_load
@@ -28,10 +28,6 @@ _REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0
 """Seconds of silence after which an old conversation counts as told, and seconds at most."""
 _LOAD_ENDS = 2.0
 _LOST = ("No previous sessions", "Invalid session identifier")
-
-
-class _Nothing(msgspec.Struct):
-    """An answer of which only its arrival counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +95,11 @@ async def _found(
 ) -> acp.Opened:
     where: dict[str, object] = {"cwd": str(cwd), "mcpServers": servers}
     if options.resume is None:
-        return await process.request("session/new", where, acp.Opened)
+        found = await process.request("session/new", where, acp.Opened)
+        if not found.session_id:
+            text = "the CLI's answer to session/new names no session"
+            raise ProtocolError(text, hint=OTHER_PROTOCOL)
+        return found
     return await _loaded(process, options.resume, cwd, where)
 
 
@@ -113,16 +113,17 @@ async def _loaded(
             process.listen(session_id, replay)
             try:
                 params = {**where, "sessionId": session_id}
-                found = await _heard_out(process.request("session/load", params, acp.Opened))
+                reply = await _heard_out(process.tell("session/load", params))
                 await replay.over()
             except Refused as refused:
                 raise _lost(refused, session_id) from refused
             finally:
                 process.unlisten(session_id, replay)
+    found = acp.decoded(reply.result, acp.Opened) or acp.Opened()
     return msgspec.structs.replace(found, session_id=session_id)
 
 
-async def _heard_out(load: Coroutine[Any, Any, acp.Opened]) -> acp.Opened:
+async def _heard_out(load: Coroutine[Any, Any, acp.Message]) -> acp.Message:
     """The answer. Who leaves before it waits a little: the CLI goes on loading, and what it leaves
     behind can be taken away only afterwards."""
     task = asyncio.ensure_future(load)
@@ -147,11 +148,11 @@ def _lost(refused: Refused, session_id: str) -> Exception:
 async def _furnish(process: AcpProcess, options: Options, session_id: str) -> None:
     me = {"sessionId": session_id}
     if options.model is not None:
-        await process.request("session/set_model", {**me, "modelId": options.model}, _Nothing)
+        await process.tell("session/set_model", {**me, "modelId": options.model})
     if (mode := told_mode(options, interactive=True)) is not None:
         try:
             wanted = {**me, "modeId": _MODE_IDS[mode]}
-            await process.request("session/set_mode", wanted, _Nothing)
+            await process.tell("session/set_mode", wanted)
         except Refused as refused:
             if "untrusted" in f"{refused.error.message} {refused.error.data}":
                 raise TrustError(f"the CLI refuses approval={mode!r} here") from refused
@@ -181,6 +182,9 @@ class _Replay:
 
     def asked(self, number: int | str | None, params: Raw) -> None:
         pass
+
+    def unknown(self, method: str, params: Raw) -> None:
+        self._news.set()
 
     def garbled(self, line: bytes) -> None:
         pass

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from geminorum import cost
 from geminorum.auth import payer
-from geminorum.decisions import CANCELLED, Allow, AllowAlways, Decision
+from geminorum.decisions import CANCELLED, Allow, AllowAlways, Decision, Deny
 from geminorum.errors import GeminorumError, ProtocolError, RunFailed
 from geminorum.events import (
     Cost,
@@ -32,10 +32,12 @@ from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.acp_process import ProcessEnded, Refused
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.bill import price_of, with_earlier
+from geminorum.transports.denied_tools import ran_denied_tool
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
 from geminorum.transports.full_disk import is_full, not_saved
 from geminorum.transports.launch import has_turn_limit
 from geminorum.transports.network import NetworkWatch
+from geminorum.transports.newer_cli import advice_if_newer
 from geminorum.transports.outbox import now
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire import acp
@@ -61,6 +63,9 @@ _LAST_GRACE = 1.0
 """Seconds at most for a process that had its whole grace to hear a cancel, and did not; and for
 one to hear it while it tries to reach the network, where the CLI hears nothing."""
 _SAMPLE = 200
+_UNREAD_QUESTION = "the CLI asked for permission in a way that geminorum cannot read: refused"
+_NAMELESS = "refused: the CLI did not say which tool it asks about; a newer CLI may need Cli()"
+_NO_OPTION = "refused: the CLI offered no option that allows it once; a newer CLI may need Cli()"
 
 
 class AcpTurn:
@@ -153,7 +158,7 @@ class AcpTurn:
             self._session = await self._conversation.session()
         except ProcessEnded:
             await self._exit_known()
-            ending = Ending(self._process.exit_code, self.stderr)
+            ending = Ending(self._process.exit_code, self.stderr, newer=self._newer)
             self._end_without_session(ended_early(ending).error)
         except Refused as refused:
             self._network.look()
@@ -236,11 +241,11 @@ class AcpTurn:
     def asked(self, number: int | str | None, params: Raw) -> None:
         self._heard += 1
         self._glance()
-        try:
-            question = msgspec.json.decode(params, type=acp.Question)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        question = acp.decoded(params, acp.Question)
+        if question is None:
             self._process.answer(number, acp.WITHDRAWN)
-            self.garbled(bytes(params))
+            self._push(self._decoder.unknown("session/request_permission", params, now()))
+            self._push([self._notice(_UNREAD_QUESTION, PARSE_ERROR)])
             return
         request = self._decoder.question(question, params, now())
         ask = partial(self._decide_at_call, request)
@@ -251,6 +256,11 @@ class AcpTurn:
         self._questions[number] = asyncio.create_task(
             self._decide(number, question, request), context=self._context.copy()
         )
+
+    def unknown(self, method: str, params: Raw) -> None:
+        self._heard += 1
+        self._glance()
+        self._push(self._decoder.unknown(method, params, now()))
 
     def garbled(self, line: bytes) -> None:
         sample = line[:_SAMPLE].decode("utf-8", "replace")
@@ -278,6 +288,8 @@ class AcpTurn:
         self._ready += events
         if events:
             self._news.set()
+        if ran_denied_tool(events, self._options, [*self._tools.names]):
+            self._begin_stop("unrestricted", None)
 
     def _end(self) -> None:
         self._network.look()  # For its last output: nobody looks after this.
@@ -305,7 +317,7 @@ class AcpTurn:
     ) -> None:
         decision: Decision | None = None
         try:
-            decision = await self._conversation.decisions.ask(request, self.interrupt.take)
+            decision = await self._decision(question, request)
             if self._wish is not None:
                 decision = None  # Said after the cancel: too late.
         finally:
@@ -317,6 +329,16 @@ class AcpTurn:
             asked = self._door.decide is not None or decision is None
             events = self._decoder.decided(request, decision or CANCELLED, now(), asked=asked)
             self._push(events)
+
+    async def _decision(self, question: acp.Question, request: PermissionRequest) -> Decision:
+        if not question.tool_call.names_tool:
+            # A rule for a tool's name would not match, and let it run.
+            return Deny(_NAMELESS)
+        decision = await self._conversation.decisions.ask(request, self.interrupt.take)
+        is_allowed = isinstance(decision, Allow | AllowAlways)
+        if is_allowed and acp.choice(question, decision) is acp.WITHDRAWN:
+            return Deny(_NO_OPTION)
+        return decision
 
     async def _decide_at_call(
         self, request: PermissionRequest, arguments: dict[str, Any]
@@ -459,7 +481,7 @@ class AcpTurn:
         code = self._process.exit_code if self._process.gone else None
         session = self._session
         return TurnEnding(
-            Ending(code, self.stderr, stop, limit, self._phase, self._network.trouble),
+            Ending(code, self.stderr, stop, limit, self._phase, self._network.trouble, self._newer),
             prompted,
             error,
             session.ledger.rounds if session else (),
@@ -468,6 +490,10 @@ class AcpTurn:
             self._has_turn_limit(prompted),
             self._broken,
         )
+
+    @property
+    def _newer(self) -> str:
+        return advice_if_newer(self._process.program.version)
 
     def _has_turn_limit(self, prompted: acp.Prompted | None) -> bool:
         asked = prompted is not None and prompted.stop_reason == "max_turn_requests"

@@ -28,6 +28,7 @@ from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
 from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.control_place import place_outside
+from geminorum.transports.denied_tools import ran_denied_tool
 from geminorum.transports.final_answer import (
     ONCE_MORE,
     FinalAnswer,
@@ -50,6 +51,7 @@ from geminorum.transports.launch import (
 )
 from geminorum.transports.ledger import Ledger
 from geminorum.transports.network import NetworkLog, NetworkWatch
+from geminorum.transports.newer_cli import advice_if_newer
 from geminorum.transports.process import Child
 from geminorum.transports.resuming import going_fresh, remove_strays, repair_session, to_resume
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
@@ -297,6 +299,9 @@ class CliTurn:
         events = self._back.completed(events, is_caught_up=not chunk)
         if (trouble := self._back.trouble) is not None:
             self._begin_stop(trouble, None)
+        own = [tool.name for tool in self._reach.tools]
+        if ran_denied_tool(events, self._options, [*own, *self._door.pre_approved]):
+            self._begin_stop("unrestricted", None)
         if events and isinstance(done := events[-1], Done):
             self.status = done.status
         return events
@@ -405,6 +410,11 @@ class CliTurn:
         if self._stopping is not None:
             self._child.kill()
 
+    @property
+    def _is_unrestricted(self) -> bool:
+        """Has a tool run that the options deny? Also where the CLI has ended since."""
+        return self._wish is not None and self._wish[0] == "unrestricted"
+
     def _begin_stop(self, reason: Stop, limit: float | None) -> None:
         self._wish = self._wish or (reason, limit)
         if not self._is_started:
@@ -437,6 +447,7 @@ class CliTurn:
             stderr += f"\nno room is left in {str(temporary_folder())!r}, where its output goes"
         # Without the policy it has run perhaps, but never to a success.
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
+        stop = stop or ("unrestricted" if self._is_unrestricted else None)
         events = last_events(
             self._decoder,
             Ending(
@@ -446,6 +457,7 @@ class CliTurn:
                 self._limit,
                 self._phase,
                 self._network.trouble,
+                advice_if_newer(self._program.version),
             ),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
 from geminorum.decisions import Decision, Deny
 from geminorum.wire.dialects import mended
+from geminorum.wire.fitting import UNREADABLE, fitting
 from geminorum.wire.surrogates import loose
 
 PROTOCOL = 1
@@ -20,16 +21,17 @@ _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
 _MAX_NAME = 256
 """More than any name of a tool has; ids without end are not looked through."""
 _DISARMED = "\u200b"
-_NO_MESSAGE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_INTERNAL_ERROR = -32603
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 
 # ---- the envelope
 
 
 class RpcError(msgspec.Struct):
-    code: int = 0
+    code: int
     """The HTTP status where the API refused; a negative number of JSON-RPC's own otherwise."""
-    message: str = ""
+    message: str
     data: Any = None
 
 
@@ -54,8 +56,8 @@ def message_of(line: bytes) -> Message | None:
     """The line as a message; None where it is none."""
     try:
         return _message_decoder.decode(line)
-    except _NO_MESSAGE:
-        return _mended_message(line)
+    except UNREADABLE:
+        return _mended_message(line) or _failure(line)
 
 
 def _mended_message(line: bytes) -> Message | None:
@@ -66,6 +68,23 @@ def _mended_message(line: bytes) -> Message | None:
         return message
     except (ValueError, RecursionError):
         return None
+
+
+class _Failure(msgspec.Struct):
+    """An answer whose error has another shape than JSON-RPC's. Whoever waits for it must hear."""
+
+    id: int | str
+    error: Any
+
+
+def _failure(line: bytes) -> Message | None:
+    try:
+        failure = fitting(_Failure, line)
+        error = failure.error
+        text = error if isinstance(error, str) else msgspec.json.encode(error).decode()
+    except UNREADABLE:
+        return None
+    return Message(failure.id, error=RpcError(_INTERNAL_ERROR, text))
 
 
 def _chunk_text(data: Any) -> str | None:
@@ -129,7 +148,7 @@ class AgentInfo(msgspec.Struct):
 
 
 class Initialized(msgspec.Struct, rename="camel"):
-    protocol_version: int = 0
+    protocol_version: Any = None
     agent_info: AgentInfo | None = None
 
 
@@ -151,17 +170,18 @@ class Opened(msgspec.Struct, rename="camel"):
 
 
 class TokenCount(msgspec.Struct):
-    input_tokens: int = 0
-    output_tokens: int = 0
+    # Both or none of it: a count that has another name by now is not zero.
+    input_tokens: int
+    output_tokens: int
 
 
 class ModelShare(msgspec.Struct):
     model: str = ""
-    token_count: TokenCount = field(default_factory=TokenCount)
+    token_count: TokenCount | None = None
 
 
 class Quota(msgspec.Struct):
-    token_count: TokenCount = field(default_factory=TokenCount)
+    token_count: TokenCount
     model_usage: list[ModelShare] = []
 
 
@@ -182,10 +202,23 @@ class Prompted(msgspec.Struct, rename="camel"):
 
 def prompted_of(reply: Message) -> Prompted:
     """How a prompt ended; raises a MsgspecError where the answer is none."""
+    if (found := decoded(reply.result or b"", Prompted)) is None:
+        raise msgspec.DecodeError("the answer to the prompt is no object")
+    return found
+
+
+def decoded(raw: Any, kind: type[_S]) -> _S | None:
+    """What fits of it; None where it is no object, or lacks a field that it must have."""
+    if raw is UNSET:
+        return None
     try:
-        return msgspec.json.decode(reply.result or b"", type=Prompted)
-    except (UnicodeDecodeError, RecursionError) as error:
-        raise msgspec.DecodeError(str(error)) from error
+        return msgspec.json.decode(raw, type=kind)
+    except UNREADABLE:
+        pass
+    try:
+        return fitting(kind, raw)
+    except UNREADABLE:
+        return None
 
 
 # ---- what it tells meanwhile
@@ -219,6 +252,11 @@ class Call(msgspec.Struct, rename="camel", kw_only=True):
     kind: str = ""
     content: list[Piece] | None = None
     locations: list[Location] | None = None
+
+    @property
+    def names_tool(self) -> bool:
+        """Does the id begin with a tool's name?"""
+        return "__" in self.tool_call_id[1 : _MAX_NAME + 2]
 
     @property
     def name(self) -> str:
@@ -262,12 +300,18 @@ class _Update(msgspec.Struct, tag_field="sessionUpdate", rename="camel"):
     pass
 
 
+class Words(msgspec.Struct):
+    """A block that has a text, whatever else it is."""
+
+    text: str
+
+
 class Chunk(_Update, tag="agent_message_chunk"):
-    content: Block
+    content: Words
 
 
 class ThoughtChunk(_Update, tag="agent_thought_chunk"):
-    content: Block
+    content: Words
 
 
 class Commands(_Update, tag="available_commands_update"):
@@ -299,19 +343,41 @@ def update_of(raw: Raw) -> Update | str:
     """The update; its name where this version has no word for it."""
     try:
         return _update_decoder.decode(raw)
-    except _NO_MESSAGE:
-        return _name_of(raw)
+    except UNREADABLE:
+        outline = decoded(raw, _Outline) or _Outline()
+        return _of_another_shape(outline, raw) or outline.session_update
 
 
-class _Kind(msgspec.Struct, rename="camel"):
+class _Outline(msgspec.Struct, rename="camel"):
     session_update: str = "update"
+    content: Any = None
 
 
-def _name_of(raw: Raw) -> str:
-    try:
-        return msgspec.json.decode(raw, type=_Kind).session_update
-    except _NO_MESSAGE:
-        return "update"
+def _of_another_shape(outline: _Outline, raw: Raw) -> Update | None:
+    """A known update with odd details, as far as it can be read."""
+    text = _joined(outline.content)
+    match outline.session_update:
+        case "agent_message_chunk" if text is not None:
+            return Chunk(Words(text))
+        case "agent_thought_chunk" if text is not None:
+            return ThoughtChunk(Words(text))
+        case "tool_call":
+            return decoded(raw, CallBegun)
+        case "tool_call_update":
+            return decoded(raw, CallEnded)
+        case _:
+            return None
+
+
+def _joined(content: Any) -> str | None:
+    """The text of a content; None where a part of it is no text."""
+    texts = []
+    for part in content if isinstance(content, list) else [content]:
+        text = part.get("text") if isinstance(part, dict) else part
+        if not isinstance(text, str):
+            return None
+        texts.append(text)
+    return "".join(texts)
 
 
 # ---- what we answer

@@ -80,6 +80,8 @@ class AcpDecoder:
         self.tool_uses = 0
         self.spoke_last = False
         """Did the model speak after its last tool?"""
+        self.unread: dict[str, None] = {}
+        """The kinds of what could not be read, in order."""
 
     @property
     def tool_runs(self) -> bool:
@@ -102,14 +104,23 @@ class AcpDecoder:
                 )
             case ThoughtChunk(content=block):
                 return [*self.flush(at), Thinking(_thought(block.text), **common)]
+            case Call(status="completed" | "failed"):
+                return self._ended(update, common)
             case CallBegun():
                 return self._begun(update, common)
+            case CallEnded(status="pending" | "in_progress"):
+                return []
             case CallEnded():
-                return self._ended(update, common)
+                return self.unknown("tool_call_update", raw, at)
             case Commands():
                 return []
             case _:
-                return [Unknown(kind=str(update), **common)]
+                return self.unknown(str(update), raw, at)
+
+    def unknown(self, kind: str, raw: Raw, at: int) -> list[Event]:
+        """What a newer CLI says in words of its own, kept whole."""
+        self.unread[kind] = None
+        return [Unknown(kind=kind, **self._common(at, raw))]
 
     def question(self, question: Question, raw: Raw, at: int) -> PermissionRequest:
         """What `decide` is asked."""
@@ -212,9 +223,7 @@ class AcpDecoder:
         self.spoke_last = False
         return ToolUse(name, call_id, told, **common)
 
-    def _ended(self, call: CallEnded, common: dict[str, Any]) -> list[Event]:
-        if call.status not in ("completed", "failed"):
-            return []
+    def _ended(self, call: Call, common: dict[str, Any]) -> list[Event]:
         if (refused := self._refused.pop(call.tool_call_id, None)) is not None:
             # Our own function refused it, since the question could not tell its arguments.
             return [msgspec.structs.replace(refused, content=call.text or None)]

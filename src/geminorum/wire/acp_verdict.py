@@ -22,6 +22,7 @@ from geminorum.wire.verdict import (
     failed,
     looped,
     refused_by_api,
+    refused_flags,
     stopped,
 )
 
@@ -30,6 +31,7 @@ _AUTH_REQUIRED = -32000
 # The CLI reports 500 for every failure whose HTTP status it does not know, an unknown model too.
 _NO_STATUS = 500
 _EMPTY = "the CLI reported a success, but the model's answer was empty, blocked or broken"
+_NEWER = "a newer CLI may say it in other words: update geminorum, or use Cli()"
 _CUT = "the CLI reported a success, but the model's answer was cut off"
 
 
@@ -111,6 +113,9 @@ def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
             return failed(errors.ContextOverflow, text)
         case "max_turn_requests":
             return Verdict("max_turns") if ending.has_turn_limit else looped()
+        case "":
+            text = "the CLI gave no stop reason that geminorum knows with the end of the turn"
+            return failed(errors.ProtocolError, text, hint=_NEWER)
         case other:
             return failed(errors.InvalidAnswer, f"the model's turn ended with {other!r}")
 
@@ -134,6 +139,8 @@ def reported(error: RpcError, ending: Ending) -> Verdict:
 
 def ended_early(ending: Ending) -> Verdict:
     """What became of a process that ended before it had answered at all."""
+    if ending.newer and (refused := refused_flags(ending)):
+        return refused
     if _NO_FLAG.search(ending.stderr):
         hint = "update it with `npm install -g @google/gemini-cli@latest`, or use Cli()"
         return failed(errors.CliTooOld, "this CLI does not know --acp", hint=hint)
@@ -151,6 +158,9 @@ def _text(error: RpcError) -> str:
 
 def _by_answer(seen: AcpDecoder, ending: TurnEnding) -> Verdict:
     # The CLI gives up on a broken answer in silence.
+    if not seen.spoke_last and seen.unread:
+        text = f"{_EMPTY}, or came as what geminorum cannot read: {', '.join(seen.unread)}"
+        return failed(errors.InvalidAnswer, text, hint=_NEWER)
     if not seen.spoke_last:
         return failed(errors.InvalidAnswer, _EMPTY)
     if was_cut(ending.reply.quota if ending.reply else None, ending.rounds):

@@ -121,6 +121,7 @@ class Answer:
         self.said = False
         """Was any event made of it?"""
         self.last_chunk: bytes = b""
+        """The last one; of a blocked prompt the one that says so."""
 
     @property
     def parts(self) -> list[Part]:
@@ -158,7 +159,8 @@ class Answer:
 
     def _note(self, chunk: Chunk, data: bytes) -> None:
         self.chunks += 1
-        self.last_chunk = data
+        if self.blocked is None:
+            self.last_chunk = data
         self.model = chunk.model_version or self.model
         for candidate in (chunk.candidates or ())[:1]:
             self.finish = candidate.finish_reason or self.finish

@@ -421,6 +421,24 @@ def is_denied(options: Options, tool: str) -> bool:
     return any(tool in group for group in groups)
 
 
+def is_surely_denied(options: Options, tool: str, permitted: Sequence[str] = ()) -> bool:
+    """Is it one of the CLI's tools that act, and may no call of it run, whatever its arguments?
+
+    Says no where rules have to be weighed against each other.
+    """
+    policy = options.policy or Policy()
+    spoken_for = [*(options.allowed_tools or ()), *permitted]
+    patterns = [rule.tool for rule in policy.rules if rule.decision != "deny"]
+    if options.approval == "plan" or tool in {rule_of(spec)[0] for spec in spoken_for}:
+        return False  # A plan is written to a file.
+    if any(fnmatchcase(tool, pattern) for pattern in patterns):
+        return False
+    groups = [name for name in TOOL_GROUPS if tool in TOOL_GROUPS[name]]
+    is_left_out = options.allowed_tools is not None and bool(groups)
+    is_denied = any(getattr(policy, name) == "deny" for name in groups)
+    return is_left_out or is_denied or tool in options.disallowed_tools
+
+
 def _plan_rule(options: Options) -> dict[str, Any]:
     # Headless, these two let a model approve its own plan, and go on in yolo mode.
     entering = [] if options.approval == "plan" else ["enter_plan_mode"]

@@ -7,8 +7,7 @@ or the top itself. A message with the id of an earlier one takes its place.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from types import UnionType
-from typing import Any, TypeVar, get_args, get_origin
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, field
@@ -16,6 +15,7 @@ from msgspec import Raw, field
 from geminorum.events import ModelRequest, Tokens
 from geminorum.wire.clock import Clock
 from geminorum.wire.dialects import mended
+from geminorum.wire.fitting import UNREADABLE, fitting
 
 CONTEXT = "<session_context>"
 """How the words begin that the CLI itself puts before every conversation."""
@@ -54,6 +54,8 @@ class SavedMessage(msgspec.Struct, kw_only=True, rename="camel"):
     tokens: Tokens | None = None
     thoughts: list[SavedThought] | None = None
     tool_calls: list[SavedCall] | None = None
+    is_uncounted: bool = field(default=False, name="(uncounted)")
+    """Has it tokens that could not be read? The file has no such key."""
     raw: Raw = field(default_factory=Raw, name="(raw)")
     """The message to the letter, in one line; the file has no such key."""
 
@@ -78,6 +80,7 @@ class Record(Top, kw_only=True, rename="camel"):
     """One line of the log, or the whole document. What is not looked at is not built."""
 
     id: str | None = None
+    type: Any = None
     messages: list[Raw] | None = None
     change: Record | None = field(default=None, name="$set")
     rewind_to: str | None = field(default=None, name="$rewindTo")
@@ -85,7 +88,7 @@ class Record(Top, kw_only=True, rename="camel"):
 
 _record_decoder = msgspec.json.Decoder(Record)
 _message_decoder = msgspec.json.Decoder(SavedMessage)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_NO_TOKENS = (None, Tokens())
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
@@ -96,27 +99,60 @@ def record_of(line: bytes | Raw) -> Record | None:
         return None
     try:
         return _record_decoder.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return _salvaged(Record, line)[0]
 
 
 def messages_in(record: Record, line: bytes) -> list[Raw]:
     """The messages that a record holds: itself, or those that the conversation starts anew from."""
-    if record.id is not None:
+    if record.id is not None or is_nameless(record):
         return [Raw(line)]
     return (record.change or record).messages or []
+
+
+def is_nameless(record: Record) -> bool:
+    """Is it a message whose id has another name, or none?"""
+    is_top = record.session_id is not None or record.messages is not None
+    return record.id is None and record.type is not None and not is_top and record.change is None
 
 
 def message_of(raw: bytes | Raw) -> SavedMessage:
     """A message, as far as it can be read: what does not fit its place is left out of it."""
     try:
         message, clean = _message_decoder.decode(raw), bytes(raw).strip()
-    except _UNREADABLE:
+    except UNREADABLE:
         salvaged, clean = _salvaged(SavedMessage, raw)
         message = salvaged or SavedMessage(type="broken")
+    if message.tokens in _NO_TOKENS and _has_count(_tokens_in(clean)):
+        message.tokens, message.is_uncounted = None, True
     # In a document it goes over many lines; an event has to fit in one.
     message.raw = Raw(msgspec.json.format(clean, indent=-1) if b"\n" in clean else clean)
     return message
+
+
+class _Counted(msgspec.Struct):
+    tokens: Any = None
+
+
+def _tokens_in(raw: bytes) -> Any:
+    # Most messages have none, and looking for the word is quick.
+    return msgspec.json.decode(raw, type=_Counted).tokens if b'"tokens"' in raw else None
+
+
+def _has_count(tokens: Any) -> bool:
+    """Is there a number in it, under whatever name?"""
+    rest = [tokens]
+    while rest:
+        match rest.pop():
+            case bool() | str():
+                continue
+            case int() | float() as count if count:
+                return True
+            case list(inner):
+                rest += inner
+            case dict(inner):
+                rest += inner.values()
+    return False
 
 
 def _salvaged(kind: type[_S], raw: bytes | Raw) -> tuple[_S | None, bytes]:
@@ -125,41 +161,7 @@ def _salvaged(kind: type[_S], raw: bytes | Raw) -> tuple[_S | None, bytes]:
         data, clean = mended(bytes(raw))
     except (ValueError, RecursionError):
         return None, b"null"
-    return (_fitting(kind, clean) if isinstance(data, dict) else None), clean
-
-
-def _fitting(kind: type[_S], raw: bytes | Raw) -> _S:
-    """One odd field must not cost the others."""
-    pieces = msgspec.json.decode(raw, type=dict[str, Raw])
-    found = {}
-    for place in msgspec.structs.fields(kind):
-        if place.encode_name in pieces:
-            try:
-                found[place.name] = _piece(pieces[place.encode_name], place.type)
-            except _UNREADABLE:
-                continue
-    return kind(**found)
-
-
-def _piece(raw: Raw, kind: Any) -> Any:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except _UNREADABLE:
-        struct, is_list = _struct_in(kind)
-        if struct is None:
-            raise
-    if not is_list:
-        return _fitting(struct, raw)
-    return [_fitting(struct, one) for one in msgspec.json.decode(raw, type=list[Raw])]
-
-
-def _struct_in(kind: Any) -> tuple[type[msgspec.Struct] | None, bool]:
-    """The Struct in `X`, `X | None` or `list[X] | None`, and whether it is in a list."""
-    for option in get_args(kind) if isinstance(kind, UnionType) else (kind,):
-        inner = get_args(option)[0] if get_origin(option) is list else option
-        if isinstance(inner, type) and issubclass(inner, msgspec.Struct):
-            return inner, inner is not option
-    return None, False
+    return (fitting(kind, clean) if isinstance(data, dict) else None), clean
 
 
 def requests_of(messages: Iterable[SavedMessage]) -> dict[str, ModelRequest]:
@@ -174,6 +176,12 @@ def requests_of(messages: Iterable[SavedMessage]) -> dict[str, ModelRequest]:
         for message in messages
         if message.id and message.model and message.tokens
     }
+
+
+def is_counted(message: SavedMessage) -> bool:
+    """Are its tokens, if it has any, among the requests?"""
+    has_tokens = message.tokens not in _NO_TOKENS
+    return not message.is_uncounted and (not has_tokens or bool(message.id and message.model))
 
 
 def is_context(message: SavedMessage) -> bool:

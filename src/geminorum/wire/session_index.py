@@ -7,7 +7,14 @@ from typing import NamedTuple
 
 import msgspec
 
-from geminorum.wire.session_file import Record, Top, is_context, message_of, record_of
+from geminorum.wire.session_file import (
+    Record,
+    Top,
+    is_context,
+    is_nameless,
+    message_of,
+    record_of,
+)
 
 _ANSWER = "_response"
 """What the CLI adds to the id of a call to name the answer, when it starts a conversation anew."""
@@ -19,6 +26,8 @@ class Place(NamedTuple):
     offset: int
     length: int
     ordinal: int
+    is_nameless: bool = False
+    """Does the message say nothing of its id? It may take the place of another."""
 
 
 @dataclass(slots=True)
@@ -46,6 +55,8 @@ class SessionIndex:
         elif record.id is not None:
             place = Place(offset, len(line), 0)
             self.places[record.id] = self._full[record.id] = place
+        elif is_nameless(record):
+            self.places[f"@{offset}"] = Place(offset, len(line), 0, is_nameless=True)
         else:
             self._change(record, line, offset)
         self._after_top = record.id is None and record.session_id is not None

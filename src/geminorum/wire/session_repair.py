@@ -15,6 +15,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from geminorum.wire.session_shape import is_known
+
 Message: TypeAlias = dict[str, Any]
 Part: TypeAlias = dict[str, Any]
 
@@ -22,10 +24,14 @@ _LOST = "no result was recorded: the call was interrupted"
 
 
 def repaired(lines: Sequence[bytes]) -> list[bytes] | None:
-    """The lines of the repaired file; None where nothing has to be changed."""
+    """The lines of the repaired file; None where nothing has to be changed, and where a record is
+    not written as we know it."""
     log = _Log()
     for line in lines:
-        log.add(line)
+        record = _decoded(line)
+        if not is_known(record):
+            return None
+        log.add(record)
     changes = _changes(log)
     return list(_rewritten(lines, changes)) if changes else None
 
@@ -42,8 +48,8 @@ class _Log:
     _speaking: str | None = None
     """The message that the model began last."""
 
-    def add(self, line: bytes) -> None:
-        match _decoded(line):
+    def add(self, record: Any) -> None:
+        match record:
             case {"$rewindTo": str(message_id)}:
                 self._rewind(message_id)
             case {"id": str(), **_rest} as message:
@@ -114,8 +120,8 @@ def _changes(log: _Log) -> dict[str, Message | None]:
 
 
 def _with_own_calls(message: Message, own: list[str], log: _Log) -> Message:
-    in_content = [_id_in(part, "functionCall") for part in _parts_of(message)]
-    if any(in_content):
+    in_content = {_id_in(part, "functionCall") for part in _parts_of(message)} - {None}
+    if in_content:
         own = [call for call in own if call in in_content]
     calls = [_answered(log.calls[call], log) for call in own]
     # What has no id cannot be told apart, and stays where it is.
@@ -156,10 +162,10 @@ def _without_told(message: Message, told: dict[str, list[Part]], seen: set[str])
     """The message without responses that stand with their call, and without second ones."""
     parts = _parts_of(message)
     ids = [_id_in(part, "functionResponse") for part in parts]
-    repeated = [part for call in ids if call for part in told.get(call, ())]
+    repeated = {_key(part) for call in ids if call for part in told.get(call, ())}
     kept = []
     for part, call in zip(parts, ids, strict=True):
-        if part in repeated or (call and (told.get(call) or call in seen)):
+        if (call and (told.get(call) or call in seen)) or _key(part) in repeated:
             continue
         seen |= {call} if call else set()
         kept.append(part)
@@ -208,6 +214,11 @@ def _decoded(line: bytes) -> Any:
 
 def _encoded(record: dict[str, Any]) -> bytes:
     return msgspec.json.encode(record) + b"\n"
+
+
+def _key(part: Any) -> bytes:
+    """The same for equal parts; comparing each with each would take the square of their number."""
+    return msgspec.json.encode(part, order="deterministic")
 
 
 def _list(value: Any) -> list[Any]:

@@ -29,6 +29,7 @@ Stop: TypeAlias = Literal[
     "budget",
     "no_price",
     "unasked",
+    "unrestricted",
     "no_answer",
     "turns",
     "network",
@@ -54,6 +55,8 @@ class Ending:
     """What was going on, where it had not yet come to the prompt: "opening a session"."""
     network: str = ""
     """What could not be reached, and why; empty where all was well."""
+    newer: str = ""
+    """What to do about a CLI that came after this release; empty where it is a known one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,12 @@ _API_CODE = re.compile(r'(?:"code":\s*|\bHTTP )(\d{3})\b')
 _DAILY = re.compile(r"daily quota|PerDay|per day", re.I)
 _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
 _USAGE = re.compile(r"(.*?)\nUsage: gemini ", re.S)
+_REFUSED_FLAG = re.compile(
+    r"^(?:error: )?unknown (?:argument|option)s?: ?(?P<unknown>.+)"
+    r"|^(?:error: )?unknown option '(?P<option>[^']+)'"
+    r"|^\s*Argument: (?P<valued>[\w-]+), Given: .*",
+    re.M | re.I,
+)
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _NOISE = re.compile(
     r"^(?:Ripgrep is not available|\[STARTUP\]|YOLO mode is enabled"
@@ -231,6 +240,9 @@ def stopped(ending: Ending) -> Verdict:
         case "unasked":
             text = "a tool ran although nobody was asked: the CLI's hooks are switched off"
             return failed(errors.ConfigError, text, hint=_NO_HOOKS)
+        case "unrestricted":
+            text = "a tool ran although these options deny it: the CLI does not apply the policy"
+            return failed(errors.ConfigError, text, hint=_with_trial(ending.newer))
         case "no_answer":
             return Verdict("error")  # The door says what was wrong with it.
         case "budget":
@@ -242,6 +254,11 @@ def stopped(ending: Ending) -> Verdict:
             return failed(errors.BudgetExceeded, text, hint=_NO_PRICE)
         case _:
             return Verdict("interrupted")
+
+
+def _with_trial(advice: str) -> str:
+    trial = "`geminorum doctor --try` says which restrictions hold on this CLI"
+    return f"{trial}; {advice}" if advice else trial
 
 
 def _out_of_time(ending: Ending) -> Verdict:
@@ -356,9 +373,8 @@ def by_exit(ending: Ending, *, only_garbage: bool = False) -> Verdict:
         return Verdict("interrupted")
     if code == 42 and _SESSION_TAKEN.search(why):
         return failed(errors.InvalidOptions, why, hint="pass another session_id, or resume it")
-    if refused := _USAGE.match(why):
-        hint = "`gemini --help` lists what this version takes; see Cli(extra_args=…)"
-        return failed(errors.InvalidOptions, refused[1], hint=hint)
+    if refused := refused_flags(ending):
+        return refused
     kind = _KINDS_OF_EXIT.get(code or 0)
     if kind is errors.InvalidPrompt or (kind is None and code not in (None, 0)):
         kind = cause_of(why) or kind
@@ -367,6 +383,32 @@ def by_exit(ending: Ending, *, only_garbage: bool = False) -> Verdict:
     if only_garbage:
         return failed(errors.ProtocolError, "not one line of its output was an event")
     return failed(errors.MissingResult, _with_reason(_exit_text(code), why), recoverable=True)
+
+
+def refused_flags(ending: Ending) -> Verdict | None:
+    """What became of a program that does not take its arguments; None where it did."""
+    why = last_words(ending.stderr)
+    found = _REFUSED_FLAG.search(why) if ending.exit_code == 1 else None
+    if found and ending.newer:
+        text = f"this CLI does not take {', '.join(_flags_in(found))} as geminorum writes it"
+        return failed(errors.SetupError, text, hint=ending.newer)
+    usage = _USAGE.match(why)
+    if not found and not usage:
+        return None
+    hint = "`gemini --help` lists what this version takes; see Cli(extra_args=…)"
+    text = usage[1] if usage else found[0].strip() if found else why
+    return failed(errors.InvalidOptions, text, hint=hint)
+
+
+def _flags_in(found: re.Match[str]) -> list[str]:
+    """As they are typed. The CLI repeats `--skip-trust` as `skipTrust`."""
+    names = re.split(r",\s*", found["unknown"] or found["option"] or found["valued"])
+    flags = dict.fromkeys(f"--{name.strip().lstrip('-')}" for name in names)
+    return [flag for flag in flags if flag.islower() or flag.lower() not in map(_joined, flags)]
+
+
+def _joined(flag: str) -> str:
+    return f"--{flag.removeprefix('--').replace('-', '')}"
 
 
 def _exit_text(exit_code: int | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from geminorum.errors import Blocked, GeminorumError, class_for
-from geminorum.events import Error
+from geminorum.events import Done, Error
 from geminorum.wire.genai_verdict import ANSWER_STOPPED
 
 NO_TEXT = "Invalid response structure from Gemini SDK: No text content found"
@@ -78,8 +78,11 @@ def failure_of(error: GeminorumError, message: str | None = None) -> ARTError:
     return told
 
 
-def failure_told(event: Error, stop_reason: str | None, *, empty: bool) -> ARTError:
-    """The error of a call that ended so. `empty`: neither text nor a tool call had arrived."""
+def failure_told(
+    event: Error, stop_reason: str | None, *, empty: bool, stopped: bool = False
+) -> ARTError:
+    """The error of a call that ended so. `empty`: neither text nor a tool call had arrived;
+    `stopped`: a filter stopped the answer."""
     cause = class_for(event.code)(
         event.message,
         hint=event.hint,
@@ -87,17 +90,23 @@ def failure_told(event: Error, stop_reason: str | None, *, empty: bool) -> ARTEr
         retryable=event.retryable,
         retry_after=event.retry_after,
     )
+    if stopped:
+        text = f"Gemini stopped the answer: {event.message.removeprefix(ANSWER_STOPPED)}"
+        return failure_of(cause, text)
     return failure_of(cause, _text(event, stop_reason, empty))
 
 
-def is_stopped_answer(event: Error) -> bool:
-    """Whether a filter stopped the answer; a blocked prompt has none."""
-    return event.code == Blocked.code and event.message.startswith(ANSWER_STOPPED)
+def is_stopped_answer(event: Error, done: Done) -> bool:
+    """Whether a filter stopped the answer; a blocked prompt has none, and the API's last chunk says
+    so."""
+    match done.raw:
+        case {"promptFeedback": {"blockReason": str()}}:
+            return False
+        case _:
+            return event.code == Blocked.code
 
 
 def _text(event: Error, stop_reason: str | None, empty: bool) -> str:
-    if is_stopped_answer(event):
-        return f"Gemini stopped the answer: {event.message.removeprefix(ANSWER_STOPPED)}"
     if event.code == Blocked.code:
         return f"Gemini API call blocked: {stop_reason or event.message}"
     if empty and event.code in _EMPTY:

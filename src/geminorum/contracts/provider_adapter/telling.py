@@ -70,7 +70,7 @@ class Teller:
             yield from self._told(event)
         error = self._error(done)
         # An answer that a filter stopped was generated, and is billed.
-        if error is None or (self._failure is not None and is_stopped_answer(self._failure)):
+        if error is None or self._was_stopped(done):
             yield self._event("METADATA", self._metadata(done))
         if error is not None:
             yield self._event("ERROR", error)
@@ -87,7 +87,11 @@ class Teller:
         # An answer that was cut at its length is an answer; METADATA says how it ended.
         if failure.code == AnswerCut.code and self._answered:
             return None
-        return failure_told(failure, done.stop_reason, empty=not self._answered)
+        stopped = self._was_stopped(done)
+        return failure_told(failure, done.stop_reason, empty=not self._answered, stopped=stopped)
+
+    def _was_stopped(self, done: Done) -> bool:
+        return self._failure is not None and is_stopped_answer(self._failure, done)
 
     def _told(self, event: TextDelta | Thinking | ToolUse) -> Iterator[StreamEvent]:
         context = self._options.call_context
