@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from geminorum.transports.marked_tree import (
     _environment,
     _is_in_exec,
     _of_proc,
+    marked_with,
     own_group,
     taskkill,
 )
@@ -236,6 +238,24 @@ async def test_every_child_is_marked_and_a_run_within_a_run_keeps_both_marks():
         assert mark == f",outer,{child.run_id}"
 
 
+@pytest.mark.parametrize(
+    ("variable", "found"),
+    [
+        (f"{MARKER}=,outer,run", True),
+        (f"{MARKER}=,run,inner", True),
+        (f"{MARKER}=,rerun,runner", False),
+        ("PWD=/work/,run,", False),
+        ("A=run", False),
+    ],
+)
+def test_only_a_mark_makes_a_process_one_of_the_run(variable, found):
+    """Whatever else its variables say: what is one of the run gets killed."""
+    name, _, value = variable.partition("=")
+    with subprocess.Popen(["/bin/sleep", "60"], env={**ENV, name: value}) as other:
+        assert (other.pid in [one.pid for one in marked_with("run")]) is found
+        other.kill()
+
+
 class Unclosed:
     """A process that never closes, as a killed `cmd.exe` may leave one on Windows."""
 
@@ -255,7 +275,7 @@ class Unclosed:
 def test_a_killed_process_that_never_closes_is_waited_for_half_a_second():
     """S1-42: then the run goes on, and gives its result."""
     process = Unclosed()
-    MarkedProcess(process, "run", Job()).kill()
+    MarkedProcess(process, uuid.uuid4().hex, Job()).kill()
     assert process.waits == [0.5]
 
 

@@ -156,7 +156,7 @@ def marked_with(run_id: str) -> list[Process]:
     what they cannot lose.
     """
     mark = run_id.encode()
-    pids = [pid for pid in _pids() if pid != os.getpid() and mark in _environment(pid)]
+    pids = [pid for pid in _pids() if pid != os.getpid() and _is_marked(_environment(pid), mark)]
     if not pids:
         # The usual end of a run; it need not load psutil, which takes longer than the search.
         return []
@@ -177,6 +177,15 @@ def _pids() -> list[int]:
     return psutil.pids()
 
 
+def _is_marked(environment: bytes, run_id: bytes) -> bool:
+    """Is the run among those that the mark names? What other variables say is no mark."""
+    if run_id not in environment:
+        return False  # Nearly all; the rest is looked at closely.
+    start = f"{MARKER}=".encode()
+    marks = [one for one in environment.split(b"\0") if one.startswith(start)]
+    return any(run_id in mark.removeprefix(start).split(b",") for mark in marks)
+
+
 def _environment(pid: int) -> bytes:
     if sys.platform == "linux":
         # psutil would parse it into a dict first; there may be thousands of processes.
@@ -186,7 +195,7 @@ def _environment(pid: int) -> bytes:
     import psutil
 
     with suppress(psutil.Error, OSError):
-        return psutil.Process(pid).environ().get(MARKER, "").encode()
+        return f"{MARKER}={psutil.Process(pid).environ().get(MARKER, '')}".encode()
     return b""
 
 
