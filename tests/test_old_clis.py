@@ -172,12 +172,19 @@ def workspace(tmp_path):
     return folder
 
 
-async def test_an_old_cli_finds_the_permissions_in_its_settings(old_cli, workspace, private_home):
-    """S0-23, S0-24, B-20: and the user's own file stays as it is."""
+@pytest.mark.parametrize("version", ["0.29.0", "0.33.2", "0.34.0"])
+async def test_an_old_cli_finds_the_permissions_in_its_settings(
+    old_cli, workspace, private_home, version
+):
+    """S0-23, S0-24, B-20: and the user's own file stays as it is.
+
+    0.30 to 0.33 have `--policy`, but a headless one drops the tools that a policy file allows, and
+    on 0.34 no rule on a command fits.
+    """
     users = private_home / ".gemini/settings.json"
     users.parent.mkdir()
     users.write_text('{"tools": {"exclude": ["web_fetch"], "sandbox": false}}')
-    old = old_cli("0.29.0")
+    old = old_cli(version)
     await ask("Hi", Options(cwd=workspace, allowed_tools=["read_file"]), via=old.door())
     tools = old.seen["settings"]["tools"]
     assert (tools["core"], tools["sandbox"]) == (["read_file"], False)
@@ -189,9 +196,15 @@ async def test_an_old_cli_finds_the_permissions_in_its_settings(old_cli, workspa
     assert users.read_text() == '{"tools": {"exclude": ["web_fetch"], "sandbox": false}}'
 
 
-async def test_what_an_old_cli_does_not_support_is_refused_before_it_starts(old_cli, workspace):
-    """B-20: plan mode on CLI 0.29 raises Unsupported, and nothing is started."""
-    old = old_cli("0.29.0")
+@pytest.mark.parametrize("version", ["0.29.0", "0.31.0"])
+async def test_what_an_old_cli_does_not_support_is_refused_before_it_starts(
+    old_cli, workspace, version
+):
+    """B-20: plan mode on CLI 0.29 raises Unsupported, and nothing is started.
+
+    0.31 would run in default mode if plan mode is not enabled.
+    """
+    old = old_cli(version)
     with pytest.raises(Unsupported, match="too old for plan mode"):
         await ask("Hi", Options(cwd=workspace, approval="plan"), via=old.door())
     assert not old.was_started
