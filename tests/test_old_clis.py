@@ -340,3 +340,30 @@ def test_every_row_of_the_page_of_versions_has_its_test():
     from versions.features import FEATURES
 
     assert {name for name in FEATURES if not callable(getattr(control, name, None))} == set()
+
+
+def test_the_page_of_versions_agrees_with_its_rows_and_the_list_of_versions():
+    from versions import table
+
+    page = table.PAGE.read_text(encoding="utf-8")
+    (named,) = [line for line in page.splitlines() if line.startswith("Tested versions: ")]
+    tested = named.removeprefix("Tested versions: ").removesuffix(".").split(", ")
+    assert page == table.page({version: table.expected(version) for version in tested})
+    assert [version for version in table.versions() if version in tested] == tested
+
+
+def test_a_column_of_the_page_joins_neighbours_in_which_all_cells_agree():
+    from versions import table
+
+    versions = ("0.29.0", "0.33.2", "0.40.1", "0.44.0", "0.60.0", "0.61.0")
+    page = table.page({version: table.expected(version) for version in versions})
+    (head,) = [line for line in page.splitlines() if line.startswith("| | ")]
+    assert head == "| | 0.29\u00a0\u2013\u00a00.33 | 0.40 | 0.44 | 0.60 | 0.61 |"
+    assert "Tested versions: 0.29.0, 0.33.2, 0.40.1, 0.44.0, 0.60.0, 0.61.0.\n" in page
+
+
+def test_the_newest_stable_patch_of_each_minor_version_is_tested():
+    from versions.minors import newest_patches
+
+    on_npm = ["0.28.2", "0.29.0", "0.29.10", "0.29.9", "0.62.0-preview.1", "0.62.0", "0.61.0"]
+    assert newest_patches(on_npm) == ["0.29.0", "0.29.10", "0.61.0", "0.62.0"]
