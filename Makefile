@@ -14,10 +14,12 @@ VENV := .venv/.made
 PACKAGE := .venv/.installed-$(EXTRAS)
 GEMINI := $(CLI)/node_modules/.installed
 
-# Older CLIs that are supported too, each in its own folder.
-OLDER := $(foreach version,0.29.0 0.40.1 0.51.0,$(CLI)-$(version)/node_modules/.installed)
+# What holds on each version of the CLI, and what that depends on.
+RECORDS := $(foreach version,$(or $(VERSIONS),$(shell cat tests/versions/minors.txt)),.versions/$(version).json)
+CONTROLLED := $(shell find src -name '*.py') tests/conftest.py tests/versions/control.py \
+  $(foreach name,attacks running stopping,tests/test_$(name).py)
 
-.PHONY: help demo test test-versions test-compat lint types docs bench chaos fuzz clean
+.PHONY: help demo test test-versions minors test-compat lint types docs bench chaos fuzz clean
 
 help:  ## list the targets
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,8 +31,12 @@ test: lint types $(GEMINI)  ## run lint, types and the whole test suite
 	@# More workers than cores: many tests wait for a program or a clock.
 	$(BIN)/python -m pytest -n 4 --dist worksteal
 
-test-versions: $(PACKAGE) $(GEMINI) $(OLDER)  ## run the control suite on older CLIs too; writes docs/versions.md
-	$(BIN)/python -m pytest -n 2 tests/versions/control.py
+test-versions: $(RECORDS)  ## test each minor version of the CLI (or VERSIONS="0.45.2 0.61.0"); writes docs/versions.md
+	@# What was tested since the last change is not tested again. `make -k` goes on after a failure.
+	$(if $(VERSIONS),,@PYTHONPATH=tests $(BIN)/python -m versions.table)
+
+minors: $(PACKAGE)  ## list the CLI's versions on npm that test-versions tests
+	@PYTHONPATH=tests $(BIN)/python -m versions.minors
 
 test-compat: $(PACKAGE)  ## test the Api transport on several versions of Google's SDK
 	@$(BIN)/python tests/compat.py
@@ -58,7 +64,7 @@ fuzz: $(PACKAGE)  ## run every decoder on mutated recordings (MINUTES=1 each); f
 	$(BIN)/python -m fuzz --minutes $(or $(MINUTES),1)
 
 clean:  ## remove everything that was fetched or built
-	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz build dist site
+	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .versions build dist site
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -82,5 +88,14 @@ $(GEMINI): src/geminorum/install.py | $(PACKAGE)
 $(CLI)-%/node_modules/.installed: src/geminorum/install.py | $(PACKAGE)
 	@$(BIN)/python -m geminorum.install --into $(CLI)-$* --version $*
 	@touch $@
+
+# The versions that were named are tested again in any case.
+.versions/%.json: $(CLI)-%/node_modules/.installed $(CONTROLLED) $(if $(VERSIONS),FORCE)
+	TESTED_CLI=$* $(BIN)/python -m pytest -n 2 tests/versions/control.py
+
+# Made on the way to a record, but worth keeping.
+.PRECIOUS: $(CLI)-%/node_modules/.installed
+
+FORCE:
 
 comma := ,

@@ -310,7 +310,7 @@ class TestArguments:
         assert not Path(file.removeprefix("--policy=")).exists()
 
     def test_a_cli_without_policies_gets_its_own_flag(self, tmp_path):
-        """S4-12, B-20: a CLI before 0.30 gets `allowed_tools` as `--allowed-tools` flags."""
+        """S4-12, B-20: a CLI before 0.35 gets `allowed_tools` as `--allowed-tools` flags."""
         package = tmp_path / "node_modules/@google/gemini-cli"
         (package / "bundle").mkdir(parents=True)
         about = {"name": "@google/gemini-cli", "version": "0.29.0"}

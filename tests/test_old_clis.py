@@ -172,12 +172,19 @@ def workspace(tmp_path):
     return folder
 
 
-async def test_an_old_cli_finds_the_permissions_in_its_settings(old_cli, workspace, private_home):
-    """S0-23, S0-24, B-20: and the user's own file stays as it is."""
+@pytest.mark.parametrize("version", ["0.29.0", "0.33.2", "0.34.0"])
+async def test_an_old_cli_finds_the_permissions_in_its_settings(
+    old_cli, workspace, private_home, version
+):
+    """S0-23, S0-24, B-20: and the user's own file stays as it is.
+
+    0.30 to 0.33 have `--policy`, but a headless one drops the tools that a policy file allows, and
+    on 0.34 no rule on a command fits.
+    """
     users = private_home / ".gemini/settings.json"
     users.parent.mkdir()
     users.write_text('{"tools": {"exclude": ["web_fetch"], "sandbox": false}}')
-    old = old_cli("0.29.0")
+    old = old_cli(version)
     await ask("Hi", Options(cwd=workspace, allowed_tools=["read_file"]), via=old.door())
     tools = old.seen["settings"]["tools"]
     assert (tools["core"], tools["sandbox"]) == (["read_file"], False)
@@ -189,9 +196,15 @@ async def test_an_old_cli_finds_the_permissions_in_its_settings(old_cli, workspa
     assert users.read_text() == '{"tools": {"exclude": ["web_fetch"], "sandbox": false}}'
 
 
-async def test_what_an_old_cli_does_not_support_is_refused_before_it_starts(old_cli, workspace):
-    """B-20: plan mode on CLI 0.29 raises Unsupported, and nothing is started."""
-    old = old_cli("0.29.0")
+@pytest.mark.parametrize("version", ["0.29.0", "0.31.0"])
+async def test_what_an_old_cli_does_not_support_is_refused_before_it_starts(
+    old_cli, workspace, version
+):
+    """B-20: plan mode on CLI 0.29 raises Unsupported, and nothing is started.
+
+    0.31 would run in default mode if plan mode is not enabled.
+    """
+    old = old_cli(version)
     with pytest.raises(Unsupported, match="too old for plan mode"):
         await ask("Hi", Options(cwd=workspace, approval="plan"), via=old.door())
     assert not old.was_started
@@ -327,3 +340,30 @@ def test_every_row_of_the_page_of_versions_has_its_test():
     from versions.features import FEATURES
 
     assert {name for name in FEATURES if not callable(getattr(control, name, None))} == set()
+
+
+def test_the_page_of_versions_agrees_with_its_rows_and_the_list_of_versions():
+    from versions import table
+
+    page = table.PAGE.read_text(encoding="utf-8")
+    (named,) = [line for line in page.splitlines() if line.startswith("Tested versions: ")]
+    tested = named.removeprefix("Tested versions: ").removesuffix(".").split(", ")
+    assert page == table.page({version: table.expected(version) for version in tested})
+    assert [version for version in table.versions() if version in tested] == tested
+
+
+def test_a_column_of_the_page_joins_neighbours_in_which_all_cells_agree():
+    from versions import table
+
+    versions = ("0.29.0", "0.33.2", "0.40.1", "0.44.0", "0.60.0", "0.61.0")
+    page = table.page({version: table.expected(version) for version in versions})
+    (head,) = [line for line in page.splitlines() if line.startswith("| | ")]
+    assert head == "| | 0.29\u00a0\u2013\u00a00.33 | 0.40 | 0.44 | 0.60 | 0.61 |"
+    assert "Tested versions: 0.29.0, 0.33.2, 0.40.1, 0.44.0, 0.60.0, 0.61.0.\n" in page
+
+
+def test_the_newest_stable_patch_of_each_minor_version_is_tested():
+    from versions.minors import newest_patches
+
+    on_npm = ["0.28.2", "0.29.0", "0.29.10", "0.29.9", "0.62.0-preview.1", "0.62.0", "0.61.0"]
+    assert newest_patches(on_npm) == ["0.29.0", "0.29.10", "0.61.0", "0.62.0"]

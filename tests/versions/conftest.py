@@ -1,5 +1,6 @@
-"""A door to each version of the CLI, and the page that tells what was found behind it."""
+"""A transport to one version of the CLI, and a record of the rows that hold on it."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -7,25 +8,20 @@ import pytest
 
 from geminorum import Cli
 from geminorum.errors import CliTooOld, Unsupported
-from geminorum.install import PINNED_CLI, shim_in
-from versions.features import FEATURES, VERSIONS
-from versions.table import page
-
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs/versions.md"
+from geminorum.install import shim_in
+from versions.features import FEATURES, TESTED_CLI
+from versions.table import ROOT, record_of
 
 
-@pytest.fixture(scope="session", params=VERSIONS)
-def real_cli_door(request: pytest.FixtureRequest) -> Cli:
-    """In place of the pinned version's door: each test runs once for each version."""
-    path = shim_in(folder_of(request.param))
+@pytest.fixture(scope="session")
+def real_cli_door() -> Cli:
+    """In place of the pinned version's: a transport to the version under test."""
+    path = shim_in(ROOT / f".gemini-cli-{TESTED_CLI}")
     if not path.exists():
-        pytest.fail(f"no Gemini CLI at {path}: run `make test-versions`, which installs it")
+        pytest.fail(
+            f"no Gemini CLI at {path}: `make test-versions VERSIONS={TESTED_CLI}` installs it"
+        )
     return Cli(executable=path)
-
-
-def folder_of(version: str) -> Path:
-    return ROOT / (".gemini-cli" if version == PINNED_CLI else f".gemini-cli-{version}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -34,45 +30,45 @@ def pytest_runtest_makereport(item: pytest.Function, call: pytest.CallInfo) -> I
     report = yield
     if call.when != "call":
         return report
-    version = item.callspec.params["real_cli_door"]
-    expected = FEATURES[item.originalname].expected(version)
+    expected = FEATURES[item.originalname].expected(TESTED_CLI)
     refused = call.excinfo is not None and call.excinfo.errisinstance((Unsupported, CliTooOld))
     if refused and expected == "Unsupported" and not item.funcargs["fake_gemini"].log:
         report.outcome, report.longrepr = "passed", None
     elif report.passed and expected == "Unsupported":
-        report.outcome, report.longrepr = "failed", f"it works on {version}: correct features.py"
+        report.outcome, report.longrepr = "failed", f"it works on {TESTED_CLI}: correct features.py"
     if report.passed:
-        report.user_properties.append(("cell", (item.originalname, version, expected)))
+        report.user_properties.append(("row", (item.originalname, expected)))
     return report
 
 
 class Findings:
-    """Collects the reports, also those of other processes, and writes the page at the end."""
+    """Collects the reports, also those of other processes, and records them if all rows hold."""
 
-    def __init__(self) -> None:
-        self.cells: dict[tuple[str, str], str] = {}
+    def __init__(self, record: Path) -> None:
+        self.record = record
+        self.outcomes: dict[str, str] = {}
         self.failed = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self.failed |= report.failed
         for name, value in report.user_properties:
-            if name == "cell" and report.when == "call":
-                test, version, outcome = value
-                self.cells[test, version] = outcome
+            if name == "row" and report.when == "call":
+                test, outcome = value
+                self.outcomes[test] = outcome
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        if not self.cells:
+        if not self.outcomes:
             return  # The everyday run, which comes by here to find nothing.
-        missing = len(FEATURES) * len(VERSIONS) - len(self.cells)
+        missing = FEATURES.keys() - self.outcomes.keys()
         if self.failed or missing:
-            told = f"{PAGE.name} stays as it was: {missing} cells missing"
-        else:
-            PAGE.write_text(page(self.cells), encoding="utf-8")
-            told = f"{PAGE.name} written: {len(self.cells)} cells"
-        terminalreporter.write_line(told)
+            terminalreporter.write_line(f"{TESTED_CLI} not recorded: {len(missing)} rows missing")
+            return
+        self.record.parent.mkdir(exist_ok=True)
+        self.record.write_text(json.dumps(self.outcomes, indent=1), encoding="utf-8")
+        terminalreporter.write_line(f"{TESTED_CLI} recorded: {len(self.outcomes)} rows")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # Under xdist the reports come together in the process that started the others.
     if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Findings())
+        config.pluginmanager.register(Findings(record_of(TESTED_CLI)))

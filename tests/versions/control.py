@@ -18,6 +18,7 @@ from geminorum import run as start
 from geminorum.doctor import probes
 from geminorum.errors import ConfigError, RunTimeout, SessionLost, TrustError
 from geminorum.wire.effort import thinking
+from versions.features import OTHER_MODEL, TESTED_CLI
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -153,19 +154,22 @@ async def test_only_git_status_in_yolo(attempt, options):
     await only_git_status(attempt, options, "yolo")
 
 
-NEWER = ("Cli, decide says no", "Cli, asks about everything")
+NEWER = {"Cli, decide says no", "Cli, asks about everything"}
 WARM = [name for name in attacks.CONFIGURATIONS if "Acp" in name]
 CHAIN = attacks.test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes
 
 
-@pytest.mark.parametrize("name", sorted(attacks.CONFIGURATIONS.keys() - {*NEWER, *WARM}))
+@pytest.mark.parametrize("name", sorted(attacks.CONFIGURATIONS.keys() - NEWER - set(WARM)))
 async def test_safe_looking_commands(attack, clone, name):
     await CHAIN(attack, clone, name)
 
 
-@pytest.mark.parametrize("name", NEWER)
-async def test_safe_looking_commands_asked_about(attack, clone, name):
-    await CHAIN(attack, clone, name)
+async def test_safe_looking_commands_asked_about(attack, clone):
+    await CHAIN(attack, clone, "Cli, decide says no")
+
+
+async def test_safe_looking_commands_asked_by_rule(attack, clone):
+    await CHAIN(attack, clone, "Cli, asks about everything")
 
 
 @pytest.mark.parametrize("name", WARM)
@@ -299,7 +303,8 @@ async def test_effort(fake_gemini, options, real_cli_door):
     fake_gemini.say("Hi")
     await ask("Hi", options.changed(effort="low"), via=real_cli_door)
     request = fake_gemini.requests[-1]
-    # Some versions send the name of an older model to a newer one, which has other words for it.
+    assert (request.model != options.model) is OTHER_MODEL.applies_to(TESTED_CLI)
+    # The newer model that some versions call instead has other words for it.
     assert thinking("low", request.model).items() <= request.config["thinkingConfig"].items()
 
 

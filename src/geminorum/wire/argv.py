@@ -18,11 +18,13 @@ Version: TypeAlias = tuple[int, int, int]
 # cannot be told is taken for a new one.
 _RESUME: Version = (0, 15, 0)
 OWN_HOME: Version = (0, 26, 0)
-POLICY: Version = (0, 30, 0)
+# 0.30 has `--policy` too, but when headless it removes the tools that need approval all the same
+# (until 0.33), and no rule on a shell command fits (0.34).
+POLICY: Version = (0, 35, 0)
 SKIP_TRUST: Version = (0, 39, 0)
 HOOKS: Version = (0, 40, 0)
-_SESSION_ID: Version = (0, 41, 0)
-IGNORE_DOTENV: Version = (0, 44, 0)
+SESSION_ID: Version = (0, 41, 0)
+IGNORE_DOTENV: Version = (0, 42, 0)
 # 0.40 speaks the protocol too, but its ids do not tell which tool a question is about.
 ACP: Version = (0, 51, 0)
 
@@ -67,7 +69,7 @@ def missing_flags(
     """What these options ask for and this version of the CLI cannot be told."""
     wanted = {
         "resume": (options.resume, _RESUME),
-        "session_id": (options.session_id, _SESSION_ID),
+        "session_id": (options.session_id, SESSION_ID),
         # Before, it took every folder for a trusted one when nobody was there to ask.
         "trust_workspace=False": (options.trust_workspace is False, SKIP_TRUST),
         # Before, it looked for its settings in the user's home and nowhere else.
@@ -84,7 +86,7 @@ def _adds_instructions(options: Options) -> bool:
 
 def has_session_id(version: Version | None) -> bool:
     """Can a new session be given an id of our choice?"""
-    return has(version, _SESSION_ID)
+    return has(version, SESSION_ID)
 
 
 def imported_file(words: Sequence[str]) -> str | None:

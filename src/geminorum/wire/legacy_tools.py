@@ -1,4 +1,4 @@
-"""Permissions to the flags and settings of CLIs before 0.30, which take no policy file."""
+"""Permissions to the flags and settings of CLIs before 0.35, which cannot use a policy file."""
 
 from __future__ import annotations
 
