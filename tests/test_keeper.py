@@ -12,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from geminorum.sessions.lock import SessionLock
 from geminorum.transports import keeper_program
 from geminorum.transports.home import Overlay
 from geminorum.transports.keeper import KEEPERS
+from geminorum.transports.marked_tree import marked
 from geminorum.transports.piped import PipedChild
 from geminorum.transports.process import Child
 from geminorum.transports.watcher import main as watch_marks
@@ -162,10 +164,10 @@ def test_without_keepers_what_carries_our_mark_does_not_outlive_us(stand_in, own
 
 
 def test_a_watcher_leaves_alone_what_it_was_told_to_forget(tmp_path):
-    env = {**os.environ, "MARK": "run-1"}
-    with subprocess.Popen(["sleep", "60"], env=env) as kept:
-        with subprocess.Popen(["sleep", "60"], env={**env, "MARK": "run-2"}) as watched:
-            watch_marks(["+run-1\n", "+run-2\n", "-run-1\n"])
+    one, other = uuid.uuid4().hex, uuid.uuid4().hex
+    with subprocess.Popen(["sleep", "60"], env=marked(os.environ, one)) as kept:
+        with subprocess.Popen(["sleep", "60"], env=marked(os.environ, other)) as watched:
+            watch_marks([f"+{one}\n", f"+{other}\n", f"-{one}\n"])
             assert watched.wait(10) == -signal.SIGKILL
         assert kept.poll() is None
         kept.kill()

@@ -252,8 +252,9 @@ def test_only_a_mark_makes_a_process_one_of_the_run(variable, found):
     """Whatever else its variables say: what is one of the run gets killed."""
     name, _, value = variable.partition("=")
     with subprocess.Popen(["/bin/sleep", "60"], env={**ENV, name: value}) as other:
-        assert (other.pid in [one.pid for one in marked_with("run")]) is found
+        marked = [one.pid for one in marked_with("run")]
         other.kill()
+    assert (other.pid in marked) is found
 
 
 class Unclosed:
