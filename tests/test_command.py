@@ -70,12 +70,12 @@ def test_a_default_ends_with_one_full_stop():
     assert _help("Says. [default: flash]") == "Says. Default: flash."
 
 
-def test_chat_explains_the_doors_in_the_order_of_the_choice(monkeypatch, capsys):
+def test_chat_explains_the_transports_in_the_order_of_the_choice(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "96")
     assert main(["chat", "--help"]) == Exit.OK
     page = capsys.readouterr().out
     assert "<cli|acp|api>" in page
-    assert "one CLI process per turn, a warm CLI, or the API" in " ".join(page.split())
+    assert "One CLI process per turn, a warm CLI, or the API" in " ".join(page.split())
 
 
 def test_no_arguments_show_the_help():

@@ -37,7 +37,7 @@ app = new_app()
 @takes_options
 def chat(
     via: Annotated[
-        Via, typer.Option("--via", help="Transport: a CLI process per turn, a warm CLI, the API.")
+        Via, typer.Option("--via", help="One CLI process per turn, a warm CLI, or the API.")
     ] = Via.ACP,
     pick: Annotated[
         bool, typer.Option("--pick", "-p", help="Choose a past session to continue.")
