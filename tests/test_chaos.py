@@ -12,9 +12,16 @@ STORY = Story(words=3, pace=0.0)
 WHOLE = "w0 w1 w2 "
 
 
+def a_seed_for(fault: str) -> int:
+    """One with the real CLI for every fourth fault; the others are quicker with the stand-in."""
+    agent = "real" if [*FAULTS].index(fault) % 4 == 0 else "stand-in"
+    seeds = range(15, 60)
+    return next((seed for seed in seeds if drawn(seed, fault).agent == agent), 15)
+
+
 @pytest.mark.parametrize("fault", FAULTS)
 def test_nothing_is_lost_or_left_after(fault):
-    assert judge(15, fault).violations == []
+    assert judge(a_seed_for(fault), fault).violations == []
 
 
 def test_a_seed_says_it_all():

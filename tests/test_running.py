@@ -80,13 +80,13 @@ async def test_tools_run_and_their_files_are_told(fake_gemini, options, real_cli
 
 
 async def test_a_slow_reader_loses_nothing(fake_gemini, options, real_cli_door):
-    """D-1, D-2: 300 chunks of 2 KB, 60 ms for each event."""
+    """D-1, D-2: 300 chunks of 2 KB, 15 ms for each event, when the CLI has long ended."""
     chunks = [prose(2048, seed=number) for number in range(300)]
     fake_gemini.say(*chunks)
     texts = []
     async with start("Tell me a lot", options, via=real_cli_door) as live:
         async for event in live:
-            await asyncio.sleep(0.06)
+            await asyncio.sleep(0.015)
             if isinstance(event, TextDelta):
                 texts.append(event.text)
     assert texts == chunks
