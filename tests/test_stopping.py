@@ -209,8 +209,8 @@ class TestStubbornPrograms:
 
     async def test_a_timeout_after_the_end_changes_nothing(self, stand_in):
         via = stand_in(INIT, HELLO, RESULT)
-        async with start("Hi", Options(timeout=1), via=via) as live:
-            await asyncio.sleep(1.5)
+        async with start("Hi", Options(timeout=5), via=via) as live:
+            await asyncio.sleep(5.5)
             events = [event async for event in live]
         assert events[-1].status == "success"
 
