@@ -179,7 +179,7 @@ async def test_an_old_cli_finds_the_permissions_in_its_settings(
     """S0-23, S0-24, B-20: and the user's own file stays as it is.
 
     0.30 to 0.33 have `--policy`, but a headless one drops the tools that a policy file allows, and
-    on 0.34 no rule on a command fits.
+    0.34 denies commands that a rule allows.
     """
     users = private_home / ".gemini/settings.json"
     users.parent.mkdir()

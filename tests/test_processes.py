@@ -244,7 +244,7 @@ async def test_every_child_is_marked_and_a_run_within_a_run_keeps_both_marks():
         (f"{MARKER}=,outer,run", True),
         (f"{MARKER}=,run,inner", True),
         (f"{MARKER}=,rerun,runner", False),
-        ("PWD=/work/,run,", False),
+        ("PWD=/home/me/,run,", False),
         ("A=run", False),
     ],
 )

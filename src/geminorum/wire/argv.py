@@ -19,7 +19,7 @@ Version: TypeAlias = tuple[int, int, int]
 _RESUME: Version = (0, 15, 0)
 OWN_HOME: Version = (0, 26, 0)
 # 0.30 has `--policy` too, but when headless it removes the tools that need approval all the same
-# (until 0.33), and no rule on a shell command fits (0.34).
+# (until 0.33), and shell commands that a rule allows are denied (0.34; why was not found).
 POLICY: Version = (0, 35, 0)
 SKIP_TRUST: Version = (0, 39, 0)
 HOOKS: Version = (0, 40, 0)
