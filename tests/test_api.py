@@ -332,6 +332,15 @@ class TestTools:
             assert (await chat.ask(prompt)).text == "Found"
         assert fake.requests[1].tool_results[0].response == {"output": 42}
 
+    @pytest.mark.parametrize("list_name", ["allowed_tools", "disallowed_tools"])
+    async def test_a_mistyped_function_in_a_list_is_named_with_the_nearest(
+        self, fake, options, list_name
+    ):
+        fake.say("ok")
+        door = Api(tools=[weather])
+        with pytest.warns(UserWarning, match="no function 'wether'; did you mean 'weather'"):
+            await ask("Hi", options.changed(**{list_name: ("wether",)}), via=door)
+
     async def test_allowed_and_disallowed_tools_choose_among_them(self, fake, options):
         def read_file(path: str) -> str:
             return path

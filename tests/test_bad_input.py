@@ -436,6 +436,17 @@ class TestTheRealCliRefuses:
         with pytest.raises(kind, match="no, thank you"):
             await ask("Hi", options, via=real_cli_door)
 
+    async def test_a_wrong_key_is_told_in_a_sentence_and_not_in_json(
+        self, any_door, fake_gemini, tmp_path
+    ):
+        fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
+        options = Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash")
+        with pytest.raises(errors.AuthError) as caught:
+            await ask("Hi", options, via=any_door)
+        assert caught.value.message == "400 INVALID_ARGUMENT: API key not valid."
+        assert (caught.value.status, caught.value.retryable) == (400, False)
+        assert "GEMINI_API_KEY" in (caught.value.hint or "")
+
     async def test_a_prompt_beyond_the_models_window(self, real_cli_door, fake_gemini, tmp_path):
         """Facts §0.4: the CLI calls it a success."""
         fake_gemini.say("never asked")

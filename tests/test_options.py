@@ -107,6 +107,12 @@ def test_a_wrong_value_in_plain_data_names_its_key(data, message):
         Options.from_dict(data)
 
 
+@pytest.mark.parametrize(("wrong", "right"), [("modle", "model"), ("maxTurns", "max_turns")])
+def test_an_unknown_keyword_is_refused_with_the_nearest_name(wrong, right):
+    with pytest.raises(TypeError, match=f"^Options has no '{wrong}'; did you mean '{right}'"):
+        Options(**{wrong: None})
+
+
 def test_an_unknown_key_warns_and_suggests_the_nearest():
     """S4-36: `Options.from_dict` ignores an unknown key with a warning that suggests a name."""
     with pytest.warns(UserWarning, match="'aproval' is ignored; did you mean 'approval'"):

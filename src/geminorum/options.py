@@ -32,8 +32,29 @@ _CLAUDES_WORDS = {"acceptEdits": "auto_edit", "bypassPermissions": "yolo"}
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
 
 
+class _OptionsType(msgspec.StructMeta):
+    """Adds the nearest name to Python's own complaint about an unknown keyword."""
+
+    if not TYPE_CHECKING:  # Checkers would take this signature for that of the constructor.
+
+        def __call__(cls, *args: Any, **given: Any) -> Any:
+            try:
+                return super().__call__(*args, **given)
+            except TypeError as error:
+                unknown = [name for name in given if name not in cls.__struct_fields__]
+                if not unknown:
+                    raise
+                advice = _nearest(unknown[0], cls.__struct_fields__)
+                raise TypeError(f"Options has no {unknown[0]!r}{advice}") from error
+
+
 class Options(
-    msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, forbid_unknown_fields=True
+    msgspec.Struct,
+    Generic[DataT],
+    metaclass=_OptionsType,
+    frozen=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
 ):
     """Settings of a run. A transport that cannot honour one raises Unsupported before it starts."""
 
@@ -239,5 +260,9 @@ def _problems(options: Options) -> list[str]:
 
 
 def _unknown_key(key: str, names: tuple[str, ...]) -> str:
-    near = difflib.get_close_matches(key, names, n=1)
-    return f"unknown option {key!r} is ignored" + (f"; did you mean {near[0]!r}?" if near else "")
+    return f"unknown option {key!r} is ignored{_nearest(key, names)}"
+
+
+def _nearest(name: str, names: tuple[str, ...]) -> str:
+    near = difflib.get_close_matches(snake_case(name), names, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""

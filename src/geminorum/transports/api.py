@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -13,6 +15,7 @@ from geminorum.decisions import Decide, Decisions
 from geminorum.errors import InvalidOptions, Unsupported
 from geminorum.events import ModelRequest
 from geminorum.options import Options
+from geminorum.permissions import KNOWN_TOOLS, rule_of
 from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.schema import Shape, shape_of
@@ -109,7 +112,9 @@ class ApiConversation:
         _refuse_unsupported(options)
         self.door, self.options = door, options
         self.model = model_of(options)
-        self.tools = _permitted(tools_of(door.tools), options)
+        tools = tools_of(door.tools)
+        _warn_of_strangers(tools, options)
+        self.tools = _permitted(tools, options)
         self.shape: Shape | None = (
             None if options.output_schema is None else shape_of(options.output_schema)
         )
@@ -163,6 +168,17 @@ class ApiConversation:
     def ended(self, turn: ApiTurn) -> None:
         if self._turn is turn:
             self._turn = None
+
+
+def _warn_of_strangers(tools: tuple[Tool, ...], options: Options) -> None:
+    """The CLI's names are none: the same options may serve several transports."""
+    own = [tool.name for tool in tools]
+    known = {*own, *KNOWN_TOOLS, "*"}
+    for name in (*(options.allowed_tools or ()), *options.disallowed_tools):
+        if rule_of(name)[0] not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            advice = f"; did you mean {near[0]!r}?" if near else ""
+            warnings.warn(f"Api(tools=…) has no function {name!r}{advice}", stacklevel=3)
 
 
 def _permitted(tools: tuple[Tool, ...], options: Options) -> tuple[Tool, ...]:

@@ -143,6 +143,7 @@ _NO_SUCH_MODEL = re.compile(r"^(?!Error executing tool).*\bModelNotFoundError: "
 WRONG_KEY = re.compile(r"API_KEY_INVALID|API key (?:not valid|expired)")
 CHECK_KEY = "check GEMINI_API_KEY; https://aistudio.google.com/apikey lists your keys"
 _API_CODE = re.compile(r'(?:"code":\s*|\bHTTP )(\d{3})\b')
+_API_JSON = re.compile(r'(?:\[API Error: )?(\{"error":.*\})\]?', re.S)
 _DAILY = re.compile(r"daily quota|PerDay|per day", re.I)
 _SESSION_TAKEN = re.compile(r"Session ID \"[^\"]*\" already exists")
 _USAGE = re.compile(r"(.*?)\nUsage: gemini ", re.S)
@@ -443,4 +444,37 @@ def failed(
         hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
     if kind is errors.AuthError and WRONG_KEY.search(message):
         hint = CHECK_KEY
-    return Verdict("error", Error(message, kind.code, recoverable, hint or kind.default_hint))
+    error = Error(message, kind.code, recoverable, hint or kind.default_hint)
+    return Verdict("error", _in_words(error))
+
+
+def _in_words(error: Error) -> Error:
+    """The CLI repeats the API's JSON; this says it as `Api` does, and keeps the numbers."""
+    said = _said_by_api(error.message)
+    if said is None:
+        return error
+    status = http_status(error.message, None)
+    return msgspec.structs.replace(
+        error,
+        message=f"{said.code} {said.status}: {said.message}",
+        status=status,
+        retryable=worth_retrying(error.message, status),
+    )
+
+
+class _ApiFailure(msgspec.Struct):
+    code: int
+    message: str
+    status: str
+
+
+class _ApiBody(msgspec.Struct):
+    error: _ApiFailure
+
+
+def _said_by_api(message: str) -> _ApiFailure | None:
+    found = _API_JSON.fullmatch(message)
+    try:
+        return msgspec.json.decode(found[1], type=_ApiBody).error if found else None
+    except msgspec.DecodeError:
+        return None
