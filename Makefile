@@ -19,7 +19,11 @@ RECORDS := $(foreach version,$(or $(VERSIONS),$(shell cat tests/versions/minors.
 CONTROLLED := $(shell find src -name '*.py') tests/conftest.py tests/versions/control.py \
   $(foreach name,attacks running stopping,tests/test_$(name).py)
 
-.PHONY: help demo test test-versions minors test-compat lint types docs bench chaos fuzz clean
+# The tests of the Cli transport.
+HEADLESS := running stopping decide_cli python_tools structured_output budget resuming resuming_tools attacks bad_input secrets \
+  network permission_events interrupts outside_files control_files user_policies settings prompts chats
+
+.PHONY: help demo test test-versions minors test-spares test-compat lint types docs bench chaos load fuzz clean
 
 help:  ## list the targets
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -37,6 +41,9 @@ test-versions: $(RECORDS)  ## test each minor version of the CLI (or VERSIONS="0
 
 minors: $(PACKAGE)  ## list the CLI's versions on npm that test-versions tests
 	@PYTHONPATH=tests $(BIN)/python -m versions.minors
+
+test-spares: $(PACKAGE) $(GEMINI)  ## run the tests of the Cli transport over CLIs that were started ahead
+	PYTHONPATH=tests $(BIN)/python -m pytest -p over_spares -n 4 --dist worksteal $(foreach name,$(HEADLESS),tests/test_$(name).py)
 
 test-compat: $(PACKAGE)  ## test the Api transport on several versions of Google's SDK
 	@$(BIN)/python tests/compat.py
@@ -59,6 +66,10 @@ bench: $(PACKAGE) $(GEMINI)  ## run the benchmarks
 
 chaos: $(PACKAGE) $(GEMINI)  ## inject seeded faults on every transport (SEEDS=60); fails if anything is lost or left behind
 	$(BIN)/python -m chaos --seeds $(or $(SEEDS),60)
+	$(BIN)/python -m chaos.spares --runs $(or $(RUNS),40) --kills $(or $(KILLS),10)
+
+load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md (needs a C compiler, an idle machine)
+	$(BIN)/python -m load --write
 
 fuzz: $(PACKAGE)  ## run every decoder on mutated recordings (MINUTES=1 each); fails while a finding is open
 	$(BIN)/python -m fuzz --minutes $(or $(MINUTES),1)

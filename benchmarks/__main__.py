@@ -16,6 +16,7 @@ from benchmarks import (
     long_line,
     memory,
     memory_store,
+    spares,
     throughput,
     warm,
 )
@@ -30,6 +31,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "store": memory_store.measure,
     "api": api_chunks.measure,
     "cold_start": cold_start.measure,
+    "spares": spares.measure,
     "warm": warm.measure,
     "keepers": keepers.measure,
 }

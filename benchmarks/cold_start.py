@@ -28,7 +28,7 @@ PLACES = (
 
 def measure() -> list[Figure]:
     with FakeGemini(default="Hello") as fake, tempfile.TemporaryDirectory() as folder:
-        start = _Start(found_cli(), Path(folder), fake.env)
+        start = ColdStart(found_cli(), Path(folder), fake.env)
         # One of each to warm up, then side by side: what slows one slows its neighbours.
         rounds = [start.round() for _ in range(ROUNDS + 1)][1:]
     plain, ours, fresh = (median(column) for column in zip(*rounds, strict=True))
@@ -42,7 +42,7 @@ def measure() -> list[Figure]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Start:
+class ColdStart:
     cli: Path
     folder: Path
     env: Mapping[str, str]

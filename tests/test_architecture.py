@@ -21,6 +21,7 @@ MAY_IMPORT = {
     "reserve": set(),
     "shortage": {"errors"},
     "cancellation": set(),
+    "off_loop": set(),
     "owned_folder": {"errors", "reserve", "shortage"},
     "regular_file": set(),
     "search_path": set(),
@@ -53,7 +54,7 @@ MAY_IMPORT = {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
         *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports", "policies", "regular_file", "interrupts"),
-        *("leases", "owned_folder", "reserve", "shortage"),
+        *("leases", "off_loop", "owned_folder", "reserve", "shortage"),
     },
     "client": {
         *("cancellation", "decisions", "shortage"),

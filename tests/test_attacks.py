@@ -12,7 +12,7 @@ import pytest
 from geminorum import Acp, Cli, Deny, FileChange, Options, Policy, Rule, ToolResult
 from geminorum import run as start
 from geminorum.policies import Rules
-from geminorum.transports.steering import steering_in
+from geminorum.transports.launch.steering import steering_in
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -362,7 +362,7 @@ def test_every_link_into_such_a_folder_is_found_however_deep_it_lies(tmp_path):
 async def test_in_a_folder_that_cannot_be_searched_for_links_nothing_is_written(
     attack, clone, monkeypatch
 ):
-    monkeypatch.setattr("geminorum.transports.steering._MAX_ENTRIES", 2)
+    monkeypatch.setattr("geminorum.transports.launch.steering._MAX_ENTRIES", 2)
     calls = [
         ("write_file", {"file_path": "a.txt", "content": "hi"}),
         ("read_file", {"file_path": "notes.txt"}),

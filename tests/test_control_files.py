@@ -23,9 +23,9 @@ from geminorum import (
     run,
 )
 from geminorum.errors import ConfigError, Unsupported
-from geminorum.transports import control_place, launch
-from geminorum.transports.control_place import is_within, place_outside
-from geminorum.transports.launch import steering_of
+from geminorum.transports.launch import control_place
+from geminorum.transports.launch.context import LaunchContext
+from geminorum.transports.launch.control_place import is_within, place_outside
 from geminorum.wire.policy_toml import Steering
 
 MODEL = "gemini-2.5-flash"
@@ -119,13 +119,13 @@ def test_the_folders_that_are_included_are_searched_for_what_steers_runs(
     (private_home / ".gemini").mkdir()
     (private_home / ".gemini/settings.json").write_text(json.dumps(including("../users")))
     options = Options(cwd=tmp_path / "work", trust_workspace=trust)
-    assert steering_of(Cli(), options).files == protected | {"settings.json"}
+    assert LaunchContext(Cli(), options).steering.files == protected | {"settings.json"}
 
 
 def test_a_name_that_the_cli_cannot_be_told_of_lets_no_file_be_written(tmp_path):
     name = "\x01" * 250
     (tmp_path / name).symlink_to(".gemini")
-    assert steering_of(Cli(), Options(cwd=tmp_path)) == Steering(is_complete=False)
+    assert LaunchContext(Cli(), Options(cwd=tmp_path)).steering == Steering(is_complete=False)
 
 
 @pytest.mark.parametrize("kind", [Cli, Acp])
@@ -134,7 +134,7 @@ async def test_a_policy_that_the_cli_would_drop_is_never_given_to_it(
 ):
     """Whatever we do not foresee: without its policy, an agent may do more than it should."""
     broken = '[[rule]]\ntoolName = "*"\ndecision = "deny"\nargsPattern = "("\npriority = 1\n'
-    monkeypatch.setattr(launch, "policy_toml", lambda *_, **__: broken)
+    monkeypatch.setattr("geminorum.transports.launch.policies.policy_toml", lambda *_, **__: broken)
     door = kind(executable=real_cli_door.executable)
     with pytest.raises(ConfigError, match="cannot be told what this run may do"):
         await ask("Go", Options(cwd=tmp_path), via=door)

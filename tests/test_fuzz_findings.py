@@ -26,10 +26,12 @@ from geminorum.errors import ConfigError, InvalidEvent, InvalidOptions
 from geminorum.events import decode, encode
 from geminorum.policies import Rules, toml_of
 from geminorum.tools import Tool
-from geminorum.transports.home import Overlay
-from geminorum.transports.launch import _combined, _dotenv_disarmed
+from geminorum.transports.launch.context import LaunchContext
+from geminorum.transports.launch.dotenv import disarming_variables
+from geminorum.transports.launch.overlay import Overlay
+from geminorum.transports.launch.policies import _combined
+from geminorum.transports.launch.user_policies import read_user_policy
 from geminorum.transports.tool_server import ToolServer, served
-from geminorum.transports.user_policies import read_user_policy
 from geminorum.wire import acp
 from geminorum.wire.acp_events import told_input
 from geminorum.wire.genai import Answer
@@ -262,7 +264,7 @@ class TestOptions:
 
     def test_a_command_too_long_for_a_rule_is_refused_by_its_name(self):
         options = Options(policy=Policy(rules=(Rule("run_shell_command", "allow", "x" * 3_000),)))
-        for made in (lambda: toml_of(options), lambda: _combined(Cli(), options)):
+        for made in (lambda: toml_of(options), lambda: _combined(LaunchContext(Cli(), options))):
             with pytest.raises(InvalidOptions, match="too long") as caught:
                 made()
             assert "shorten" in str(caught.value.hint)
@@ -329,7 +331,7 @@ class TestHome:
         settings.parent.mkdir()
         settings.write_text(json.dumps({"context": {"fileName": [name, "\0"]}}))
         with pytest.raises(ConfigError, match="home"):
-            Overlay(tmp_path, {}, "instructions", tmp_path)
+            Overlay.filled(tmp_path, {}, "instructions", tmp_path)
         assert not list(tmp_path.glob("geminorum-home-*"))
 
     HOSTILE = ("\n" * 300_000 + "#", "A=x" + " " * 300_000 + "y", "a" * 1_000_000, "x\n" * 100_000)
@@ -344,7 +346,7 @@ class TestHome:
         options = Options(cwd=dotenv, home=tmp_path_factory.mktemp("home"))
         assert dotenv_variables(options, dotenv)["B"][0] == "1"
         program = CliProgram(("gemini",), Path("gemini"), (0, 61, 0), None)
-        assert "B" in _dotenv_disarmed(Cli(), options, program)
+        assert "B" in disarming_variables(LaunchContext(Cli(), options), program)
 
     def test_an_env_file_says_what_it_said_before(self, tmp_path):
         (tmp_path / ".gemini").mkdir()

@@ -24,8 +24,8 @@ from geminorum import run as start
 from geminorum.errors import GeminorumError, MissingResult, SessionBusy
 from geminorum.sessions.lock import SessionLock
 from geminorum.transports import keeper_program
-from geminorum.transports.home import Overlay
 from geminorum.transports.keeper import KEEPERS
+from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.marked_tree import marked
 from geminorum.transports.piped import PipedChild
 from geminorum.transports.process import Child
@@ -90,7 +90,7 @@ def test_nothing_of_a_run_outlives_us(stand_in, owner, tmp_path):
     wait_until(lambda: not any(map(is_alive, pids)), 3)
     # And the next run sweeps what is left.
     assert home.exists()
-    Overlay(tmp_path, {}).remove()
+    Overlay.filled(tmp_path, {}).remove()
     assert not home.exists()
 
 

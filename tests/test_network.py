@@ -223,7 +223,8 @@ main(process.argv.slice(-2));
 )
 def test_the_script_tells_of_requests_to_a_model_and_of_no_others(real_cli, tmp_path, way, states):
     log = NetworkLog(tmp_path)
-    tmp_path.joinpath("main.cjs").write_text(SCRIPT)
+    for name, text in {**log.files, "main.cjs": SCRIPT}.items():
+        tmp_path.joinpath(name).write_text(text)
     address = closed_port()
     command = [real_cli[0], log.node_flag, str(tmp_path / "main.cjs"), way, address]
     subprocess.run(command, check=True, timeout=30)

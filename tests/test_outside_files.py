@@ -14,7 +14,7 @@ from geminorum import Acp, Cli, Options, Pool, ToolResult, ask, connect, run
 from geminorum.detect import find_cli
 from geminorum.errors import ConfigError, Unsupported
 from geminorum.testing import FakeGemini
-from geminorum.transports.read_guard import ReadGuard
+from geminorum.transports.launch.read_guard import ReadGuard
 
 MODEL = "gemini-2.5-flash"
 SKILL = "---\nname: {name}\ndescription: {words}\n---\nBODY-OF-{words}\n"
@@ -297,8 +297,9 @@ async def test_a_pipe_in_the_folder_of_git_is_refused(tmp_path, stand_in, name):
 
 def test_the_guard_lets_the_cli_read_a_pipe_that_has_no_name(real_cli_door, tmp_path):
     """`/dev/stdin` is a link to what lies in no folder at all."""
-    guard = ReadGuard(tmp_path, Cli())
-    guard.admit([tmp_path])
+    guard = ReadGuard(tmp_path, Cli(), [tmp_path])
+    for name, text in guard.files.items():
+        (tmp_path / name).write_text(text)
     node = find_cli(real_cli_door.executable).node
     assert node is not None
     script = "process.stdout.write(require('fs').readFileSync('/dev/stdin'))"

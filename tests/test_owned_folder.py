@@ -15,7 +15,9 @@ import pytest
 from geminorum.owned_folder import OwnedFolder
 
 MAKERS = {
-    "from geminorum.transports.home import Overlay": "Overlay(Path('../base'), {})",
+    "from geminorum.transports.launch.overlay import Overlay": (
+        "Overlay.filled(Path('../base'), {})"
+    ),
     "from geminorum.testing import FakeGemini": "FakeGemini()",
     "from geminorum.apps.command.undo import Copies": "Copies()",
     "from geminorum.install import _sibling": "_sibling(Path('there/cli'))",

@@ -19,8 +19,9 @@ import pytest
 from geminorum.errors import ConfigError, SetupError
 from geminorum.owned_folder import OwnedFolder, sweep
 from geminorum.redaction import redacted, secrets_in
-from geminorum.transports import news as news_module
-from geminorum.transports.home import Overlay, merged, selected_auth
+from geminorum.transports import file_watch
+from geminorum.transports.file_watch import FileWatch
+from geminorum.transports.launch.overlay import Overlay, selected_auth
 from geminorum.transports.marked_tree import (
     MARKER,
     MarkedProcess,
@@ -31,10 +32,10 @@ from geminorum.transports.marked_tree import (
     own_group,
     taskkill,
 )
-from geminorum.transports.news import News
 from geminorum.transports.piped import PipedChild
 from geminorum.transports.process import Capture, Child
 from geminorum.transports.windows_job import Job
+from geminorum.wire.settings_file import merged
 
 ENV = dict(os.environ)
 
@@ -137,10 +138,10 @@ async def test_a_read_that_was_cancelled_loses_nothing():
         assert await everything(child) == b"late\n"
 
 
-@pytest.mark.parametrize("missing", [["_inotify"], ["pidfd"], ["_inotify", "pidfd"]])
+@pytest.mark.parametrize("missing", [["_inotify_of"], ["pidfd"], ["_inotify_of", "pidfd"]])
 async def test_without_news_from_the_system_it_looks_for_itself(monkeypatch, missing):
     for name in missing:
-        monkeypatch.setattr(news_module, name, lambda _: None)
+        monkeypatch.setattr(file_watch, name, lambda _: None)
     script = "import time\nfor n in range(5): print(n, flush=True); time.sleep(0.05)"
     async with Child([sys.executable, "-c", script], env=ENV) as child:
         assert await everything(child) == b"0\n1\n2\n3\n4\n"
@@ -150,19 +151,42 @@ async def test_a_system_without_watches_to_give_is_no_trouble():
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    capture = Capture()
+    captures = [Capture() for _ in range(3)]
     watches = []
     try:
         # Room for one more descriptor: the second kind of news has to do without.
         used = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.name.isdigit())
         resource.setrlimit(resource.RLIMIT_NOFILE, (used + 1, hard))
-        watches = [News(capture.reader, news_module.pidfd(os.getpid())) for _ in range(3)]
+        for capture in captures:
+            watches.append(FileWatch(capture.reader, file_watch.pidfd(os.getpid())))
         await asyncio.wait_for(watches[-1].wait(), 5)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
         for watch in watches:
             watch.close()
+        for capture in captures:
+            capture.close()
+
+
+async def test_files_of_a_loop_share_one_descriptor_which_ends_with_the_last(tmp_path):
+    """Each of its own would cost milliseconds to close while many processes run."""
+    before = inotify_descriptors()
+    captures = [Capture() for _ in range(5)]
+    watches = [FileWatch(capture.reader, None) for capture in captures]
+    assert inotify_descriptors() == before + 1
+    for capture, watch in zip(captures, watches, strict=True):
+        os.write(capture.writer, b"x")
+        await asyncio.wait_for(watch.wait(), 5)
+        watch.close()
         capture.close()
+    async with asyncio.timeout(5):
+        while inotify_descriptors() > before:
+            await asyncio.sleep(0.001)
+
+
+def inotify_descriptors() -> int:
+    links = [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
+    return links.count("anon_inode:inotify")
 
 
 async def test_a_grace_can_be_shortened():
@@ -304,7 +328,7 @@ def home(tmp_path):
 
 def test_an_overlay_lays_settings_over_the_users_own(home):
     before = (home / ".gemini/settings.json").read_bytes()
-    with Overlay(home, {"model": {"maxSessionTurns": 2}}) as over:
+    with Overlay.filled(home, {"model": {"maxSessionTurns": 2}}) as over:
         assert stat.S_IMODE(over.stat().st_mode) == 0o700
         assert json.loads((over / ".gemini/settings.json").read_text()) == {
             "ui": {"theme": "dark // not a comment"},
@@ -323,7 +347,7 @@ def test_an_overlay_lays_settings_over_the_users_own(home):
 def test_broken_settings_are_refused_before_anything_starts(home, text):
     (home / ".gemini/settings.json").write_text(text)
     with pytest.raises(ConfigError, match=r"settings\.json'.* cannot be used") as caught:
-        Overlay(home, {})
+        Overlay.filled(home, {})
     assert "Options(home=" in caught.value.hint
     assert (home / ".gemini/settings.json").read_text() == text
 
@@ -332,7 +356,7 @@ def test_a_broken_place_is_told_as_it_stands_in_the_file(home):
     """Comments are allowed, and do not move the place that the error names."""
     (home / ".gemini/settings.json").write_text('{\n// a comment\n"a": /* why */ 1,\n oops}')
     with pytest.raises(ConfigError, match="line 4 column 2"):
-        Overlay(home, {})
+        Overlay.filled(home, {})
 
 
 @pytest.mark.parametrize("name", ["ctx/GEMINI.md", ["ctx/GEMINI.md", "OTHER.md"]])
@@ -342,7 +366,7 @@ def test_instructions_never_go_through_a_link(home, name):
     theirs = home / ".gemini" / "ctx" / "GEMINI.md"
     theirs.parent.mkdir()
     theirs.write_text("mine")
-    with Overlay(home, {}, "Be brief.") as over:
+    with Overlay.filled(home, {}, "Be brief.") as over:
         settings = json.loads((over / ".gemini/settings.json").read_text())
         *_, last = settings["context"]["fileName"]
         assert settings["context"]["fileName"][0] == "ctx/GEMINI.md"
@@ -358,7 +382,7 @@ def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkey
         folder.mkdir(mode=0o700)
         (folder / ".gemini").mkdir()
     (stale / ".gemini" / "link").symlink_to(home)
-    with Overlay(home, {}) as living, Overlay(home, {}):
+    with Overlay.filled(home, {}) as living, Overlay.filled(home, {}):
         assert not stale.exists()
         assert living.exists()
         assert other.exists()
@@ -382,7 +406,7 @@ def test_an_overlay_is_removed_when_its_block_fails(home):
     seen = []
 
     def fail() -> None:
-        with Overlay(home, {}) as over:
+        with Overlay.filled(home, {}) as over:
             seen.append(over)
             raise ZeroDivisionError
 
@@ -402,11 +426,11 @@ def test_the_chosen_login_is_read_from_the_users_settings(home):
 def test_a_home_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "home").write_text("a file")
     with pytest.raises(ConfigError, match="cannot use the home"):
-        Overlay(tmp_path / "home", {})
+        Overlay.filled(tmp_path / "home", {})
 
 
 def test_a_forgotten_overlay_removes_itself(home):
-    path = Overlay(home, {}).path
+    path = Overlay.filled(home, {}).path
     gc.collect()
     assert not path.exists()
 

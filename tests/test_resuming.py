@@ -54,6 +54,30 @@ async def test_a_conversation_goes_on_over_three_processes(fake_gemini, options,
     assert "Nothing of importance" not in told
 
 
+async def test_a_resume_that_is_killed_at_its_start_leaves_the_history(
+    fake_gemini, options, real_cli_door
+):
+    """In the minute of a session's birth, the CLI begins its next file with the same name."""
+    fake_gemini.say("Hello Ada").say("never asked for").say("Hello Grace")
+    first = await ask("I am Ada.", options, via=real_cli_door)
+    again = options.changed(resume=first.session_id)
+    chats = fake_gemini.home / ".gemini/tmp"
+    before = contents_below(chats)
+    hasty = Cli(executable=real_cli_door.executable, grace=0)
+    async with start("Never mind", again, via=hasty) as live:
+        async with asyncio.timeout(30):
+            while contents_below(chats) == before:
+                await asyncio.sleep(0.001)
+        await live.cancel()
+    await ask("And I am Grace.", again, via=real_cli_door)
+    assert "I am Ada." in history(fake_gemini)
+
+
+def contents_below(folder: Path) -> list[bytes]:
+    """What its session files hold, whatever they are called."""
+    return sorted(path.read_bytes() for path in folder.rglob("session-*.jsonl"))
+
+
 async def test_an_id_of_one_s_own_is_kept(fake_gemini, options, real_cli_door):
     """B-37: an orchestrator may choose the id, and a second session cannot have it."""
     fake_gemini.say("Hi").say("Again")

@@ -149,16 +149,14 @@ async def test_a_session_reads_the_same_after_it_was_repaired(fake_gemini, optio
     told = [event for event in before.events() if isinstance(event, ToolResult)]
     [path] = files_of(fake_gemini.home, Path(options.cwd), session)
     usage, stamp = before.usage, path.stat().st_mtime_ns
-    from geminorum.transports.resuming import repair_session
-
-    repair_session(fake_gemini.home, Path(options.cwd), session)
+    repair_file(path)
     after = sessions.load(session, home=fake_gemini.home)
     results = [event for event in after.events() if isinstance(event, ToolResult)]
     assert {one.id for one in told} <= {one.id for one in results}
     assert len(results) == 4
     assert (after.usage.total, path.stat().st_mtime_ns) == (usage.total, stamp)
     unchanged = path.read_bytes()
-    repair_session(fake_gemini.home, Path(options.cwd), session)
+    repair_file(path)
     assert path.read_bytes() == unchanged
 
 

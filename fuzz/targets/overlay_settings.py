@@ -10,7 +10,7 @@ from fuzz.target import Target
 from fuzz.targets.settings_file import SEEDS, WORDS
 from geminorum.auth import read_settings
 from geminorum.errors import ConfigError
-from geminorum.transports.home import Overlay, selected_auth
+from geminorum.transports.launch.overlay import Overlay, selected_auth
 
 _OURS = {"hooks": {"BeforeTool": []}, "tools": {"exclude": ["x"]}, "context": {"fileName": "A.md"}}
 
@@ -24,7 +24,8 @@ def run(data: bytes) -> None:
         read_settings(file)
     selected_auth(home)
     for settings in ({}, _OURS):
-        with Overlay(home, settings, "instructions", scratch_folder("overlays")) as overlay:
+        place = scratch_folder("overlays")
+        with Overlay.filled(home, settings, "instructions", place) as overlay:
             json.loads((overlay / ".gemini" / "settings.json").read_bytes())
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from fuzz.scratch import scratch_folder
 from fuzz.target import Target
-from geminorum.transports.user_policies import policy_files
+from geminorum.transports.launch.user_policies import policy_files
 from geminorum.wire.hook import hook_settings, turns_hooks_off
 from geminorum.wire.settings_file import parsed_settings
 from geminorum.wire.user_policy import user_policy

@@ -15,7 +15,7 @@ from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
 from geminorum.redaction import Redactor
 from geminorum.shortage import explained_shortage
-from geminorum.transports import Conversation, KeepsHistory, Transport, Turn
+from geminorum.transports import Conversation, KeepsHistory, PreparesTurns, Transport, Turn
 from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
 
@@ -206,7 +206,7 @@ class Chat(Generic[DataT]):
         """The next turn: `async with chat.turn(…) as live`, like `run`."""
         conversation = self._open()
         self._session_id = self.session_id
-        begin = partial(_next_turn, prompt, conversation)
+        begin = partial(_turn_of_many, prompt, conversation)
         self._last_turn = Run(begin, self._options, self._redactor)
         return self._last_turn
 
@@ -252,6 +252,14 @@ async def _next_turn(
     prompt: Prompt, conversation: Conversation, deadline: _Deadline, stack: AsyncExitStack
 ) -> Turn:
     return await deadline.enter(conversation.turn(prompt), stack)
+
+
+async def _turn_of_many(
+    prompt: Prompt, conversation: Conversation, deadline: _Deadline, stack: AsyncExitStack
+) -> Turn:
+    if isinstance(conversation, PreparesTurns):
+        stack.callback(conversation.prepare_turn)  # Once this turn is over.
+    return await _next_turn(prompt, conversation, deadline, stack)
 
 
 async def _finished(live: Run[DataT]) -> Result[DataT]:

@@ -10,16 +10,24 @@ import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeAlias
 
 from geminorum.errors import SetupError
 from geminorum.reserve import RESERVE
 from geminorum.shortage import require_descriptor
 
-_A_DAY_IN_SECONDS = 24 * 3600
+_A_SECOND, _A_DAY_IN_SECONDS = 1.0, 24 * 3600
 _ROUNDS = 100
+
+
+OnSweep: TypeAlias = Callable[[Path], None]
+
+
+def _do_nothing_else(folder: Path) -> None:
+    pass
 
 
 class OwnedFolder:
@@ -27,15 +35,21 @@ class OwnedFolder:
 
     The lock is the system's: it is free when the last process that holds it has ended, however
     that ended. So a folder without a lock is one that nobody needs, and making one with the same
-    prefix removes those first.
+    prefix removes those first, but no more than once a second.
     """
 
     def __init__(
-        self, prefix: str, place: Path | None = None, *, swept: Iterable[Path] | None = None
+        self,
+        prefix: str,
+        place: Path | None = None,
+        *,
+        swept: Iterable[Path] | None = None,
+        on_sweep: OnSweep = _do_nothing_else,
     ) -> None:
         """`place` is the folder to make it in; None: the temporary folder. `swept` are the places
-        where others may lie."""
-        sweep(prefix, swept if swept is not None else [place or temporary_folder()])
+        where others may lie, and `on_sweep` is called with each before it is removed."""
+        places = swept if swept is not None else [place or temporary_folder()]
+        _sweep_now_and_then(prefix, places, on_sweep)
         for _ in range(_ROUNDS):
             self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
             with _removed_on_failure(self.path):
@@ -81,15 +95,26 @@ def _removed_on_failure(folder: Path) -> Iterator[None]:
         raise
 
 
-def sweep(prefix: str, places: Iterable[Path]) -> None:
+_last_sweeps: dict[tuple[str, Path], float] = {}
+
+
+def _sweep_now_and_then(prefix: str, places: Iterable[Path], on_sweep: OnSweep) -> None:
+    """Not for each of a hundred folders made at once: each would look at all the others."""
+    now = time.monotonic()
+    due = [place for place in places if _last_sweeps.get((prefix, place), 0) <= now - _A_SECOND]
+    _last_sweeps.update({(prefix, place): now for place in due})
+    sweep(prefix, due, on_sweep)
+
+
+def sweep(prefix: str, places: Iterable[Path], on_sweep: OnSweep = _do_nothing_else) -> None:
     """Removes the folders in these places that nobody needs any more."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in [entry for entry in entries if entry.name.startswith(prefix)]:
-                _remove_if_unneeded(Path(entry.path), prefix)
+                _remove_if_unneeded(Path(entry.path), prefix, on_sweep)
 
 
-def _remove_if_unneeded(folder: Path, prefix: str) -> None:
+def _remove_if_unneeded(folder: Path, prefix: str, on_sweep: OnSweep) -> None:
     with suppress(OSError):
         if not _is_mine(folder):
             return
@@ -100,6 +125,7 @@ def _remove_if_unneeded(folder: Path, prefix: str) -> None:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if _try_to_lock(lock):
+                on_sweep(folder)
                 shutil.rmtree(folder, ignore_errors=True)
         finally:
             os.close(lock)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 from pathlib import PurePath
 
 
+@lru_cache(maxsize=16)
 def absolute_entries(path: str) -> str:
     """Without `.`, `bin` and empty entries, which find programs in the folder worked in."""
     entries = path.split(os.pathsep)

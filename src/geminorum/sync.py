@@ -13,10 +13,10 @@ import threading
 from collections.abc import Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from geminorum import client
-from geminorum.errors import GeminorumError
+from geminorum.errors import GeminorumError, Unsupported
 from geminorum.events import DataT, Event
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
@@ -26,6 +26,7 @@ from geminorum.views.result import Result
 if TYPE_CHECKING:
     from geminorum.decisions import Decide
     from geminorum.transports.acp import Acp
+    from geminorum.transports.cli import Cli
     from geminorum.transports.pool import PoolReport
 
 T = TypeVar("T")
@@ -59,6 +60,18 @@ def connect(
     `decide` answers the permission requests of this conversation instead of the transport's own.
     """
     return Chat(client.connect(options, via=via, decide=decide), _loop_of(via))
+
+
+def opened(block: AbstractAsyncContextManager[Transport]) -> Opened:
+    """Opens a transport whose processes outlive a single run, for any number of runs and threads:
+
+    ```python
+    with sync.opened(Cli(spare=2)) as cli:
+        first = sync.ask("Say hello", via=cli)
+        second = sync.ask("Say it again", via=cli)
+    ```
+    """
+    return Opened(block)
 
 
 class Run(Generic[DataT]):
@@ -183,7 +196,7 @@ class Pool:
 
     def __init__(
         self,
-        door: Acp | None = None,
+        door: Acp | Cli | None = None,
         *,
         size: int = 4,
         at_once: int = 8,
@@ -250,6 +263,61 @@ class Pool:
 
     async def _report(self) -> PoolReport:
         return self._pool.report()
+
+
+class Opened:
+    """A transport whose processes live as long as the block; see `opened`."""
+
+    def __init__(self, block: AbstractAsyncContextManager[Transport]) -> None:
+        self._block = block
+        self._transport: Transport | None = None
+        self.loop = BackgroundLoop()
+        """Where its processes are at home, and so all conversations with them."""
+
+    def __enter__(self) -> Opened:
+        if self.loop.is_open:
+            raise GeminorumError("it is already open", hint="open another: sync.opened(…)")
+        self.loop.__enter__()
+        try:
+            self._transport = self.loop.call(self._entered())
+        except BaseException:
+            self.loop.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.loop.is_open:
+            return  # Python shuts down; exit handlers have ended the processes already.
+        try:
+            self.loop.call(self._left())
+        finally:
+            self.loop.__exit__()
+
+    def secrets(self) -> list[str]:
+        """Values that must not appear in a run's errors."""
+        return list(getattr(self._open(), "secrets", tuple)())
+
+    def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
+        return self._open().open(options)
+
+    def deciding(self, decide: Decide) -> Transport:
+        """Returns the transport with another `decide`."""
+        transport = self._open()
+        if (deciding := getattr(transport, "deciding", None)) is None:
+            raise Unsupported(f"{type(transport).__name__} has nobody to ask")
+        return cast("Transport", deciding(decide))
+
+    def _open(self) -> Transport:
+        if self._transport is None:
+            raise GeminorumError("it is not open", hint="with sync.opened(…) as cli: …")
+        return self._transport
+
+    async def _entered(self) -> Transport:
+        return await self._block.__aenter__()
+
+    async def _left(self) -> None:
+        self._transport = None
+        await self._block.__aexit__(None, None, None)
 
 
 class BackgroundLoop:
@@ -342,7 +410,7 @@ class BackgroundLoop:
 
 def _loop_of(door: Transport | None) -> BackgroundLoop | None:
     """The loop that this door is bound to; None: any will do."""
-    return door.loop if isinstance(door, Pool) else None
+    return door.loop if isinstance(door, Pool | Opened) else None
 
 
 async def _with_interrupt(

@@ -57,6 +57,13 @@ class KeepsHistory(Protocol):
     def history(self) -> Sequence[Content]: ...
 
 
+@runtime_checkable
+class PreparesTurns(Protocol):
+    """A conversation that can get ready for its next turn before there is a prompt."""
+
+    def prepare_turn(self) -> None: ...
+
+
 def require_open(*, is_open: bool) -> None:
     """Raises if a turn starts in a closed conversation."""
     if not is_open:

@@ -23,13 +23,14 @@ from geminorum.errors import (
     Unsupported,
 )
 from geminorum.events import Error
+from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.permissions import check_listed
 from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
 from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
-from geminorum.transports import require_no_turn, require_open
+from geminorum.transports import Conversation, require_no_turn, require_open
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, refuse_older
 from geminorum.transports.acp_session import AcpSession, opened
 from geminorum.transports.acp_tools import SessionTools
@@ -37,7 +38,8 @@ from geminorum.transports.acp_turn import AcpTurn
 from geminorum.transports.backchannel import own_tools
 from geminorum.transports.cli import check_callbacks, check_door
 from geminorum.transports.keeper import KEEPERS
-from geminorum.transports.launch import check_folders, working_folder
+from geminorum.transports.launch.context import LaunchContext, working_folder
+from geminorum.transports.launch.read_guard import check_folders
 from geminorum.transports.newer_cli import warn_if_newer
 from geminorum.transports.resuming import going_fresh, to_resume
 from geminorum.transports.watch import StallTimeout
@@ -177,7 +179,7 @@ class SharedWith:
     def secrets(self) -> list[str]:
         return self._transport.secrets()
 
-    def open(self, options: Options) -> AbstractAsyncContextManager[AcpConversation]:
+    def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
         return self._transport.open(options, self._decide)
 
 
@@ -335,11 +337,15 @@ class AcpConversation:
         if self._given is not None:
             _refuse_unsupported(self.options)
             self._given.check(self.options)
-            check_folders(self.door, self.options, self._given.program)
+            await self._check_folders(self._given.program)
             return self._given
         program = await _program(self.door, self.options)
-        check_folders(self.door, self.options, program)
+        await self._check_folders(program)
         return await stack.enter_async_context(AcpProcess(self.door, self.options, program))
+
+    async def _check_folders(self, program: CliProgram) -> None:
+        context = LaunchContext(self.door, self.options)
+        await off_loop(lambda: check_folders(context, program))
 
     def _choose_session(self) -> None:
         wanted, home = self.options.resume, self.process.home
@@ -392,8 +398,7 @@ async def _program(door: Acp, options: Options) -> CliProgram:
     _refuse_unsupported(options)
     working_folder(options)
     # In a thread: to learn a Node's version a process may have to be started.
-    KEEPERS.prepare()
-    found = await asyncio.to_thread(find_cli, door.executable, environment(options))
+    found = await off_loop(lambda: _found(door, options))
     refuse_older(found.version, f"at {found.path}")
     warn_if_newer(found.version)
     if missing := missing_flags(options, found.version):
@@ -402,6 +407,11 @@ async def _program(door: Acp, options: Options) -> CliProgram:
             hint="update it with `npm install -g @google/gemini-cli@latest`",
         )
     return found
+
+
+def _found(door: Acp, options: Options) -> CliProgram:
+    KEEPERS.prepare()
+    return find_cli(door.executable, environment(options))
 
 
 def _refuse_unsupported(options: Options) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack, ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -15,34 +15,21 @@ from msgspec import UNSET, Raw
 from geminorum._version import __version__
 from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
+from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.owned_folder import temporary_folder
-from geminorum.redaction import redacted, secrets_in
 from geminorum.reserve import RESERVE
 from geminorum.sessions.lock import SessionLock
-from geminorum.surroundings import environment, home_of
 from geminorum.transports.acp_tools import own_tools_of
 from geminorum.transports.backchannel import admitting
-from geminorum.transports.control_place import place_outside
 from geminorum.transports.full_disk import blaming
-from geminorum.transports.home import Overlay, replace_file, selected_auth
-from geminorum.transports.launch import (
-    NO_COMPILE_CACHE,
-    agent_folders,
-    announce,
-    folders_of,
-    guard_of,
-    policies_of,
-    refuse_denied_answer,
-    refuse_exposed,
-    refuse_strange_dotenv,
-    settings_of,
-    steering_of,
-    variables_of,
-    warm_command_of,
-    without_proxy,
-    working_folder,
-)
+from geminorum.transports.launch.command import NO_COMPILE_CACHE, warm_command
+from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
+from geminorum.transports.launch.dotenv import refuse_strange_dotenv
+from geminorum.transports.launch.overlay import replace_file
+from geminorum.transports.launch.plan import Reachable
+from geminorum.transports.launch.policies import POLICY_FILE, refuse_denied_answer, refuse_exposed
+from geminorum.transports.launch.prepared import PreparedLaunch
 from geminorum.transports.network import NetworkLog
 from geminorum.transports.piped import PipedChild
 from geminorum.wire import acp
@@ -112,15 +99,12 @@ class AcpProcess:
         door: Acp,
         options: Options,
         program: CliProgram,
-        env: dict[str, str] | None = None,
+        env: Mapping[str, str] | None = None,
     ) -> None:
         self.door, self.options, self.program = door, options, program
-        self.env = environment(options) if env is None else env
-        self.home = home_of(options, self.env)
-        self._cwd = working_folder(options)
-        self._steering = steering_of(door, options)
-        self._secrets: list[str] = []
-        self._given: Mapping[str, str] = {}
+        self._context = LaunchContext(door, options, env)
+        self._made = ExitStack()
+        """What was made for it in a thread, and is unmade in one."""
         self._control: Mapping[Path, bytes] = {}
         self._lines = Lines()
         self._replies: dict[int, Reply] = {}
@@ -138,9 +122,8 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
-            stack.enter_context(RESERVE.kept())
-            with blaming(temporary_folder()):
-                child = self._spawned(stack)
+            stack.push_async_callback(off_loop, self._made.close)
+            child = await off_loop(self._launch_child, undo=PipedChild.discard)
             self._child = await stack.enter_async_context(child)
             self._handshake = asyncio.create_task(self._shake_hands())
             stack.push_async_callback(self._drop_handshake)
@@ -170,15 +153,16 @@ class AcpProcess:
                 f"{', '.join(names)} cannot differ between the sessions of one process",
                 hint="open it through an Acp() of its own",
             )
-        refuse_strange_dotenv(self.door, options, self.program, self._given)
-        self._refuse_exposed(options, hint="open it through an Acp() of its own")
-        self._refuse_strange_steering(options)
-        self._guard.admit(folders_of(self.door, options))
+        context = LaunchContext(self.door, options)
+        refuse_strange_dotenv(context, self.program, self._launch.plan.env)
+        self._refuse_exposed(context, hint="open it through an Acp() of its own")
+        self._refuse_strange_steering(context)
+        self._launch.guard.admit(context.folders)
 
     def refuse_denied_answer(self, options: Options) -> None:
         """Refuses a session whose answer the user's policies would not let through."""
         if options.output_schema is not None:
-            refuse_denied_answer(self.door, options, self._overlay)
+            refuse_denied_answer(LaunchContext(self.door, options), self._launch.settings)
 
     def restore_control_files(self) -> None:
         """For the session that is to be opened: each reads them anew, and a command that another
@@ -197,27 +181,26 @@ class AcpProcess:
     def release(self, lock: SessionLock) -> None:
         self._child.release(lock.fileno())
 
-    def _refuse_exposed(self, options: Options, **how: str) -> None:
+    def _refuse_exposed(self, context: LaunchContext, **how: str) -> None:
         """What steers the process was laid outside of the folders that it was started for."""
-        folders = agent_folders(self.door, options, self.home, self.env)
-        control = [self._overlay]
-        compiled = self._given.get("NODE_COMPILE_CACHE")
-        if compiled and NO_COMPILE_CACHE not in self._given:
+        plan, control = self._launch.plan, [self._launch.home]
+        compiled = plan.env.get("NODE_COMPILE_CACHE")
+        if compiled and NO_COMPILE_CACHE not in plan.env:
             control.append(Path(compiled))
-        refuse_exposed(self.door, options, control, folders, self._policies, **how)
+        refuse_exposed(context, control, plan.policy, **how)
 
-    def _refuse_strange_steering(self, options: Options) -> None:
+    def _refuse_strange_steering(self, context: LaunchContext) -> None:
         """The policy of the process knows the ways into the folders that it was started for."""
-        if working_folder(options) == self._cwd:
+        if context.cwd == self._context.cwd:
             return
-        known, found = self._steering, steering_of(self.door, options)
+        known, found = self._context.steering, context.steering
         strange = (found.files - known.files) | (found.links - known.links)
         strange |= found.misread - known.misread
         if strange or known.is_complete > found.is_complete:
             what = repr(min(strange)) if strange else "a link among so many files perhaps"
             raise Unsupported(
-                f"{what} steers runs in {str(working_folder(options))!r}, and the policy "
-                "of this process does not protect it",
+                f"{what} steers runs in {str(context.cwd)!r}, and the policy of this process does "
+                "not protect it",
                 hint="open it through an Acp() of its own, or allow it: Acp(gemini_folder=True)",
             )
 
@@ -281,6 +264,20 @@ class AcpProcess:
             del self._listeners[session_id]
 
     @property
+    def env(self) -> Mapping[str, str]:
+        """The variables of whoever started it."""
+        return self._context.env
+
+    @property
+    def home(self) -> Path:
+        """The user's home."""
+        return self._context.home
+
+    @property
+    def network(self) -> NetworkLog:
+        return self._launch.network
+
+    @property
     def shaken_hands(self) -> bool:
         task = self._handshake
         over = task is not None and task.done() and not task.cancelled()
@@ -300,7 +297,7 @@ class AcpProcess:
 
     def stderr(self, start: int = 0) -> str:
         """What it complained about, redacted, and with the user's home in place of the overlay."""
-        return self._child.stderr(self._clean, start)
+        return self._child.stderr(self._launch.clean, start)
 
     async def stop(self, grace: float) -> None:
         """Ends the process and all that it started, with so much grace at most."""
@@ -315,38 +312,33 @@ class AcpProcess:
         """Ends them now, without waiting for manners."""
         self._child.kill()
 
-    def _clean(self, text: str) -> str:
-        return redacted(text.replace(str(self._overlay), str(self.home)), self._secrets)
-
-    def _spawned(self, stack: AsyncExitStack) -> PipedChild:
-        door, options, program = self.door, self.options, self.program
-        settings = settings_of(door, options, self.env, selected_auth(self.home))
-        instructions = None if options.replace_system_prompt else options.system_prompt
-        folders = agent_folders(door, options, self.home, self.env)
-        overlay = Overlay(self.home, settings, instructions, place_outside(folders))
-        self._overlay = stack.enter_context(overlay)
-        announce(self._overlay, admitting)
-        env = self.env | variables_of(door, options, program, self._overlay, folders)
-        env |= without_proxy(self.env)
-        self._given, self._secrets = env, secrets_in(env)
-        own = own_tools_of(door, options, asks=door.decide is not None)
-        self._policies = policies_of(door, options, program, self._overlay, own=own)
-        self._refuse_exposed(options)
-        control = [self._overlay / ".gemini" / "settings.json", *map(Path, self._policies)]
-        self._control = {file: file.read_bytes() for file in control}
-        self._guard = guard_of(door, options, self._overlay)
-        self.network = NetworkLog(self._overlay)
-        preloads = (self._guard, self.network)
-        command = warm_command_of(door, options, program, self._policies, preloads)
-        return PipedChild(
-            command,
-            cwd=self._cwd,
-            env=env,
-            grace=door.grace,
-            kept=[overlay.fileno()],
-            hear=self._hear,
-            ended=self._ended,
-        )
+    def _launch_child(self) -> PipedChild:
+        """Makes what the process needs, and starts it. In a thread: it reads and writes files."""
+        made, context = self._made, self._context
+        made.enter_context(RESERVE.kept())
+        own = own_tools_of(self.door, self.options, asks=self.door.decide is not None)
+        with blaming(temporary_folder()):
+            launch = made.enter_context(
+                PreparedLaunch(
+                    context,
+                    self.program,
+                    make_command=warm_command,
+                    reachable=Reachable(own, admit=admitting),
+                    announce=lambda settings, _: admitting(settings),
+                )
+            )
+            self._launch = launch
+            self._refuse_exposed(context)
+            self._control = _contents_of(launch)
+            return PipedChild(
+                launch.plan.command,
+                cwd=context.cwd,
+                env=launch.plan.env,
+                grace=self.door.grace,
+                kept=[launch.fileno()],
+                hear=self._hear,
+                ended=self._ended,
+            )
 
     async def _shake_hands(self) -> None:
         hello = await self.request("initialize", acp.initialize(__version__), acp.Initialized)
@@ -438,6 +430,12 @@ class AcpProcess:
             reply(None)
         if self.when_gone is not None:
             self.when_gone()
+
+
+def _contents_of(launch: PreparedLaunch) -> dict[Path, bytes]:
+    """What steers the process, by file."""
+    files = [launch.home / SETTINGS_FILE, *launch.home.glob(POLICY_FILE)]
+    return {file: file.read_bytes() for file in files}
 
 
 def refuse_older(version: Version | None, where: str) -> None:

@@ -18,7 +18,7 @@ from geminorum.sessions.lock import SessionLock
 from geminorum.transports.acp_ledger import AcpLedger
 from geminorum.transports.acp_process import OTHER_PROTOCOL, AcpProcess, Refused
 from geminorum.transports.acp_tools import SessionTools
-from geminorum.transports.launch import working_folder
+from geminorum.transports.launch.context import working_folder
 from geminorum.transports.resuming import guarded_load
 from geminorum.wire import acp
 from geminorum.wire.policy_toml import told_mode

@@ -35,7 +35,7 @@ from geminorum.transports.bill import price_of, with_earlier
 from geminorum.transports.denied_tools import ran_denied_tool
 from geminorum.transports.final_answer import ONCE_MORE, FinalAnswer, is_complaint
 from geminorum.transports.full_disk import is_full, not_saved
-from geminorum.transports.launch import has_turn_limit
+from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.network import NetworkWatch
 from geminorum.transports.newer_cli import advice_if_newer
 from geminorum.transports.outbox import now
@@ -497,7 +497,7 @@ class AcpTurn:
 
     def _has_turn_limit(self, prompted: acp.Prompted | None) -> bool:
         asked = prompted is not None and prompted.stop_reason == "max_turn_requests"
-        return asked and has_turn_limit(self._door, self._options)
+        return asked and LaunchContext(self._door, self._options).has_turn_limit
 
     @property
     def _phase(self) -> str | None:

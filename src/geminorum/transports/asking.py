@@ -69,7 +69,7 @@ class Asking:
         self._own = {name: full_name(name) for name in own}
         self._matcher = re.compile(pattern)
         self._pending: set[asyncio.Future[Decision]] = set()
-        self._stopped = False
+        self._is_held = self._stopped = False
         self.evaded = False
         """Did a tool run that somebody should have been asked about, and was not?"""
         self._uses: list[ToolUse] = []
@@ -102,6 +102,10 @@ class Asking:
         """Is somebody thinking about an answer?"""
         return bool(self._pending)
 
+    def hold(self) -> None:
+        """Asks nobody any more, and answers nothing yet."""
+        self._is_held = True
+
     def stop(self) -> None:
         """Refuses what is open, and what may come: the run has ended."""
         self._stopped = True
@@ -111,7 +115,7 @@ class Asking:
     async def _decision(self, request: PermissionRequest) -> Decision:
         if self._stopped:
             return _TOO_LATE
-        question = asyncio.ensure_future(self._decisions.ask(request, self._on_interrupt))
+        question = self._asked(request)
         self._pending.add(question)
         try:
             await asyncio.wait([question])
@@ -119,6 +123,11 @@ class Asking:
             self._pending.discard(question)
             question.cancel()
         return _TOO_LATE if question.cancelled() else question.result()
+
+    def _asked(self, request: PermissionRequest) -> asyncio.Future[Decision]:
+        if self._is_held:
+            return asyncio.get_running_loop().create_future()
+        return asyncio.ensure_future(self._decisions.ask(request, self._on_interrupt))
 
     def _request(self, call: HookCall) -> PermissionRequest:
         own = call.tool_name in self._own.values()

@@ -14,7 +14,7 @@ from geminorum.decisions import Decisions
 from geminorum.detect import CliProgram
 from geminorum.errors import Unsupported
 from geminorum.events import Event
-from geminorum.interrupts import OnInterrupt
+from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.options import Options
 from geminorum.permissions import KNOWN_TOOLS
 from geminorum.schema import Shape, shape_of
@@ -22,7 +22,8 @@ from geminorum.tools import Tool
 from geminorum.transports.asking import Asking
 from geminorum.transports.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.final_answer import FinalAnswer
-from geminorum.transports.home import replace_file
+from geminorum.transports.launch.overlay import replace_file
+from geminorum.transports.launch.plan import Reachable
 from geminorum.transports.loopback import Loopback
 from geminorum.transports.tool_server import ToolServer, served
 from geminorum.wire.argv import HOOKS, has
@@ -59,6 +60,11 @@ class Reach:
 
     def __bool__(self) -> bool:
         return bool(self.tools or self.asked or self.shape)
+
+    @property
+    def offers(self) -> tuple[object, ...]:
+        """What the CLI is told of it. Equal where the shape to answer in comes from equal types."""
+        return self.tools, self.asked, self.pattern
 
 
 class Offering(Protocol):
@@ -129,15 +135,9 @@ def refuse_unreachable(door: Cli, options: Options, program: CliProgram) -> None
 class Backchannel:
     """Serves tools and answers questions for one block. Where there are none, it is not there."""
 
-    def __init__(
-        self,
-        reach: Reach,
-        answer: FinalAnswer | None,
-        news: Callable[[], None],
-        on_interrupt: OnInterrupt,
-    ) -> None:
-        """`news` is called when there is something for the stream that the CLI did not say,
-        `on_interrupt` with what a function of the caller's raised for the whole program."""
+    def __init__(self, reach: Reach, answer: FinalAnswer | None) -> None:
+        self._on_news: Callable[[], None] = _ignore_news
+        self._on_interrupt: OnInterrupt = ignore_interrupt
         offered = [served(tool) for tool in reach.tools]
         if answer is not None:
             offered.append(answer.served)
@@ -145,15 +145,23 @@ class Backchannel:
         asked = [name for name in functions if full_name(name) in reach.asked]
         self._offers = bool(offered)
         self._tools = ToolServer(
-            offered, asked=asked, on_read=self._hide_token, on_interrupt=on_interrupt
+            offered,
+            asked=asked,
+            on_read=self._hide_token,
+            on_interrupt=lambda error: self._on_interrupt(error),
         )
         self._asking: Asking | None = None
         if reach.decisions is not None and reach.asked:
             own = {FINAL_ANSWER, *functions}
             self._asking = Asking(
-                reach.decisions, reach.pattern, news, own, self._tools.allow_once, on_interrupt
+                reach.decisions,
+                reach.pattern,
+                lambda: self._on_news(),
+                own,
+                self._tools.allow_once,
+                lambda error: self._on_interrupt(error),
             )
-        self._answer, self._pattern = answer, reach.pattern
+        self._answer, self._pattern, self._asked = answer, reach.pattern, reach.asked
         self._functions = reach.tools
         self._settings_file: Path | None = None
         """Where the CLI finds the token for functions; None: nowhere."""
@@ -172,6 +180,12 @@ class Backchannel:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def serve(self, on_news: Callable[[], None], on_interrupt: OnInterrupt) -> None:
+        """Names the turn that is served: `on_news` is called when there is something for its
+        stream that the CLI did not say, `on_interrupt` with what a function of the caller's raised
+        for the whole program."""
+        self._on_news, self._on_interrupt = on_news, on_interrupt
 
     def completed(self, events: list[Event], *, is_caught_up: bool) -> list[Event]:
         """The events with the permission requests, their decisions and the final answer among them.
@@ -196,6 +210,13 @@ class Backchannel:
         """Is somebody thinking about an answer?"""
         return self._asking is not None and self._asking.is_open
 
+    def hold(self) -> bool:
+        """Leaves what is asked from now on unanswered until `withdraw`; False if nothing can be
+        asked."""
+        if self._asking is not None:
+            self._asking.hold()
+        return self._asking is not None
+
     def withdraw(self) -> None:
         """Refuses what is open. To be called before the CLI is ended: it would take the end of a
         question for a yes."""
@@ -207,6 +228,12 @@ class Backchannel:
         """None of them is for the CLI to ask about: where somebody is asked, the hook does it."""
         answer = (full_name(FINAL_ANSWER),) if self._answer else ()
         return OwnTools(tuple(full_name(tool.name) for tool in self._functions), answer=answer)
+
+    @property
+    def reachable(self) -> Reachable:
+        """What the policy and the settings of the CLI depend on."""
+        admit = admitting if self._offers else _admit_nobody
+        return Reachable(self.own_tools, self._asked, admit, connects=self._server is not None)
 
     def settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
         """What the CLI must know, beside what the user's settings say."""
@@ -235,11 +262,19 @@ class Backchannel:
             replace_file(file, file.read_bytes().replace(token, b""))
 
 
+def _ignore_news() -> None:
+    pass
+
+
 def admitting(theirs: Mapping[str, Any]) -> dict[str, Any]:
     """Where the user named the servers to start, ours is one more."""
     chosen = theirs.get("mcp")
     if isinstance(chosen, dict) and isinstance(chosen.get("allowed"), list):
         return {"mcp": {"allowed": [*chosen["allowed"], SERVER]}}
+    return {}
+
+
+def _admit_nobody(theirs: Mapping[str, Any]) -> dict[str, Any]:
     return {}
 
 

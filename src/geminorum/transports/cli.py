@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -12,21 +11,26 @@ from typing import Any, ClassVar
 from geminorum.cost import PriceBook
 from geminorum.decisions import Decide, Decisions
 from geminorum.detect import CliProgram, find_cli
-from geminorum.errors import InvalidOptions, Unsupported
+from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
+from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.permissions import check_listed
 from geminorum.prompt import Prompt
 from geminorum.redaction import secrets_in_settings
-from geminorum.surroundings import environment
 from geminorum.tools import Tool, tools_of
 from geminorum.transports import require_no_turn, require_open
 from geminorum.transports.backchannel import own_tools, reach_of, refuse_unreachable
 from geminorum.transports.cli_turn import CliTurn
 from geminorum.transports.keeper import KEEPERS
-from geminorum.transports.launch import check_folders, refuse_without_hooks
+from geminorum.transports.launch.context import LaunchContext
+from geminorum.transports.launch.policies import refuse_without_hooks
+from geminorum.transports.launch.read_guard import check_folders
 from geminorum.transports.newer_cli import warn_if_newer
+from geminorum.transports.spares import REFILL_DELAY_SECONDS, Spare, SpareOrder, Spares
 from geminorum.transports.watch import StallTimeout
 from geminorum.wire.argv import missing_flags
+
+_MOST_SPARES = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +87,16 @@ class Cli:
     """Seconds until an unanswered request is denied."""
     answer_attempts: int = 3
     """How often the agent may try to match `output_schema`."""
+    spare: int | None = None
+    """How many CLIs to start ahead of their prompts, in `async with Cli(spare=…) as cli`. None:
+    only `connect()` starts one ahead, for its next turn. 0: none."""
+    spare_age: float = 60.0
+    """Seconds until a CLI that was started ahead and not used is ended."""
+    _spares: Spares | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        check_door(self, ("start_timeout", "stall_timeout", "grace"))
+        check_door(self, ("start_timeout", "stall_timeout", "grace", "spare_age"))
+        _check_spare(self.spare)
         # Once and for all: what was passed may be an iterator.
         object.__setattr__(self, "tools", tools_of(self.tools))
         check_callbacks(self)
@@ -107,7 +118,29 @@ class Cli:
         return replace(self, decide=decide)
 
     def open(self, options: Options) -> CliConversation:
-        return CliConversation(self, options)
+        return CliConversation(self, options, self._spares)
+
+    async def __aenter__(self) -> Cli:
+        """Starts CLIs ahead for runs with the same options; leaving the block ends them:
+
+        ```python
+        async with Cli(spare=2) as cli:
+            first = await ask("Say hello", via=cli)
+            second = await ask("Say it again", via=cli)  # starts in a tenth of a second
+        ```
+        """
+        if self._spares is not None:
+            raise GeminorumError("this Cli is already open", hint="make another: Cli(spare=…)")
+        count = 1 if self.spare is None else self.spare
+        spares = Spares(count, self.spare_age, renews=True)
+        object.__setattr__(self, "_spares", spares)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        spares = self._spares
+        object.__setattr__(self, "_spares", None)
+        if spares is not None:
+            await spares.close()
 
 
 class CliConversation:
@@ -116,37 +149,68 @@ class CliConversation:
     phase = "looking for the CLI"
     """What takes the time when this is opened."""
 
-    def __init__(self, door: Cli, options: Options) -> None:
+    def __init__(self, door: Cli, options: Options, shared: Spares | None = None) -> None:
         self._door, self._options = door, options
+        self._shared = shared
+        """What runs with the same options share."""
+        self._own = Spares(1, door.spare_age, renews=False)
+        """For the next turn of this conversation."""
         self.reach = reach_of(door, options)
         self._program: CliProgram | None = None
         self._turn: CliTurn | None = None
 
     async def __aenter__(self) -> CliConversation:
-        options = self._options
-        own = {tool.name for tool in own_tools(self._door)}
+        # In a thread: it reads files, and to learn a Node's version a process may have to start.
+        self._program = await off_loop(self._checked_program)
+        return self
+
+    def _checked_program(self) -> CliProgram:
+        """Finds the CLI. Refuses what it cannot do before anything starts."""
+        door, options = self._door, self._options
+        own = {tool.name for tool in own_tools(door)}
         check_listed((*(options.allowed_tools or ()), *options.disallowed_tools), own, stacklevel=2)
         KEEPERS.prepare()
-        # In a thread: to learn a Node's version a process may have to be started.
-        found = await asyncio.to_thread(find_cli, self._door.executable, environment(options))
+        context = LaunchContext(door, options)
+        found = find_cli(door.executable, context.env)
         warn_if_newer(found.version)
-        if missing := missing_flags(options, found.version, self._door.pre_approved):
+        if missing := missing_flags(options, found.version, door.pre_approved):
             raise Unsupported(
                 f"this CLI is too old for {', '.join(missing)}",
                 hint="update it with `npm install -g @google/gemini-cli@latest`",
             )
         if self.reach:
-            refuse_unreachable(self._door, options, found)
+            refuse_unreachable(door, options, found)
         if self.reach.asked:
-            refuse_without_hooks(options)
-        check_folders(self._door, options, found)
-        self._program = found
-        return self
+            refuse_without_hooks(context)
+        check_folders(context, found)
+        return found
 
     async def __aexit__(self, *_: object) -> None:
         self._program = None
-        if self._turn is not None:
-            await self._turn.stop("cancel")
+        try:
+            if self._turn is not None:
+                await self._turn.stop("cancel")
+        finally:
+            await self._own.close()
+
+    def prepare_turn(self) -> None:
+        """Starts the CLI of the next turn ahead of its prompt."""
+        if self._program is not None and self._door.spare != 0:
+            self._own.refill(self.order_for(self._options))
+
+    async def take_spare(self, options: Options) -> Spare | None:
+        """A CLI that was started ahead and would run exactly as one that starts now."""
+        order = self.order_for(options)
+        if (found := await self._own.take(order)) is not None or self._shared is None:
+            return found
+        found = await self._shared.take(order)
+        self._shared.refill(order, REFILL_DELAY_SECONDS)
+        return found
+
+    def order_for(self, options: Options) -> SpareOrder:
+        """What a CLI that is started ahead for these options starts with."""
+        assert self._program is not None
+        return SpareOrder(self._door, options, self._program, self.reach)
 
     def turn(self, prompt: Prompt) -> CliTurn:
         require_open(is_open=self._program is not None)
@@ -161,6 +225,8 @@ class CliConversation:
         """Takes over the session of a turn, once the CLI has really stored it."""
         if self._turn is turn:
             self._turn = None
+        if self._shared is not None and self._program is not None:
+            self._shared.refill(self.order_for(self._options))
         if turn.is_rolled_back and self._options.resume != turn.session_id:
             return  # After a first prompt that failed there is nothing to resume.
         if turn.session_id:
@@ -185,8 +251,18 @@ def check_door(door: Any, seconds: tuple[str, ...]) -> None:
         raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
 
 
+def _check_spare(count: object) -> None:
+    if count is not None and (
+        not isinstance(count, int) or isinstance(count, bool) or not 0 <= count <= _MOST_SPARES
+    ):
+        hint = f"a number from 0 to {_MOST_SPARES}; each takes about 200 MB"
+        raise InvalidOptions(f"spare={count!r}", hint=hint)
+
+
 def _check_seconds(name: str, value: object) -> None:
-    if (value is None and name != "grace") or (name == "stall_timeout" and value == "auto"):
+    if (value is None and name not in ("grace", "spare_age")) or (
+        name == "stall_timeout" and value == "auto"
+    ):
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or value < 0:
         raise InvalidOptions(f"{name}={value!r}", hint="a number of seconds, 0 or more")

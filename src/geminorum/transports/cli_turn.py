@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,18 +15,15 @@ from geminorum import cost
 from geminorum.auth import payer
 from geminorum.detect import CliProgram
 from geminorum.errors import SessionLost
-from geminorum.events import Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
+from geminorum.events import Billing, Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
 from geminorum.interrupts import Interrupt
+from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.owned_folder import temporary_folder
 from geminorum.prompt import Prompt, delivered
-from geminorum.redaction import redacted, secrets_in
-from geminorum.reserve import RESERVE
-from geminorum.sessions.lock import SessionLock
-from geminorum.surroundings import environment, home_of
 from geminorum.transports.backchannel import Backchannel
 from geminorum.transports.bill import price_of, with_earlier
-from geminorum.transports.control_place import place_outside
+from geminorum.transports.cli_process import CliProcess
 from geminorum.transports.denied_tools import ran_denied_tool
 from geminorum.transports.final_answer import (
     ONCE_MORE,
@@ -35,25 +31,14 @@ from geminorum.transports.final_answer import (
     instructed_to_answer,
     is_complaint,
 )
-from geminorum.transports.full_disk import blaming, is_full, not_saved, was_not_recorded
-from geminorum.transports.home import Overlay, selected_auth
-from geminorum.transports.launch import (
-    agent_folders,
-    announce,
-    command_of,
-    guard_of,
-    policies_of,
-    refuse_exposed,
-    settings_of,
-    variables_of,
-    without_proxy,
-    working_folder,
-)
+from geminorum.transports.full_disk import is_full, not_saved, was_not_recorded
+from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.ledger import Ledger
-from geminorum.transports.network import NetworkLog, NetworkWatch
+from geminorum.transports.network import NetworkWatch
 from geminorum.transports.newer_cli import advice_if_newer
 from geminorum.transports.process import Child
-from geminorum.transports.resuming import going_fresh, remove_strays, repair_session, to_resume
+from geminorum.transports.resuming import going_fresh, prepare_resume, to_resume
+from geminorum.transports.spares import Spare, log
 from geminorum.transports.watch import Patrol, Reason, Silence, Spending
 from geminorum.wire.argv import has_session_id, imported_file
 from geminorum.wire.mcp import own_name
@@ -64,10 +49,10 @@ from geminorum.wire.verdict import FIRST_WORD, POLICY_ERROR, Ending, Stop, last_
 if TYPE_CHECKING:
     from geminorum.transports.cli import Cli, CliConversation
 
-_BREATH = 512 * 1024
+_YIELD_EVERY_BYTES = 512 * 1024
 """Bytes between two looks at what else the event loop has to do: a few milliseconds of work."""
-_GLANCE = 0.1
-"""Seconds between two looks for a policy that the CLI could not read."""
+_POLICY_CHECK_SECONDS = 0.1
+"""Between two looks for a policy that the CLI could not read."""
 _MEANT_FAILURES = 2
 _LOOKS, _MOMENT = 250, 0.004
 """How often, and how long each time, to wait for the session file to catch up with the stream: a
@@ -87,21 +72,20 @@ class CliTurn:
     ) -> None:
         self._conversation, self._reach = conversation, conversation.reach
         self._door, self._options, self._program = door, options, program
-        self._stdin, self._prompt = delivered(prompt, literal=options.literal)
-        self._cwd = working_folder(options)
-        self._env = environment(options)
-        self._home = home_of(options, self._env)
-        self._secrets: list[str] = []
+        self._delivered = delivered(prompt, literal=options.literal)
+        """What goes to the CLI's stdin, and into its arguments."""
+        self._context = LaunchContext(door, options)
         self._answer: FinalAnswer | None = None
         if self._reach.shape is not None:
             self._answer = FinalAnswer(self._reach.shape, door.answer_attempts)
-            self._options = instructed_to_answer(options)
         self._earlier: list[Usage | None] = []
         """What earlier processes of this turn used together; empty in the first."""
         self._decoder = self._new_decoder()
-        self._stack = AsyncExitStack()
-        self._is_started = False
-        """Is there a process that can be stopped?"""
+        self._process: CliProcess | None = None
+        """None until there is one that can be stopped."""
+        self._spare: Spare | None = None
+        """The same, if it was started ahead of its prompt."""
+        self._checks: list[Patrol] = []
         self._began = time.monotonic()
         self._wish: Reason | None = None
         """That it shall stop, whether or not there was anything left to stop."""
@@ -116,13 +100,13 @@ class CliTurn:
         self._retries: list[Event] = []
         self._unpaused = self._taken = self._results_seen = 0
         self._policy_checked = False
+        self._last_facts: tuple[str, Billing | None] = ("", None)
         self.status: Status | None = None
 
     async def __aenter__(self) -> CliTurn:
         self._conversation.begun(self)
         try:
-            self._choose_session()
-            await self._start()
+            await self._start(may_be_spare=True)
         except BaseException:
             self._conversation.ended(self)
             raise
@@ -133,21 +117,9 @@ class CliTurn:
         if self._stopping is not None:
             self._stopping.cancel()
         try:
-            await self._stack.aclose()
-            if self._options.resume is not None:
-                # A file that the CLI began and left empty is its reason to delete the session.
-                remove_strays(self._home, self._cwd, self._options.resume)
+            await self._close()
         finally:
             self._conversation.ended(self)
-
-    def _choose_session(self) -> None:
-        """Which session this is, as far as it can be known before the CLI says so."""
-        options = self._options
-        if options.resume is not None:
-            self._resume(options.resume)
-        if self._can_be_named():
-            # With a name of our own it can be locked, and its spending followed, from the start.
-            self._options = self._options.changed(session_id=str(uuid.uuid4()))
 
     def _can_be_named(self) -> bool:
         options, version = self._options, self._program.version
@@ -155,9 +127,12 @@ class CliTurn:
         own = any(word.startswith("--session-") for word in self._door.extra_args)
         return version is not None and has_session_id(version) and not named and not own
 
-    def _resume(self, wanted: str) -> None:
+    def _find_session(self) -> None:
+        """Which session is to be resumed, by its id; none where it is lost and that will do."""
+        assert self._options.resume is not None
         try:
-            self._options = self._options.changed(resume=to_resume(self._home, self._cwd, wanted))
+            found = to_resume(self._context.home, self._context.cwd, self._options.resume)
+            self._options = self._options.changed(resume=found)
         except SessionLost as lost:
             if not self._door.fresh_if_lost:
                 raise
@@ -171,64 +146,96 @@ class CliTurn:
     def _new_decoder(self) -> StreamDecoder:
         refused = partial(is_refused, self._options)
         named = own_name if self._door.tools or self._answer else str
-        return StreamDecoder(cwd=str(self._cwd), is_refused=refused, tool_name=named)
+        return StreamDecoder(cwd=str(self._context.cwd), is_refused=refused, tool_name=named)
 
-    async def _start(self) -> None:
-        async with AsyncExitStack() as stack:
-            stack.enter_context(RESERVE.kept())
-            kept = []
-            if self._known_session:
-                lock = stack.enter_context(SessionLock(self._home, self._known_session))
-                kept.append(lock.fileno())
-            if self._options.resume is not None:
-                repair_session(self._home, self._cwd, self._options.resume)
-            self._ledger = self._new_ledger()
-            back = Backchannel(
-                self._reach, self._answer, lambda: self._child.nudge(), self._interrupt.take
-            )
-            self._back = await stack.enter_async_context(back)
-            with blaming(temporary_folder()):
-                child = self._spawned(stack, kept)
-            self._child = await stack.enter_async_context(child)
-            stack.callback(self._withdraw)
-            for patrol in self._patrols():
-                stack.callback(patrol.cancel)
-            self._stack = stack.pop_all()
-        self._is_started = True
+    async def _start(self, *, may_be_spare: bool = False) -> None:
+        if self._options.resume is not None:
+            await off_loop(self._find_session)
+        if not (may_be_spare and await self._start_spare()):
+            await self._start_cold()
+        self._network = NetworkWatch(
+            self._running.network, self._options.network_timeout, self._announce, self._is_at_a_tool
+        )
+        self._checks = self._patrols()
         if self._wish is not None:
             self._begin_stop(*self._wish)
 
+    async def _start_cold(self) -> None:
+        process = CliProcess(self._program, Backchannel(self._reach, self._answer))
+        process.back.serve(self._nudge, self._interrupt.take)
+        await process.start(self._launch)
+        self._process = process
+
+    def _launch(self, process: CliProcess) -> None:
+        """In a thread: it reads and writes files."""
+        if self._can_be_named():
+            # With a name of our own it can be locked, and its spending followed, from the start.
+            self._options = self._options.changed(session_id=str(uuid.uuid4()))
+        options = self._options if self._answer is None else instructed_to_answer(self._options)
+        context = self._context.with_options(options)
+        lock = process.lock_session(context)
+        if options.resume is not None:
+            prepare_resume(context.home, context.cwd, options.resume)
+        # With the lock held: what lies in the session's file by now belongs to earlier runs.
+        self._ledger = self._new_ledger()
+        process.launch(context, *self._delivered, lock)
+
+    async def _start_spare(self) -> bool:
+        """Gives the prompt to a CLI that was started ahead; False where there is none."""
+        prompt, words = self._delivered
+        if words or (spare := await self._conversation.take_spare(self._options)) is None:
+            return False
+        try:
+            await off_loop(partial(self._hand_over, spare, prompt))
+        except OSError as error:
+            log.debug("a CLI that was started ahead took no prompt: %s", error)
+            await spare.close()
+            return False
+        except BaseException:
+            await spare.close()
+            raise
+        log.debug("the prompt went to a CLI that was started %.1f s ago", spare.age)
+        spare.process.back.serve(self._nudge, self._interrupt.take)
+        self._process, self._spare, self._answer = spare.process, spare, spare.answer
+        self._options = self._options.changed(session_id=spare.session_id)
+        return True
+
+    def _hand_over(self, spare: Spare, prompt: bytes) -> None:
+        spare.hold_session()
+        self._ledger = self._new_ledger()
+        spare.send(prompt)
+
     def _new_ledger(self) -> Ledger:
         imported = imported_file(self._door.extra_args)
-        file = None if imported is None else self._cwd / Path(imported).expanduser()
-        return Ledger(self._home, self._cwd, self._options.resume, file)
+        home, cwd = self._context.home, self._context.cwd
+        file = None if imported is None else cwd / Path(imported).expanduser()
+        return Ledger(home, cwd, self._options.resume, file)
 
-    def _spawned(self, stack: AsyncExitStack, kept: list[int]) -> Child:
-        door, options, program = self._door, self._options, self._program
-        settings = settings_of(door, options, self._env, selected_auth(self._home))
-        instructions = None if options.replace_system_prompt else options.system_prompt
-        folders = agent_folders(door, options, self._home, self._env)
-        overlay = Overlay(self._home, settings, instructions, place_outside(folders))
-        home = self._overlay = stack.enter_context(overlay)
-        env = self._env | variables_of(door, options, program, home, folders)
-        if self._reach:
-            announce(home, partial(self._back.settings, home=home))
-            env |= without_proxy(self._env)
-        self._secrets = secrets_in(env)
-        policies = policies_of(
-            door, options, program, home, asked=self._reach.asked, own=self._back.own_tools
-        )
-        refuse_exposed(door, options, [home], folders, policies)
-        log = NetworkLog(home)
-        self._network = NetworkWatch(
-            log, options.network_timeout, self._announce, self._is_at_a_tool
-        )
-        preloads = (guard_of(door, options, home), log)
-        command = [*command_of(door, options, program, policies, preloads), *self._prompt]
-        kept = [*kept, overlay.fileno()]
-        return Child(
-            command, cwd=self._cwd, env=env, stdin=self._stdin, grace=door.grace, kept=kept
-        )
+    def _cancel_checks(self) -> None:
+        for check in self._checks:
+            check.cancel()
+
+    async def _close(self) -> None:
+        self._cancel_checks()
+        if self._process is not None:
+            await self._process.close()
+
+    @property
+    def _running(self) -> CliProcess:
+        assert self._process is not None
+        return self._process
+
+    @property
+    def _child(self) -> Child:
+        return self._running.child
+
+    @property
+    def _back(self) -> Backchannel:
+        return self._running.back
+
+    def _nudge(self) -> None:
+        if self._process is not None:
+            self._process.child.nudge()
 
     def _awaits_answer(self) -> bool:
         return self._answer is not None and not self._answer.arrived
@@ -243,7 +250,8 @@ class CliTurn:
             lambda: self._tool_runs or self._child.written > self._taken,
         )
         watch = partial(Patrol, stop=self._begin_stop)
-        patrols = [watch(_GLANCE, self._policy_trouble, until=lambda: self._policy_checked)]
+        seconds = _POLICY_CHECK_SECONDS
+        patrols = [watch(seconds, self._policy_trouble, until=lambda: self._policy_checked)]
         patrols.append(watch(self._network.PAUSE, self._network.look))
         if silence.pause is not None:
             patrols.append(watch(silence.pause, silence.look))
@@ -263,16 +271,20 @@ class CliTurn:
 
     @property
     def stderr(self) -> str:
-        return self._stderr if self._stderr is not None else self._child.stderr(self._clean)
-
-    def _clean(self, text: str) -> str:
-        # The overlay is gone when somebody reads this; what it stood for is not.
-        return redacted(text.replace(str(self._overlay), str(self._home)), self._secrets)
+        if self._stderr is not None or self._process is None:
+            return self._stderr or ""
+        return self._process.stderr()
 
     async def read(self) -> list[Event]:
         while not self._ready and self.status is None:
-            await self._breathe()
+            await self._yield_to_loop()
             chunk = await self._child.read()
+            if chunk == b"" and self._was_killed_while_it_waited:
+                await self._start_over()
+                continue
+            if chunk == b"":
+                self._cancel_checks()
+                self._last_facts = await off_loop(self._gather_last_facts)
             # No await from here on: a cancellation must not fall between reading and keeping.
             self._ready = self._taken_in(chunk)
             if self._unanswered():
@@ -284,6 +296,24 @@ class CliTurn:
         if not events:
             self._interrupt.pass_on()
         return events
+
+    @property
+    def _was_killed_while_it_waited(self) -> bool:
+        """Has a CLI that was started ahead ended before its first word, and so done nothing?"""
+        code = self._child.exit_code
+        # With 0 it ends on SIGTERM, too.
+        was_killed = code is not None and code <= 0 and not self._child.written
+        return self._spare is not None and was_killed and self._wish is None
+
+    async def _start_over(self) -> None:
+        """With a process of its own for the same prompt."""
+        log.debug("a CLI that was started ahead was killed; the run starts cold")
+        spare, self._spare = self._spare, None
+        assert spare is not None
+        if spare.session_id is not None:
+            self._options = self._options.changed(session_id=None)  # That one is taken.
+        await self._restart()
+        await spare.close()
 
     def _taken_in(self, chunk: bytes | None) -> list[Event]:
         events: list[Event] = []
@@ -308,7 +338,7 @@ class CliTurn:
 
     def _announce(self, retry: Error) -> None:
         self._retries.append(self._stamped(retry))
-        self._child.nudge()
+        self._nudge()
 
     def _stamped(self, notice: Error) -> Error:
         where, at = self._known_session, time.time_ns() // 1_000_000
@@ -339,7 +369,7 @@ class CliTurn:
         assert isinstance(done, Done)
         self._earlier = [done.usage]
         self._options = self._options.changed(resume=self.session_id, session_id=None)
-        self._stdin, self._prompt = delivered(ONCE_MORE, literal=True)
+        self._delivered = delivered(ONCE_MORE, literal=True)
         await self._restart()
         self._answer.is_owed, self._ready = False, said
 
@@ -366,7 +396,6 @@ class CliTurn:
         self._ready = []
         try:
             self._go_fresh(why)
-            self._choose_session()
             await self._restart()
         except BaseException:
             self._ready = lost  # It stays at that.
@@ -375,8 +404,8 @@ class CliTurn:
     async def _restart(self) -> None:
         """Another process for the same turn."""
         self._stderr = self.stderr
-        self._is_started = False
-        await self._stack.aclose()
+        await self._close()
+        self._process = None
         self._decoder, self._results_seen, self._taken = self._new_decoder(), 0, 0
         await self._start()
         self.status = self._stderr = None
@@ -393,9 +422,9 @@ class CliTurn:
         self._policy_checked = self._child.written > 0
         return ("bad_policy", None) if POLICY_ERROR in self._child.stderr() else None
 
-    async def _breathe(self) -> None:
+    async def _yield_to_loop(self) -> None:
         """A consumer that never has to wait would keep every other task waiting."""
-        if self._unpaused >= _BREATH:
+        if self._unpaused >= _YIELD_EVERY_BYTES:
             self._unpaused = 0
             await asyncio.sleep(0)
 
@@ -417,19 +446,18 @@ class CliTurn:
 
     def _begin_stop(self, reason: Stop, limit: float | None) -> None:
         self._wish = self._wish or (reason, limit)
-        if not self._is_started:
+        if self._process is None:
             return  # It is stopped as soon as there is something to stop.
         # What ended by itself was not ended by us.
         if self._stop is None and self._child.exit_code is None:
-            self._withdraw()
+            self._child.begin_stop()
             self._stop, self._limit = reason, limit
-            self._stopping = asyncio.create_task(self._child.stop())
+            self._stopping = asyncio.create_task(self._stop_process())
 
-    def _withdraw(self) -> None:
-        # In this order: a question that nobody answers any more is a no, and an agent that heard
-        # it would go on with the next request.
-        self._child.begin_stop()
-        self._back.withdraw()
+    async def _stop_process(self) -> None:
+        assert self._process is not None
+        await self._process.withdraw()
+        await self._child.stop()
 
     @property
     def _known_session(self) -> str | None:
@@ -439,12 +467,18 @@ class CliTurn:
         earlier = [request for usage in self._earlier if usage for request in usage.requests]
         return [*earlier, *self._ledger.requests(self._known_session)]
 
-    def _last_events(self) -> list[Event]:
-        self._network.look()
+    def _gather_last_facts(self) -> tuple[str, Billing | None]:
+        """What stderr says at the end, and who pays. In a thread: it reads files."""
         stderr = self.stderr
         if is_full(temporary_folder()):
             # Nor can it complain: what it says on stderr lies there as well.
             stderr += f"\nno room is left in {str(temporary_folder())!r}, where its output goes"
+        self._ledger.read(self._known_session, thoroughly=True)
+        return stderr, payer(self._options, self._context.env)
+
+    def _last_events(self) -> list[Event]:
+        self._network.look()
+        stderr, _ = self._last_facts
         # Without the policy it has run perhaps, but never to a success.
         stop = self._stop or ("bad_policy" if POLICY_ERROR in stderr else None)
         stop = stop or ("unrestricted" if self._is_unrestricted else None)
@@ -462,11 +496,12 @@ class CliTurn:
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,
             price=self._price,
-            requests=self._ledger.requests(self._known_session, thoroughly=True),
+            requests=self._ledger.answered,
         )
         done = events[-1]
         assert isinstance(done, Done)
-        warnings = [self._stamped(not_saved(self._home))] if was_not_recorded(stderr) else []
+        unsaved = [not_saved(self._context.home)] if was_not_recorded(stderr) else []
+        warnings = map(self._stamped, unsaved)
         return [*warnings, *events[:-1], with_earlier(done, self._earlier, self._price)]
 
     @property
@@ -474,4 +509,4 @@ class CliTurn:
         return None if self._child.written or self._earlier else FIRST_WORD
 
     def _price(self, usage: Usage | None) -> Cost | str:
-        return price_of(usage, self._door.prices, payer(self._options, self._env))
+        return price_of(usage, self._door.prices, self._last_facts[1])

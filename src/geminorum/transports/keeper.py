@@ -13,8 +13,9 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from io import FileIO
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from geminorum.reserve import RESERVE
 from geminorum.transports import keeper_program as program
 from geminorum.transports.marked_tree import kill_everything
 
-_START_WAIT_SECONDS, _SIGNAL_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 0.5, 2.0
+_START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
 _LOST = "the process that keeps the runs was killed"
 
 
@@ -57,9 +58,15 @@ class KeptProcess:
     def stop(self, grace: float) -> None:
         self._wake_keeper()
         self._say(program.STOP + str(grace).encode())
-        self._listen(_SIGNAL_WAIT_SECONDS, lambda: self._is_signalled)
+
+    @property
+    def is_signalled(self) -> bool:
+        self._listen(0)
+        return self._is_signalled
 
     def kill(self) -> None:
+        if self._is_gone and not self._is_lost:
+            return
         self._wake_keeper()
         self._say(program.KILL)
         self._listen(_KILL_WAIT_SECONDS)
@@ -98,12 +105,9 @@ class KeptProcess:
         with suppress(OSError):
             self._line.send(word, socket.MSG_DONTWAIT)
 
-    def _listen(self, seconds: float, is_enough: Callable[[], bool] = lambda: False) -> None:
+    def _listen(self, seconds: float) -> None:
         """Until nothing is left of the tree, or nothing more is said for so long."""
-        poller = select.poll()
-        if not self._is_gone:
-            poller.register(self._line, select.POLLIN)
-        while not (self._is_gone or is_enough()) and poller.poll(seconds * 1000):
+        while not self._is_gone and _is_readable(self._line, seconds):
             self._hear(_next_message(self._line, 0))
 
     def _hear(self, message: bytes) -> None:
@@ -299,8 +303,15 @@ def _limits() -> list[tuple[int, tuple[int, int]]]:
     """What this process has been limited to since the server was started."""
     import resource
 
+    return [(kind, resource.getrlimit(kind)) for kind in _kinds_of_limits()]
+
+
+@cache
+def _kinds_of_limits() -> list[int]:
+    import resource
+
     kinds = (getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
-    return [(kind, resource.getrlimit(kind)) for kind in sorted({*kinds})]
+    return sorted({*kinds})
 
 
 def _pids_of_started(line: socket.socket, name: str) -> tuple[int, int]:
@@ -314,11 +325,15 @@ def _pids_of_started(line: socket.socket, name: str) -> tuple[int, int]:
     raise OSError(errno.ECONNRESET, _LOST, name)
 
 
-def _next_message(line: socket.socket, seconds: float) -> bytes:
+def _is_readable(line: socket.socket, seconds: float) -> bool:
     poller = select.poll()
     poller.register(line, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
+
+
+def _next_message(line: socket.socket, seconds: float) -> bytes:
     try:
-        return line.recv(64) if poller.poll(seconds * 1000) else b""
+        return line.recv(64) if _is_readable(line, seconds) else b""
     except ConnectionError:
         return b""
 

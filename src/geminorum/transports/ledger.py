@@ -32,10 +32,15 @@ class Ledger:
         """The agent's messages whose thoughts were not handed out yet."""
         self._handed_out: set[str] = set()
 
-    def requests(self, session_id: str | None, *, thoroughly: bool = False) -> list[ModelRequest]:
-        """All requests that were answered by now, in that order, those of subagents too."""
-        self.read(session_id, thoroughly=thoroughly)
+    @property
+    def answered(self) -> list[ModelRequest]:
+        """The requests that were answered, as of the last look, those of subagents too."""
         return list(self._requests.values())
+
+    def requests(self, session_id: str | None, *, thoroughly: bool = False) -> list[ModelRequest]:
+        """Those that were answered by now, in that order."""
+        self.read(session_id, thoroughly=thoroughly)
+        return self.answered
 
     def read(self, session_id: str | None, *, thoroughly: bool = False) -> None:
         """Takes in what was written since the last look."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geminorum.reserve import RESERVE
-from geminorum.transports.news import pidfd
+from geminorum.transports.file_watch import pidfd
 from geminorum.transports.watcher import WATCHER
 from geminorum.transports.windows_job import Job
 
@@ -43,6 +43,7 @@ class MarkedProcess:
     def __init__(self, popen: subprocess.Popen[bytes], run_id: str, job: Job) -> None:
         self.pid, self._popen, self._run_id, self._job = popen.pid, popen, run_id, job
         self._tree: list[Process] = []
+        self.is_signalled = False
 
     def end_fd(self) -> int | None:
         return pidfd(self.pid)
@@ -61,6 +62,7 @@ class MarkedProcess:
             # The snapshot comes first: once the parent is dead, nobody knows its children by it.
             self._tree = descendants(self._popen, self._run_id)
             _signal(self._tree, "terminate")
+        self.is_signalled = True
 
     def kill(self) -> None:
         with RESERVE.spent(), self._group_signalled_at_least(_KILL_SIGNAL):

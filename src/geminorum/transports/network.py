@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
@@ -13,6 +12,7 @@ import msgspec
 from geminorum.errors import NetworkError
 from geminorum.events import Error
 from geminorum.regular_file import open_regular
+from geminorum.transports.launch.scripts import script_text
 from geminorum.transports.watch import Reason
 
 _SCRIPT, _LOG = "network_watch.cjs", "network.jsonl"
@@ -35,10 +35,11 @@ class NetworkLog:
     """A file that a script inside of the CLI writes, because the CLI itself retries in silence."""
 
     def __init__(self, home: Path) -> None:
-        script = files(__package__).joinpath(_SCRIPT).read_text(encoding="utf-8")
         self._script, self._file = home / _SCRIPT, home / _LOG
-        self._script.write_text(script, encoding="utf-8")
-        self._file.touch(mode=0o600)
+
+    @property
+    def files(self) -> dict[str, str]:
+        return {_SCRIPT: script_text(_SCRIPT), _LOG: ""}
 
     @property
     def node_flag(self) -> str:

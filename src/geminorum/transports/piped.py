@@ -101,6 +101,13 @@ class PipedChild(ProcessTree):
             finally:
                 self._close()
 
+    def discard(self) -> None:
+        """Ends a process that nobody is going to talk to."""
+        self.kill()
+        for pipe in (self._to, self._from):
+            pipe.close()
+        self._log.close()
+
     def write(self, data: bytes) -> None:
         """Queues the bytes; a process that is gone takes none, and its end is told elsewhere."""
         if self._input is not None and not self._input.is_closing():

@@ -24,9 +24,19 @@ from geminorum.transports.acp import Acp, AcpConversation, SharedWith, decided_b
 from geminorum.transports.acp_process import AcpProcess
 from geminorum.transports.acp_session import AcpSession
 from geminorum.transports.acp_turn import AcpTurn
-from geminorum.transports.launch import working_folder
+from geminorum.transports.cli import Cli, CliConversation
+from geminorum.transports.headless_slots import HeadlessSlots
+from geminorum.transports.launch.context import working_folder
 from geminorum.transports.pool_queue import PoolQueue, Ticket
-from geminorum.transports.pool_worker import CRASHED, SILENT, UNUSED, Limits, Worker, key_of
+from geminorum.transports.pool_worker import (
+    CRASHED,
+    SILENT,
+    UNUSED,
+    Limits,
+    Worker,
+    key_of,
+    memory_of,
+)
 
 _UNANSWERED = (StartTimeout, ProtocolError, CliTooOld)
 """A session was asked for and never came: the next guest would fare no better."""
@@ -70,11 +80,13 @@ class Pool:
         async with connect(Options(cwd="a"), via=pool) as chat: ...
         await ask("Say hello", via=pool)
     ```
+
+    With a `Cli`, up to `size` conversations at once have a process for each turn, started ahead.
     """
 
     def __init__(
         self,
-        door: Acp | None = None,
+        door: Acp | Cli | None = None,
         *,
         size: int = 4,
         at_once: int = 8,
@@ -88,9 +100,12 @@ class Pool:
         """Up to `size` processes, each with `at_once` conversations; `wait` seconds for a place.
 
         A process that reaches one of the other limits takes no new conversations and ends after its
-        last one. `spare` opens a session in advance in the folder used last.
+        last one. `spare` opens a session in advance in the folder used last. With a `Cli`, only
+        `size` and `wait` apply.
         """
-        self.door = _checked_door(door)
+        _refuse_other_transports(door)
+        self.door = door if isinstance(door, Acp) else Acp()
+        self._headless = HeadlessSlots(door, size, wait) if isinstance(door, Cli) else None
         _refuse_below_one(size=size, at_once=at_once, max_sessions=max_sessions)
         _refuse_nothing(wait=wait, max_age=max_age, max_memory_mb=max_memory_mb)
         _refuse_below_one(max_tool_calls=max_tool_calls)
@@ -112,7 +127,8 @@ class Pool:
 
     def secrets(self) -> list[str]:
         """Values that must not appear in a run's errors."""
-        return self.door.secrets()
+        transport = self._headless.transport if self._headless else self.door
+        return transport.secrets()
 
     # ---- the block
 
@@ -128,17 +144,24 @@ class Pool:
         for worker in [*self._workers]:
             self._end(worker)
         await _all_of(self._endings)
+        if self._headless is not None:
+            await self._headless.close()
 
     # ---- a door
 
     def deciding(self, decide: Decide) -> SharedWith:
         """Returns a transport to the same processes with another `decide`."""
-        decided_by(self.door, decide)
+        if self._headless is None:
+            decided_by(self.door, decide)
         return SharedWith(self, decide)
 
     def open(
         self, options: Options, decide: Decide | None = None
-    ) -> AbstractAsyncContextManager[AcpConversation]:
+    ) -> AbstractAsyncContextManager[AcpConversation | CliConversation]:
+        if (headless := self._headless) is not None:
+            self._refuse_strangers()
+            transport = headless.transport
+            return headless.open(options, transport.deciding(decide) if decide else transport)
         return _Visit(partial(self._enter, options, decided_by(self.door, decide)))
 
     async def warm(self, options: Options | None = None) -> None:
@@ -146,6 +169,10 @@ class Pool:
         returns when both are ready. Optional: it saves the first conversation the startup time.
         """
         options = options or Options()
+        if self._headless is not None:
+            self._refuse_strangers()
+            await self._headless.warm(options)
+            return
         worker = await self._place(options, sessions=0)
         try:
             await greeted(await worker.started(), self.door.start_timeout)
@@ -156,6 +183,8 @@ class Pool:
 
     def report(self) -> PoolReport:
         """Reports the processes, their load and how often they were replaced."""
+        if self._headless is not None:
+            return _report_on_headless(self._headless)
         crashed = self._let_go[CRASHED]
         return PoolReport(
             tuple(_report_on(worker) for worker in self._workers if not worker.gone),
@@ -404,12 +433,19 @@ async def _all_of(tasks: set[asyncio.Task[None]]) -> None:
         raise cancelled
 
 
-def _checked_door(door: Acp | None) -> Acp:
-    if door is None:
-        return Acp()
-    if not isinstance(door, Acp):
-        raise InvalidOptions(f"a pool of {door!r}", hint="Pool(Acp(…)): only Acp can be kept warm")
-    return door
+def _report_on_headless(slots: HeadlessSlots) -> PoolReport:
+    processes = [
+        ProcessReport(spare.pid, 0, 0, 0, spare.age, memory_of(spare.pid), None)
+        for spare in slots.spares
+    ]
+    return PoolReport(
+        tuple(processes), slots.waiting, slots.started, slots.conversations, slots.turns, {}, 0
+    )
+
+
+def _refuse_other_transports(door: object) -> None:
+    if door is not None and not isinstance(door, Acp | Cli):
+        raise InvalidOptions(f"a pool of {door!r}", hint="Pool(Acp(…)) or Pool(Cli(…))")
 
 
 def _refuse_below_one(**figures: int | None) -> None:

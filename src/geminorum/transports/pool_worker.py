@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,18 +13,14 @@ import psutil
 
 from geminorum.errors import GeminorumError
 from geminorum.options import Options
-from geminorum.surroundings import environment, home_of, upwards
+from geminorum.surroundings import upwards
 from geminorum.transports.acp import Acp
 from geminorum.transports.acp_process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp_session import AcpSession, furnished, opened
 from geminorum.transports.acp_tools import SessionTools
-from geminorum.transports.control_place import is_within, place_outside
-from geminorum.transports.launch import (
-    agent_folders,
-    compile_cache,
-    steering_of,
-    working_folder,
-)
+from geminorum.transports.launch.command import compile_cache
+from geminorum.transports.launch.context import LaunchContext, working_folder
+from geminorum.transports.launch.control_place import is_within, place_outside
 from geminorum.transports.tree_memory import tree_megabytes
 from geminorum.wire.policy_toml import Steering
 
@@ -54,30 +50,29 @@ def key_of(door: Acp, options: Options) -> Key:
 
     With the variables of this process: whoever changes a key in them expects the new one to hold.
     """
-    env = environment(options)
-    own = _folder_to_itself(door, options, env)
-    return process_wide(options), env, own, _control_outside(door, options, env)
+    context = LaunchContext(door, options)
+    own = _folder_to_itself(context)
+    return process_wide(options), dict(context.env), own, _control_outside(context)
 
 
-def _control_outside(
-    door: Acp, options: Options, env: Mapping[str, str]
-) -> tuple[Path | None, bool]:
+def _control_outside(context: LaunchContext) -> tuple[Path | None, bool]:
     """Where what steers a process lies outside of the guest's folders, and whether the cache of
     compiled code does."""
-    folders = agent_folders(door, options, home_of(options, env), env)
+    folders = context.agent_folders
     return place_outside(folders), is_within(compile_cache(), folders)
 
 
-def _folder_to_itself(door: Acp, options: Options, env: Mapping[str, str]) -> Path | None:
+def _folder_to_itself(context: LaunchContext) -> Path | None:
     """The folder, where what lies in it would hold for the guests from other folders, too: its
     variables, settings (the CLI has one telemetry per process, and it logs prompts), and the files
     that the policy of a process protects."""
-    folder, home = working_folder(options), home_of(options, env)
+    folder, home = context.cwd, context.home
     settings = folder / ".gemini" / "settings.json"
     above = [one for one in upwards(folder) if one not in (home, home.resolve())]
-    read = options.trust_workspace is not False and folder != home and settings.exists()
-    mine = door.dotenv or read or any((one / ".gemini" / ".env").exists() for one in above)
-    steered = steering_of(door, options)._replace(is_open=False) != Steering()
+    read = context.options.trust_workspace is not False and folder != home and settings.exists()
+    dotenv = any((one / ".gemini" / ".env").exists() for one in above)
+    mine = context.transport.dotenv or read or dotenv
+    steered = context.steering._replace(is_open=False) != Steering()
     return folder if mine or steered else None
 
 
@@ -223,10 +218,7 @@ class Worker:
 
     @property
     def memory_mb(self) -> float | None:
-        try:
-            return tree_megabytes(psutil.Process(self.pid)) if self.pid is not None else None
-        except (psutil.Error, OSError):
-            return None
+        return None if self.pid is None else memory_of(self.pid)
 
     # ---- its sessions
 
@@ -301,6 +293,14 @@ class Worker:
         if spare is not None:
             spare.close()
         return spare is not None
+
+
+def memory_of(pid: int) -> float | None:
+    """Of a process and its descendants, in MB; None where we may not look."""
+    try:
+        return tree_megabytes(psutil.Process(pid))
+    except (psutil.Error, OSError):
+        return None
 
 
 def _look_of(folder: Path) -> list[int]:

@@ -10,26 +10,29 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import select
 import tempfile
 import uuid
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
 from geminorum.leases import held
+from geminorum.off_loop import off_loop
 from geminorum.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
+from geminorum.transports.file_watch import FileWatch
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.marked_tree import marked, start_marked
-from geminorum.transports.news import News
 
 # What is read at once, with all that is made of it, should fit into a processor's own cache.
 CHUNK = 64 * 1024
 STDERR_KEPT = 64 * 1024
 _MARGIN = 1024
-_KILL_WAIT_SECONDS = 1.0
+_INPUT_WAIT_SECONDS = 10.0
+_SIGNAL_WAIT_SECONDS, _KILL_WAIT_SECONDS = 0.5, 1.0
 
 
 class Program(Protocol):
@@ -48,8 +51,12 @@ class Program(Protocol):
     def poll(self) -> int | None:
         """The exit code of the program, once it has ended."""
 
+    @property
+    def is_signalled(self) -> bool:
+        """Whether the signals of `stop` were sent, whatever they do."""
+
     def stop(self, grace: float) -> None:
-        """Tells everything to end: returns when the signals are sent, whatever they do."""
+        """Tells everything to end, and does not wait for it."""
 
     def kill(self) -> None:
         """Ends everything now; waits for it, for a bounded time."""
@@ -80,6 +87,17 @@ class ProcessTree:
     def pid(self) -> int:
         return self._program.pid
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether somebody has sent it SIGSTOP."""
+        import psutil
+
+        try:
+            status: str = psutil.Process(self.pid).status()
+        except psutil.Error:
+            return False
+        return status == psutil.STATUS_STOPPED
+
     async def stop(self) -> None:
         """TERM, then KILL after the grace, for the whole tree. Returns when it is gone."""
         if os.getpid() != self._owner:
@@ -87,19 +105,28 @@ class ProcessTree:
         # Before any await: a second cancellation cannot take it back.
         self.begin_stop()
         try:
-            await self._gone(self._grace + _KILL_WAIT_SECONDS)
+            await self._wait(lambda: self._program.is_gone, self._grace + _KILL_WAIT_SECONDS)
         finally:
-            self.kill()
+            if self._program.is_gone:
+                self.kill()  # Nothing is left to do but to close it.
+            else:
+                await off_loop(self.kill)
 
     def shorten_grace(self, seconds: float) -> None:
         """Gives it no more than that between TERM and KILL."""
         self._grace = min(self._grace, seconds)
 
     def begin_stop(self) -> None:
-        """Sends the signals that `stop` waits for; whatever follows, the program does not see."""
+        """Asks for the signals that `stop` waits for."""
         if not self._is_stopping:
             self._is_stopping = True
             self._program.stop(self._grace)
+
+    async def signalled(self) -> None:
+        """Returns when the signals are sent: whatever follows, the program does not see."""
+        await self._wait(
+            lambda: self._program.is_signalled or self._program.is_gone, _SIGNAL_WAIT_SECONDS
+        )
 
     def hold(self, fd: int) -> None:
         """Keeps a lock for as long as anything of the tree lives, even if we do not."""
@@ -112,10 +139,10 @@ class ProcessTree:
         """End the whole tree now, without waiting for manners."""
         self._last_resort()
 
-    async def _gone(self, limit: float) -> None:
+    async def _wait(self, is_over: Callable[[], bool], limit: float) -> None:
         loop = asyncio.get_running_loop()
         deadline, pause = loop.time() + limit, 0.002
-        while not self._program.is_gone and loop.time() < deadline:
+        while not is_over() and loop.time() < deadline:
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, 0.05)
 
@@ -129,7 +156,8 @@ def _kill(program: Program, owner: int) -> None:
 class Child(ProcessTree):
     """A process in a session of its own, its output in files, its descendants marked.
 
-    `async with Child(…) as child:` starts it; leaving the block ends it and all that it started.
+    Making one starts the process, and may be done in any thread; `async with` reads its output;
+    leaving the block ends it and all that it started.
     """
 
     def __init__(
@@ -138,7 +166,7 @@ class Child(ProcessTree):
         *,
         cwd: Path | None = None,
         env: Mapping[str, str],
-        stdin: bytes = b"",
+        stdin: bytes | OpenInput = b"",
         grace: float = 5.0,
         kept: Sequence[int] = (),
     ) -> None:
@@ -157,19 +185,33 @@ class Child(ProcessTree):
             )
             opened.pop_all()
         super().__init__(program, run_id, grace)
-        self._news = News(self._stdout.reader, program.end_fd())
-        self._nudged = False
+        self._watch: FileWatch | None = None
+        self._nudged = self._has_more = False
 
     async def __aenter__(self) -> Child:
+        try:
+            self._watch = FileWatch(self._stdout.reader, self._program.end_fd())
+        except BaseException:
+            self.discard()
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:
         try:
             await self.stop()
         finally:
-            self._news.close()
-            self._stdout.close()
-            self._stderr.close()
+            self._close()
+
+    def discard(self) -> None:
+        """Ends a process that nobody is going to read."""
+        self.kill()
+        self._close()
+
+    def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+        self._stdout.close()
+        self._stderr.close()
 
     @property
     def written(self) -> int:
@@ -179,28 +221,68 @@ class Child(ProcessTree):
     def nudge(self) -> None:
         """Whoever waits in `read` shall look about: there is something else to tell."""
         self._nudged = True
-        self._news.wake()
+        if self._watch is not None:
+            self._watch.wake()
 
     async def read(self) -> bytes | None:
         """The next piece of stdout, waiting for one; empty at the true end, None on a nudge."""
+        assert self._watch is not None
         while True:
-            # Asked before the read: what a child wrote, it wrote before it ended.
-            ended = self._program.poll() is not None
+            # Asked before the read: what a child wrote, it wrote before it ended. While there is
+            # more to read than fits, nobody waits, and so nobody is told of the end.
+            is_doubtful = self._watch.may_have_ended or self._has_more
+            ended = is_doubtful and self._program.poll() is not None
             if ended:
                 self._stdout.skip_hole()
             if data := self._stdout.read(CHUNK):
-                self._news.something_came()
+                self._watch.reset_pause()
+                self._has_more = len(data) == CHUNK
                 return data
             if ended:
                 return b""
             if self._nudged:
                 self._nudged = False
                 return None
-            await self._news.wait()
+            await self._watch.wait()
 
     def stderr(self, clean: Callable[[str], str] = str) -> str:
         """The beginning and the end of what it complained about, each passed through `clean`."""
         return self._stderr.head_and_tail(STDERR_KEPT).told(clean)
+
+
+class OpenInput:
+    """A pipe to the stdin of a child that gets its input later; POSIX only."""
+
+    def __init__(self, first: bytes) -> None:
+        """`first` is there from the start."""
+        self.reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)
+        os.write(self._writer, first)
+
+    def close_reader(self) -> None:
+        """Our copy of the child's end is not needed once the child has it."""
+        os.close(self.reader)
+        self.reader = -1
+
+    def send(self, data: bytes) -> None:
+        """Writes the rest of the input and closes the pipe. To be called in a thread: a long
+        input waits for the child to read. BrokenPipeError where it has ended; TimeoutError where
+        it does not read."""
+        left = memoryview(data)
+        poller = select.poll()
+        poller.register(self._writer, select.POLLOUT)
+        while left:
+            if not poller.poll(_INPUT_WAIT_SECONDS * 1000):
+                raise TimeoutError("the program does not read its input")
+            with suppress(BlockingIOError):
+                left = left[os.write(self._writer, left) :]
+        self.close()
+
+    def close(self) -> None:
+        for end in (self.reader, self._writer):
+            if end >= 0:
+                os.close(end)
+        self.reader = self._writer = -1
 
 
 class HeadAndTail(NamedTuple):
@@ -287,24 +369,37 @@ class Capture:
 def _started(
     command: Sequence[str],
     env: Mapping[str, str],
-    stdin: bytes,
+    stdin: bytes | OpenInput,
     captures: tuple[Capture, Capture],
     **how: Any,
 ) -> Program:
-    # A file for stdin as well: it is complete from the start, so nothing is written while the
-    # child runs and a child that does not read it harms nobody.
     stdout, stderr = captures
     try:
-        with tempfile.TemporaryFile(prefix="geminorum-") as source:
-            source.write(stdin)
-            source.seek(0)
-            stdio = (source.fileno(), stdout.writer, stderr.writer)
+        with _readable(stdin) as source:
+            stdio = (source, stdout.writer, stderr.writer)
             program = start_program(command, env=env, stdio=stdio, **how)
     except OSError as error:
         raise _cannot_start(command[0], error) from error
     stdout.written()
     stderr.written()
     return program
+
+
+@contextmanager
+def _readable(stdin: bytes | OpenInput) -> Iterator[int]:
+    """A descriptor to read the input from, for as long as it takes to start a child.
+
+    A file, unless the input comes later: it is complete from the start, so nothing is written while
+    the child runs and a child that does not read it harms nobody.
+    """
+    if isinstance(stdin, OpenInput):
+        yield stdin.reader
+        stdin.close_reader()
+        return
+    with tempfile.TemporaryFile(prefix="geminorum-") as source:
+        source.write(stdin)
+        source.seek(0)
+        yield source.fileno()
 
 
 def start_program(

@@ -42,35 +42,36 @@ def going_fresh(why: str, at: int) -> Error:
 
 @asynccontextmanager
 async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[None]:
-    """A block in which the session may be loaded.
+    """A block in which the session may be loaded; what the CLI begins beside it is taken away.
 
-    The CLI names a file by the minute. When it loads a session it first begins a new file, and in
-    the minute of the old one's birth that is the old one: it overwrites what it is about to read.
-    So the file gets the name of an earlier minute, also where a clock that was set back has not
-    reached its own yet; and the new one, which stays empty, is taken
-    away: the clean-up at a CLI's start would take it for a reason to delete both.
+    It stays empty, and the clean-up at a CLI's start would take it for a reason to delete both.
     """
-    known = files_of(home, cwd, session_id)
-    if not known:
+    if not files_of(home, cwd, session_id):
         raise SessionLost(f"there is no session {session_id!r} in {str(cwd)!r}")
-    repair_session(home, cwd, session_id)
-    for path in known:
-        _aged(path)
+    prepare_resume(home, cwd, session_id)
     try:
         yield
     finally:
         remove_strays(home, cwd, session_id)
 
 
-def repair_session(home: Path, cwd: Path, session_id: str) -> None:
-    """Pairs calls and responses in a session's file, so that Google's API accepts its resume.
+def prepare_resume(home: Path, cwd: Path, session_id: str) -> None:
+    """Makes a session's files safe to be loaded. To be called with the session's lock held.
 
-    To be called with the session's lock held. A file that cannot be read or written stays as it is.
+    The CLI names a file by the minute. When it loads a session it first begins a new file, and in
+    the minute of the old one's birth that is the old one: it overwrites what it is about to read,
+    and where it ends before its first answer, the history is lost. So the file gets the name of an
+    earlier minute, also where a clock that was set back has not reached its own yet.
+
+    Calls and responses are paired, so that Google's API accepts the resume. A file that cannot be
+    read or written stays as it is.
     """
     for path in files_of(home, cwd, session_id):
         if path.suffix == ".jsonl":  # Older documents have no responses besides those of calls.
             with suppress(OSError):
                 repair_file(path)
+        with suppress(OSError):
+            _aged(path)
 
 
 def remove_strays(home: Path, cwd: Path, session_id: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
@@ -231,8 +232,6 @@ def policy_toml(
     may not write where `steering` leads; None: they may. `users` is what the user says: the
     stricter word counts.
     """
-    import tomli_w
-
     rules = [*_rules(options, pre_approved), *(_own_rules(own) if own is not None else [])]
     rules += _TOOLS_KEPT_INSIDE
     if steering is not None:
@@ -247,8 +246,22 @@ def policy_toml(
     habits = _habits(asked, edits, interactive=interactive)
     rules = [*(_answerable(rule, asked) for rule in rules), *habits]
     strict = [single for rule in rules for single in always_asking(rule)]
+    if not users.rules and not users.checkers:
+        return _as_toml(msgspec.json.encode(strict))
     file = {"rule": strict, "safety_checker": [*users.checkers]}
-    return tomli_w.dumps({key: value for key, value in file.items() if value})
+    return _toml_of({key: value for key, value in file.items() if value})
+
+
+@lru_cache(maxsize=64)
+def _as_toml(rules: bytes) -> str:
+    """Rules of our own, in JSON, as TOML: the same run after run, and slow to write."""
+    return _toml_of({"rule": msgspec.json.decode(rules)})
+
+
+def _toml_of(file: dict[str, Any]) -> str:
+    import tomli_w
+
+    return tomli_w.dumps(file)
 
 
 def _habits(
@@ -264,10 +277,8 @@ def closing_toml(steering: Steering) -> str:
     """A policy file that says nothing for the options, and only closes what the CLI leaves open: a
     search that runs programs or lists what it should not, and file tools that write where
     `steering` leads."""
-    import tomli_w
-
     rules = _path_rules(steering, (), interactive=False)
-    return tomli_w.dumps({"rule": [*_TOOLS_KEPT_INSIDE, *rules]})
+    return _toml_of({"rule": [*_TOOLS_KEPT_INSIDE, *rules]})
 
 
 def _path_rules(

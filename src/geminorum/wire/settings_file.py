@@ -29,6 +29,38 @@ def limits_turns(settings: Mapping[str, Any]) -> bool:
     return isinstance(most, int | float) and most >= 0
 
 
+def merged(base: Mapping[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
+    """Both, with `top` winning, dictionaries merged to any depth."""
+    both = dict(base)
+    for key, value in top.items():
+        below = both.get(key)
+        if isinstance(below, dict) and isinstance(value, dict):
+            value = merged(below, value)
+        both[key] = value
+    return both
+
+
+def with_all_hooks(
+    both: Mapping[str, Any], theirs: Mapping[str, Any], ours: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Merged settings with the hooks of both sides, theirs first.
+
+    A hook that guards the user must not go when we add ours.
+    """
+    their_hooks, our_hooks = _hooks(theirs), _hooks(ours)
+    hooks = merged(their_hooks, our_hooks)
+    for event, rules in our_hooks.items():
+        before = their_hooks.get(event)
+        if isinstance(before, list) and isinstance(rules, list):
+            hooks[event] = [*before, *rules]
+    return {**both, "hooks": hooks} if hooks else dict(both)
+
+
+def _hooks(settings: Mapping[str, Any]) -> dict[str, Any]:
+    hooks = settings.get("hooks")
+    return hooks if isinstance(hooks, dict) else {}
+
+
 def _loaded(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -102,13 +104,24 @@ class Batch:
     async def run(self) -> None:
         """Until every task has its outcome, or a brake is pulled. A set-up that cannot work, or
         options that cannot be, end it at once: every other prompt would fail alike."""
-        hands = range(min(self._limits.concurrency, len(self._waiting)))
+        hands = min(self._limits.concurrency, len(self._waiting))
         try:
-            async with asyncio.TaskGroup() as group:
-                for _ in hands:
+            async with self._with_spares(hands), asyncio.TaskGroup() as group:
+                for _ in range(hands):
                     group.create_task(self._work())
         except ExceptionGroup as many:
             raise many.exceptions[0] from None
+
+    @asynccontextmanager
+    async def _with_spares(self, hands: int) -> AsyncIterator[None]:
+        """A block in which as many CLIs are started ahead as there are hands."""
+        from geminorum import Cli
+
+        if not isinstance(self._door, Cli) or len(self._waiting) <= hands:
+            yield
+            return
+        async with replace(self._door, spare=hands) as self._door:
+            yield
 
     async def _work(self) -> None:
         while (task := await self._take()) is not None:

@@ -42,7 +42,7 @@ from geminorum.redaction import redacted, secrets_in
 from geminorum.surroundings import environment
 from geminorum.sync import BackgroundLoop
 from geminorum.transports.cli import Cli
-from geminorum.transports.launch import command_of
+from geminorum.transports.launch.command import headless_command
 from geminorum.views import result as views
 from geminorum.views.files import FileFold
 from geminorum.wire.stream_json import StreamDecoder
@@ -168,7 +168,7 @@ class GeminiCliProvider(ResponseProvider):
         """What stands behind the program's name, but for policies: their files come and go."""
         options = self._options(context)
         _, order = delivered(prompt_for("stdin", context or {}, None), literal=options.literal)
-        return [*command_of(self._allowing(self._door), options, _ANY_CLI, ()), *order]
+        return [*headless_command(self._allowing(self._door), options, _ANY_CLI), *order]
 
     def _parse_ndjson_stream(self, stdout: bytes) -> tuple[str, dict[str, None]]:
         """The text and the written files of a recorded run."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Protocol
 
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, Unsupported
-from geminorum.transports.home import replace_file
+from geminorum.transports.launch.context import LaunchContext, settings_in
+from geminorum.transports.launch.overlay import replace_file
+from geminorum.transports.launch.scripts import script_text
 
 _SCRIPT, _RULES = "read_guard.cjs", "read_guard.json"
 _SKILL = "SKILL.md"
@@ -30,11 +31,9 @@ class _Opening(Protocol):
 class ReadGuard:
     """A script that Node loads ahead of the CLI, and the projects that it keeps the CLI to."""
 
-    def __init__(self, home: Path, door: _Opening) -> None:
-        self._home, self._door = home, door
-        self._projects: list[list[str]] = []
-        script = files(__package__).joinpath(_SCRIPT).read_text(encoding="utf-8")
-        (home / _SCRIPT).write_text(script, encoding="utf-8")
+    def __init__(self, home: Path, transport: _Opening, folders: Iterable[Path]) -> None:
+        self._home, self._transport = home, transport
+        self._projects = [_roots_as_text(folders)]
 
     @property
     def node_flag(self) -> str:
@@ -42,15 +41,26 @@ class ReadGuard:
         # which may say that another file is meant, also in place of an absolute path.
         return f"--import={(self._home / _SCRIPT).as_uri()}"
 
+    @property
+    def files(self) -> dict[str, str]:
+        return {_SCRIPT: script_text(_SCRIPT), _RULES: self._rules()}
+
     def admit(self, folders: Iterable[Path]) -> None:
         """Adds the project around these folders, before the CLI first reads there."""
-        roots = [str(root) for root in roots_of(folders)]
+        roots = _roots_as_text(folders)
         if roots not in self._projects:
             self._projects.append(roots)
-        home = [str(self._home), str(self._home.resolve())]
-        rules = {"projects": self._projects, "home": home, "links": self._door.outside_links}
         # Also where nothing is new: a command that was allowed may have rewritten it.
-        replace_file(self._home / _RULES, json.dumps(rules).encode())
+        replace_file(self._home / _RULES, self._rules().encode())
+
+    def _rules(self) -> str:
+        home = [str(self._home), str(self._home.resolve())]
+        links = self._transport.outside_links
+        return json.dumps({"projects": self._projects, "home": home, "links": links})
+
+
+def _roots_as_text(folders: Iterable[Path]) -> list[str]:
+    return [str(root) for root in roots_of(folders)]
 
 
 def roots_of(folders: Iterable[Path]) -> list[Path]:
@@ -79,16 +89,17 @@ def _as_list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
 
 
-def check_start(
-    door: _Opening, program: CliProgram, folders: list[Path], names: Iterable[str]
-) -> None:
+def check_folders(context: LaunchContext, program: CliProgram) -> None:
     """Warns of what the CLI would send to the model at its start and is kept from reading; raises
     where it cannot be kept from it."""
+    transport, folders = context.transport, context.folders
+    theirs = [settings_in(context.system_settings_file), context.user_settings]
+    names = context_names(transport.settings, *theirs, context.folder_settings)
     _refuse_unfit_git(folders)
-    allowed = f"{type(door).__name__}(outside_links=True)"
-    for file, why in _unfit_files(door, folders, names):
+    allowed = f"{type(transport).__name__}(outside_links=True)"
+    for file, why in _unfit_files(transport, folders, names):
         # A sandbox starts a CLI of its own, without our flag.
-        if program.node is None or door.sandbox:
+        if program.node is None or transport.sandbox:
             raise Unsupported(
                 f"{str(file)!r} {why}, and only the npm package's CLI, without a sandbox, can be "
                 "kept from reading it",
@@ -102,15 +113,15 @@ def check_start(
 def _refuse_unfit_git(folders: Iterable[Path]) -> None:
     """The CLI starts git, which no guard of ours keeps from waiting for a pipe."""
     for folder in folders:
-        places = (_project(folder.resolve()) / ".git" / name for name in _READ_BY_GIT)
-        for file in places:
+        git = _project(folder.resolve()) / ".git"
+        for file in (git / name for name in _READ_BY_GIT) if git.is_dir() else ():
             if file.exists() and not file.is_file():
                 text = f"{str(file)!r} is not a regular file"
                 raise ConfigError(text, hint="remove it, or make the clone anew")
 
 
 def _unfit_files(
-    door: _Opening, folders: list[Path], names: Iterable[str]
+    transport: _Opening, folders: list[Path], names: Iterable[str]
 ) -> Iterator[tuple[Path, str]]:
     """Context files and skills that the CLI would read at its start, and why it may not."""
     roots = roots_of(folders)
@@ -121,7 +132,7 @@ def _unfit_files(
             continue  # There is none, or it leads nowhere.
         if not real.is_dir() and not real.is_file():
             yield file, "is not a regular file"
-        elif not door.outside_links and not any(real.is_relative_to(root) for root in roots):
+        elif not transport.outside_links and not any(real.is_relative_to(root) for root in roots):
             yield file, _OUTSIDE
 
 

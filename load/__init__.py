@@ -1,0 +1,1 @@
+"""Many agents at once: how long they take, and how long they keep the event loop from others."""

@@ -1,0 +1,1 @@
+"""Everything that the start of a CLI fixes: folder, variables, settings, policies, command."""

@@ -1,0 +1,94 @@
+"""A launch on disk: an overlay home and the plan that it was made by, ready to be started."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from geminorum.detect import CliProgram
+from geminorum.redaction import redacted, secrets_in
+from geminorum.transports.launch.command import Preload
+from geminorum.transports.launch.context import LaunchContext
+from geminorum.transports.launch.control_place import place_outside
+from geminorum.transports.launch.overlay import Overlay
+from geminorum.transports.launch.plan import CommandMaker, LaunchPlan, Reachable, plan_launch
+from geminorum.transports.launch.policies import refuse_exposed
+from geminorum.transports.launch.read_guard import ReadGuard
+from geminorum.transports.launch.start_record import StartRecorder
+from geminorum.transports.network import NetworkLog
+from geminorum.wire.settings_file import merged
+
+Announce = Callable[[Mapping[str, Any], Path], Mapping[str, Any]]
+"""Settings and a home to more settings: what the CLI is told of our own server."""
+
+
+class PreparedLaunch:
+    """Makes the overlay home; leaving the block removes it."""
+
+    def __init__(
+        self,
+        context: LaunchContext,
+        program: CliProgram,
+        *,
+        make_command: CommandMaker,
+        reachable: Reachable,
+        announce: Announce,
+        records_start: bool = False,
+    ) -> None:
+        """`records_start`: the CLI starts ahead of its prompt, and notes what it looks at."""
+        self._program, self._make_command, self._reachable = program, make_command, reachable
+        self._base = context.home
+        self._overlay = Overlay(context.home, place_outside(context.agent_folders))
+        try:
+            self.guard = self._guard_for(context)
+            self.network = NetworkLog(self.home)
+            self.recorder = StartRecorder(self.home) if records_start else None
+            self.plan = self.plan_for(context)
+            refuse_exposed(context, [self.home], self.plan.policy)
+        except BaseException:
+            self._overlay.remove()
+            raise
+        settings = self.plan.home.settings
+        self.settings = merged(settings, announce(settings, self.home))
+        self._overlay.write(replace(self.plan.home, settings=self.settings))
+        self._secrets = secrets_in(self.plan.env)
+
+    @property
+    def home(self) -> Path:
+        """The overlay."""
+        return self._overlay.path
+
+    def fileno(self) -> int:
+        """What holds the overlay for as long as somebody needs it."""
+        return self._overlay.fileno()
+
+    def plan_for(self, context: LaunchContext) -> LaunchPlan:
+        """What would be started now, in these surroundings, in the same overlay."""
+        return plan_launch(
+            context,
+            self._program,
+            self.home,
+            make_command=self._make_command,
+            preloads=self._preloads(context),
+            reachable=self._reachable,
+        )
+
+    def _preloads(self, context: LaunchContext) -> list[Preload]:
+        always: list[Preload] = [self._guard_for(context), self.network]
+        return always if self.recorder is None else [*always, self.recorder]
+
+    def _guard_for(self, context: LaunchContext) -> ReadGuard:
+        return ReadGuard(self.home, context.transport, context.folders)
+
+    def clean(self, text: str) -> str:
+        """The text without secrets, and with the user's home in place of the overlay."""
+        # The overlay is gone when somebody reads this; what it stood for is not.
+        return redacted(text.replace(str(self.home), str(self._base)), self._secrets)
+
+    def __enter__(self) -> PreparedLaunch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._overlay.remove()

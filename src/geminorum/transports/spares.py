@@ -1,0 +1,377 @@
+"""Headless CLIs that were started ahead of their prompts, for runs that isolation costs no time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from geminorum.detect import CliProgram
+from geminorum.errors import GeminorumError, SessionBusy
+from geminorum.off_loop import off_loop
+from geminorum.options import Options
+from geminorum.transports.backchannel import Backchannel, Reach
+from geminorum.transports.cli_process import CliProcess
+from geminorum.transports.final_answer import FinalAnswer, instructed_to_answer
+from geminorum.transports.free_memory import free_megabytes
+from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
+from geminorum.transports.launch.start_record import StartRecord, state_of
+from geminorum.transports.launch.unused_session import UnusedSession
+from geminorum.transports.process import OpenInput
+from geminorum.transports.resuming import prepare_resume
+from geminorum.wire.argv import has_session_id
+
+if TYPE_CHECKING:
+    from geminorum.transports.cli import Cli
+
+log = logging.getLogger("geminorum.spares")
+
+_FIRST_BYTE = b"\n"
+"""Without one, the CLI stops waiting for its prompt after half a second. A script that Node loads
+takes it away again."""
+_MEGABYTES_NEEDED = 512
+"""To be left free: a spare takes about 200."""
+_START_SECONDS, _LOOK_SECONDS = 60.0, 0.01
+_MEMORY_CHECK_SECONDS = 2.0
+REFILL_DELAY_SECONDS = 1.0
+"""A run that has just begun needs the processor more than the one after it."""
+_QUARTER_OF_AN_HOUR = 900
+_MOST_UNFIT, _REST_SECONDS = 4, 30.0
+"""Agents that change their folder make every CLI started ahead unfit, which costs a second of
+processor time each: after so many in a row, none is started for a while."""
+_IDLE_AGES = 10
+"""After how many lifetimes without a run spares are no longer replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpareOrder:
+    """What a run starts with, apart from its prompt."""
+
+    transport: Cli
+    options: Options
+    """With the session to resume, by its id. A new session gets its id with the spare."""
+    program: CliProgram
+    reach: Reach
+
+    @property
+    def refusal(self) -> str | None:
+        """Why no CLI can be started ahead for it; None if one can."""
+        transport, program = self.transport, self.program
+        reasons = {
+            "this system has no pipes to wait at": sys.platform == "win32",
+            "this CLI is not the npm package": program.node is None or program.version is None,
+            "this CLI is too old": not has_session_id(program.version),
+            "a sandbox starts a CLI of its own": bool(transport.sandbox),
+            "relaunch starts a CLI of its own": transport.relaunch,
+            "extra_args may mean anything": bool(transport.extra_args),
+            "a session id can be used once": self.options.session_id is not None,
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
+    def resembles(self, other: SpareOrder) -> bool:
+        """Could a spare that was started for one do for the other, as far as a glance can tell?"""
+        ours, theirs = self.options, other.options
+        return (
+            ours.resume == theirs.resume
+            and ours.output_schema == theirs.output_schema
+            and self.program == other.program
+            and self.transport == other.transport
+            and self.reach.offers == other.reach.offers
+        )
+
+
+class Spare:
+    """A CLI that waits for its prompt."""
+
+    def __init__(self, order: SpareOrder) -> None:
+        self.order, self.answer = order, None
+        if order.reach.shape is not None:
+            self.answer = FinalAnswer(order.reach.shape, order.transport.answer_attempts)
+        self.session_id = None if order.options.resume is not None else str(uuid.uuid4())
+        """Of the session that is begun with it."""
+        self.process = CliProcess(order.program, Backchannel(order.reach, self.answer))
+        self._record: StartRecord | None = None
+        self._began, self._quarter = time.monotonic(), _quarter_of_the_hour()
+        self._program_state = _state_of(order.program)
+        self._unused = self._unused_session()
+        self._input = OpenInput(_FIRST_BYTE)  # The last: nothing of it is left where one fails.
+
+    def _unused_session(self) -> UnusedSession | None:
+        if self.session_id is None:
+            return None
+        context = self._context_of(self.order)
+        return UnusedSession(str(context.home), str(context.cwd), self.session_id)
+
+    async def start(self) -> None:
+        """Returns when it waits for its prompt; raises if it will not come to that."""
+        try:
+            await self.process.start(self._launch)
+            async with asyncio.timeout(_START_SECONDS):
+                while (record := self._read_record()) is None:
+                    if self.process.child.exit_code is not None:
+                        raise GeminorumError(f"it ended: {self.process.stderr()}")
+                    await asyncio.sleep(_LOOK_SECONDS)
+            await off_loop(partial(self._settle, record))
+        except BaseException:
+            await self.close()
+            raise
+
+    def _launch(self, process: CliProcess) -> None:
+        context = self._context_of(self.order)
+        if context.options.resume is not None:
+            process.lock_session(context)
+            prepare_resume(context.home, context.cwd, context.options.resume)
+            # Others may have the session while this one starts and waits.
+            process.release_session()
+        process.launch(context, self._input, records_start=True)
+        if self._unused is not None:
+            self._unused.note_in(process.prepared.home)
+
+    def _read_record(self) -> StartRecord | None:
+        recorder = self.process.prepared.recorder
+        assert recorder is not None
+        return recorder.read()
+
+    def _settle(self, record: StartRecord) -> None:
+        context = self._context_of(self.order)
+        prepared = self.process.prepared
+        names = (SETTINGS_FILE, *prepared.plan.home.files)
+        record = record.without_own_files(prepared.home, names, context.options.resume)
+        # Another link to one of its files, which package managers make, is no other program.
+        record = record.outside(_package_of(self.order.program))
+        self._record = record.beside(folder / ".git" for folder in context.folders)
+        if context.options.resume is not None:
+            # To lock it and to let go of it removes the file that the CLI began beside it.
+            with suppress(SessionBusy):
+                self.process.lock_session(context)
+                self.process.release_session()
+
+    def why_unfit(self, order: SpareOrder, max_age: float) -> str | None:
+        """Why a run would not be the same as one that starts now; None if it would. In a thread:
+        it looks at every file that the CLI has looked at."""
+        child = self.process.child
+        if child.exit_code is not None:
+            return "it has ended"
+        if child.is_stopped:
+            return "it was stopped"
+        if child.written:
+            return "it spoke before it was asked"
+        if self.age > max_age:
+            return "it is too old"
+        if self._quarter != _quarter_of_the_hour():
+            return "the day may have changed"
+        if self._program_state != _state_of(order.program):
+            return "the CLI was replaced"
+        return self._changed_plan(order) or self._changed_file()
+
+    def _changed_plan(self, order: SpareOrder) -> str | None:
+        prepared, context = self.process.prepared, self._context_of(order)
+        now, before = prepared.plan_for(context), prepared.plan
+        if now == before:
+            return None
+        names = [name for name in now.__slots__ if getattr(now, name) != getattr(before, name)]
+        return f"{', '.join(names)} would be different"
+
+    def _changed_file(self) -> str | None:
+        assert self._record is not None
+        changed = self._record.first_difference()
+        return None if changed is None else f"{changed!r} has changed"
+
+    def _context_of(self, order: SpareOrder) -> LaunchContext:
+        """What a start for this order would have to do with, in the same session."""
+        options = order.options.changed(session_id=self.session_id)
+        if self.answer is not None:
+            options = instructed_to_answer(options)
+        return LaunchContext(order.transport, options)
+
+    @property
+    def pid(self) -> int:
+        return self.process.child.pid
+
+    @property
+    def age(self) -> float:
+        return time.monotonic() - self._began
+
+    def hold_session(self) -> None:
+        """Locks the session for the run. In a thread; SessionBusy if another run holds it, OSError
+        if another has gone on with it."""
+        UnusedSession.forget(self.process.prepared.home)
+        lock = self.process.lock_session(self._context_of(self.order))
+        if lock is not None:
+            self.process.child.hold(lock.fileno())
+        if (changed := self._changed_file()) is not None:
+            raise OSError(changed)
+
+    def send(self, prompt: bytes) -> None:
+        """Gives it its prompt. In a thread; OSError if it does not take it."""
+        self._input.send(prompt)
+
+    async def close(self) -> None:
+        """Ends it, and leaves nothing of it behind."""
+        await off_loop(self._kill)
+        await self.process.close()
+        if self._unused is not None:
+            await off_loop(self._unused.remove)
+
+    def _kill(self) -> None:
+        # At once: asked to end, it would run the hooks for the end of a session.
+        if hasattr(self.process, "child"):
+            self.process.child.kill()
+        self._input.close()
+
+
+def _quarter_of_the_hour() -> int:
+    """The CLI tells its model the date. In every zone, midnight is at a quarter of an hour."""
+    return int(time.time() // _QUARTER_OF_AN_HOUR)
+
+
+def _package_of(program: CliProgram) -> Path:
+    return Path(program.command[-1]).parent.parent
+
+
+def _state_of(program: CliProgram) -> list[object]:
+    """Changes when the CLI or its Node is replaced."""
+    files = [*map(Path, program.command), _package_of(program) / "package.json"]
+    # Without the last of the times, which also changes when a file gets another name.
+    return [state and state[:-1] for state in (state_of(str(file)) for file in files)]
+
+
+class Spares:
+    """Keeps a number of spares for the options that were used last."""
+
+    def __init__(self, count: int, max_age: float, *, renews: bool) -> None:
+        """`renews`: a spare that has become too old is replaced."""
+        self._count, self._max_age, self._renews = count, max_age, renews
+        self.waiting: list[Spare] = []
+        self._starting: dict[asyncio.Task[None], SpareOrder] = {}
+        self._ending: set[asyncio.Task[None]] = set()
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._is_open = True
+        self.started = 0
+        self._last_taken = time.monotonic()
+        self._unfit, self._rest_until = 0, 0.0
+        """How many in a row were of no use, and until when no more are started therefore."""
+
+    async def take(self, order: SpareOrder) -> Spare | None:
+        """A spare for this run; None if it has to start cold. `refill` follows."""
+        self._last_taken = time.monotonic()
+        while (spare := await self._next_for(order)) is not None:
+            try:
+                why = await off_loop(partial(spare.why_unfit, order, self._max_age))
+            except BaseException:
+                self._discard(spare, "the run was given up")
+                raise
+            if why is None:
+                self._unfit = 0
+                return spare
+            self._discard(spare, why)
+            self._count_unfit()
+        return None
+
+    def _count_unfit(self) -> None:
+        self._unfit += 1
+        if self._unfit >= _MOST_UNFIT:
+            self._unfit, self._rest_until = 0, time.monotonic() + _REST_SECONDS
+
+    def refill(self, order: SpareOrder, delay: float = 0.0) -> None:
+        """Starts as many as are missing, after so many seconds."""
+        if (why := order.refusal) is not None:
+            log.debug("no CLI is started ahead: %s", why)
+            return
+        self._call_later("refill", delay, lambda: self._refill(order))
+
+    async def warm(self, order: SpareOrder) -> None:
+        """Starts as many as are missing; returns when they wait for their prompts."""
+        self._refill(order)
+        if self._starting:
+            await asyncio.wait([*self._starting])
+
+    async def close(self) -> None:
+        """Ends all of them."""
+        self._is_open = False
+        for timer in self._timers.values():
+            timer.cancel()
+        for task in self._starting:
+            task.cancel()
+        for spare in [*self.waiting]:
+            self._discard(spare, "nobody needs it any more")
+        while tasks := [*self._starting, *self._ending]:
+            await asyncio.wait(tasks)
+
+    async def _next_for(self, order: SpareOrder) -> Spare | None:
+        while True:
+            fit = [spare for spare in self.waiting if spare.order.resembles(order)]
+            if fit:
+                self.waiting.remove(fit[0])
+                return fit[0]
+            starting = [task for task, of in self._starting.items() if of.resembles(order)]
+            if not starting:
+                return None
+            await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+
+    def _refill(self, order: SpareOrder) -> None:
+        if not self._is_open or time.monotonic() < self._rest_until:
+            return
+        for spare in [one for one in self.waiting if not one.order.resembles(order)]:
+            self._discard(spare, "other options are in use")
+        missing = self._count - len(self.waiting) - len(self._starting)
+        for _ in range(missing):
+            if (free := free_megabytes()) < _MEGABYTES_NEEDED:
+                log.debug("no CLI is started ahead: only %d MB of memory are free", free)
+                return
+            task = asyncio.create_task(self._start(order))
+            self._starting[task] = order
+            task.add_done_callback(self._starting.pop)
+
+    async def _start(self, order: SpareOrder) -> None:
+        try:
+            spare = await off_loop(lambda: Spare(order))
+            await spare.start()
+        except (GeminorumError, OSError) as error:  # A full process table, for one.
+            log.debug("a CLI that was to be started ahead did not start: %s", error)
+            return
+        self.started += 1
+        self.waiting.append(spare)
+        asyncio.get_running_loop().call_later(self._max_age, self._expire, spare)
+        self._call_later("memory", _MEMORY_CHECK_SECONDS, self._check_memory)
+
+    def _expire(self, spare: Spare) -> None:
+        if spare in self.waiting:
+            self._discard(spare, "it is too old")
+            idle = time.monotonic() - self._last_taken
+            if self._renews and idle < self._max_age * _IDLE_AGES:
+                self.refill(spare.order)
+
+    def _check_memory(self) -> None:
+        if free_megabytes() < _MEGABYTES_NEEDED:
+            for spare in [*self.waiting]:
+                self._discard(spare, "memory is short")
+        if self.waiting:
+            self._call_later("memory", _MEMORY_CHECK_SECONDS, self._check_memory)
+
+    def _discard(self, spare: Spare, why: str) -> None:
+        log.debug("a CLI that was started ahead is not used: %s", why)
+        if spare in self.waiting:
+            self.waiting.remove(spare)
+        task = asyncio.create_task(spare.close())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    def _call_later(self, name: str, delay: float, work: Callable[[], None]) -> None:
+        """One of each kind at a time; the sooner one counts."""
+        if not self._is_open:
+            return
+        loop, known = asyncio.get_running_loop(), self._timers.get(name)
+        if known is not None and not known.cancelled():
+            if loop.time() < known.when() <= loop.time() + delay:
+                return
+            known.cancel()
+        self._timers[name] = loop.call_later(delay, work)
