@@ -14,7 +14,7 @@ SOURCE = Path(geminorum.__file__).parent
 
 # From left to right: what a part may import of the parts named.
 MAY_IMPORT = {
-    "events": {"errors"},
+    "events": {"errors", "typed"},
     "errors": {"views"},  # a type in an annotation only
     "redaction": {"events"},
     "leases": set(),
@@ -25,36 +25,38 @@ MAY_IMPORT = {
     "owned_folder": {"errors", "reserve", "shortage"},
     "regular_file": set(),
     "search_path": set(),
-    "permissions": {"errors", "spelling"},
+    "typed": set(),
+    "permissions": {"errors", "spelling", "typed"},
     "skills": {"errors", "regular_file"},
     "decisions": {"errors", "events", "interrupts"},
     "interrupts": set(),
-    "schema": {"errors", "schema_check"},
+    "schema": {"errors", "schema_check", "typed"},
     "schema_check": {"schema_pattern"},
     "schema_pattern": set(),
     "tools": {"decisions", "errors", "interrupts", "schema", "schema_check"},
-    "options": {"errors", "events", "permissions", "spelling"},
+    "options": {"errors", "events", "permissions", "spelling", "typed"},
     "prompt": {"errors", "regular_file"},
     "detect": {"errors", "install", "regular_file", "search_path"},
     "install": {"detect", "errors", "owned_folder", "regular_file", "search_path"},
     "wire": {
         *("_version", "decisions", "events", "errors", "options", "permissions", "tools", "wire"),
+        "typed",
     },
     "cost": {"errors", "events"},
     "models": {"cost", "wire"},
     "policies": {"errors", "options", "permissions", "regular_file", "wire"},
     "sessions": {
         *("cost", "errors", "events", "redaction", "regular_file", "reserve", "sessions"),
-        *("views", "wire"),
+        *("typed", "views", "wire"),
     },
     "store": {"errors"},
-    "usage": {"cost", "errors", "events", "regular_file", "sessions", "usage", "wire"},
+    "usage": {"cost", "errors", "events", "regular_file", "sessions", "typed", "usage", "wire"},
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
         *("surroundings", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
         *("wire", "sessions", "transports", "policies", "regular_file", "interrupts"),
-        *("leases", "off_loop", "owned_folder", "reserve", "shortage"),
+        *("leases", "off_loop", "owned_folder", "reserve", "shortage", "typed"),
     },
     "client": {
         *("cancellation", "decisions", "shortage"),
@@ -77,7 +79,7 @@ MAY_IMPORT = {
         *("spelling", "surroundings"),
         *("client", "detect", "errors", "events", "options", "transports", "views", "wire"),
         *("contracts", "permissions", "cost", "prompt", "redaction", "store", "sync", "doctor"),
-        *("sessions", "tools", "owned_folder"),
+        *("sessions", "tools", "owned_folder", "typed"),
     },
     # What people run uses the public names only, as any other user of the library.
     "apps": {

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from geminorum import typed
 from geminorum.errors import InvalidEvent
 
 if TYPE_CHECKING:
@@ -315,7 +316,7 @@ Event: TypeAlias = (
 )
 
 _encoder = msgspec.json.Encoder()
-_decoder: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
+_decoder: msgspec.json.Decoder[Event] = typed.decoder(Event)
 
 
 def encode(event: Event) -> bytes:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, ge
 
 import msgspec
 
+from geminorum import typed
 from geminorum.errors import InvalidOptions
 from geminorum.events import DataT
 from geminorum.permissions import Policy, rule_of
@@ -195,7 +196,7 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
         value = _CLAUDES_WORDS.get(value, value)
     plain = dict(value) if isinstance(value, Mapping) else _spelled_out(value)
     try:
-        right = msgspec.convert(plain, kind)
+        right = typed.convert(plain, kind)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:  # Half an emoji.
         shown = f"{name}={_without_values(value)!r}" if name == "env" else f"{name}={value!r}"
         choices = {"approval": _APPROVALS, "effort": ", ".join(get_args(Effort))}

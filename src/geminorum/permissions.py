@@ -10,6 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from geminorum import typed
 from geminorum.errors import InvalidOptions
 from geminorum.spelling import snake_case
 
@@ -106,7 +107,7 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Builds a Policy from plain data, camelCase or snake_case."""
         plain = {snake_case(key): value for key, value in data.items()}
         try:
-            return msgspec.convert(plain, cls)
+            return typed.convert(plain, cls)
         except (msgspec.ValidationError, UnicodeEncodeError) as error:  # Half an emoji.
             hint = "each level is allow, ask or deny; a rule has a tool, a decision, a command"
             raise InvalidOptions(f"policy={dict(data)!r}: {error}", hint=hint) from error

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from geminorum import typed
 from geminorum.errors import InvalidAnswer, InvalidOptions
 from geminorum.schema_check import ANNOTATIONS, problems, schema_problems, whole_numbers
 
@@ -90,7 +91,7 @@ def converted(data: Any, kind: Any, schema: dict[str, Any], at: str) -> Any:
     """Plain data as the type; msgspec.ValidationError lists what is wrong, not just the first."""
     try:
         # Strict: "3" is no number, and 1 is not a date. `str_keys`, because JSON has no others.
-        return msgspec.convert(data, kind, str_keys=True, dec_hook=_validated)
+        return typed.convert(data, kind, str_keys=True, dec_hook=_validated)
     except (msgspec.ValidationError, UnicodeError) as error:  # half a surrogate pair
         text = "; ".join(problems(schema, data, at)) or str(error).replace("`$", f"`{at}")
         raise msgspec.ValidationError(text) from error

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 import msgspec
 
+from geminorum import typed
 from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.sessions.finding import HINT, AnyPath, check_id, find, known
 from geminorum.sessions.glance import SessionInfo, info_of
@@ -233,9 +234,9 @@ def _metadata(path: Path) -> dict[str, Any]:
     for record, line in records(path):
         if record.id is None and record.rewind_to is None:
             try:
-                data = msgspec.json.decode(line, type=dict[str, msgspec.Raw])
+                data = typed.decode(line, dict[str, msgspec.Raw])
                 if "$set" in data:
-                    data = msgspec.json.decode(data["$set"], type=dict[str, msgspec.Raw])
+                    data = typed.decode(data["$set"], dict[str, msgspec.Raw])
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 continue
             start = found.get("startTime")

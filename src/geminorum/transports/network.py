@@ -9,6 +9,7 @@ from typing import Literal
 
 import msgspec
 
+from geminorum import typed
 from geminorum.errors import NetworkError
 from geminorum.events import Error
 from geminorum.regular_file import open_regular
@@ -71,7 +72,7 @@ class NetworkLog:
 
 def _incident_in(line: bytes) -> Incident | None:
     try:
-        return msgspec.json.decode(line, type=Incident)
+        return typed.decode(line, Incident)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None  # A command that was allowed may write there.
 

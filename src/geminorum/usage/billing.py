@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from geminorum import typed
 from geminorum.events import ModelRequest, Tokens
 from geminorum.regular_file import open_regular
 from geminorum.wire.clock import Clock
@@ -43,8 +44,8 @@ class _Line(Record, kw_only=True, rename="camel"):
     tokens: Tokens | None = None
 
 
-_line_decoder = msgspec.json.Decoder(_Line)
-_answer_decoder = msgspec.json.Decoder(_Answer)
+_line_decoder = typed.decoder(_Line)
+_answer_decoder = typed.decoder(_Answer)
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 

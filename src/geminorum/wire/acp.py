@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
+from geminorum import typed
 from geminorum.decisions import Decision, Deny
 from geminorum.wire.dialects import mended
 from geminorum.wire.fitting import UNREADABLE, fitting
@@ -48,7 +49,7 @@ class Message(msgspec.Struct):
     cannot have; the wire has no such key."""
 
 
-_message_decoder = msgspec.json.Decoder(Message)
+_message_decoder = typed.decoder(Message)
 _encoder = msgspec.json.Encoder()
 
 
@@ -212,7 +213,7 @@ def decoded(raw: Any, kind: type[_S]) -> _S | None:
     if raw is UNSET:
         return None
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return typed.decode(raw, kind)
     except UNREADABLE:
         pass
     try:
@@ -336,7 +337,7 @@ class Told(msgspec.Struct, rename="camel"):
     update: Raw
 
 
-_update_decoder: msgspec.json.Decoder[Update] = msgspec.json.Decoder(Update)
+_update_decoder: msgspec.json.Decoder[Update] = typed.decoder(Update)
 
 
 def update_of(raw: Raw) -> Update | str:

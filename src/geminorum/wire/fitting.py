@@ -8,13 +8,15 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
+from geminorum import typed
+
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _S = TypeVar("_S", bound=msgspec.Struct)
 
 
 def fitting(kind: type[_S], raw: bytes | Raw) -> _S:
     """Raises one of UNREADABLE for what is no object, and where a required field is missing."""
-    pieces = msgspec.json.decode(raw, type=dict[str, Raw])
+    pieces = typed.decode(raw, dict[str, Raw])
     found: dict[str, Any] = {}
     for place in msgspec.structs.fields(kind):
         if place.encode_name in pieces:
@@ -30,14 +32,14 @@ def fitting(kind: type[_S], raw: bytes | Raw) -> _S:
 
 def _piece(raw: Raw, kind: Any) -> Any:
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return typed.decode(raw, kind)
     except UNREADABLE:
         struct, is_list = _struct_in(kind)
         if struct is None:
             raise
     if not is_list:
         return fitting(struct, raw)
-    return [fitting(struct, one) for one in msgspec.json.decode(raw, type=list[Raw])]
+    return [fitting(struct, one) for one in typed.decode(raw, list[Raw])]
 
 
 def _struct_in(kind: Any) -> tuple[type[msgspec.Struct] | None, bool]:

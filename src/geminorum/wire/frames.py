@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from geminorum import typed
 from geminorum.events import Cost, ModelRequest, Tokens, Usage, total_of
 
 
@@ -88,7 +89,7 @@ class ResultFrame(_Frame, tag="result", kw_only=True):
 Frame: TypeAlias = (
     InitFrame | MessageFrame | ToolUseFrame | ToolResultFrame | ErrorFrame | ResultFrame
 )
-frame_decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
+frame_decoder: msgspec.json.Decoder[Frame] = typed.decoder(Frame)
 
 
 _QUESTION = "requires user confirmation"

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from geminorum import typed
 from geminorum.events import (
     Event,
     ModelRequest,
@@ -72,7 +73,7 @@ class Call(msgspec.Struct, frozen=True):
     arguments: dict[str, Any]
 
 
-_decoder = msgspec.json.Decoder(Chunk)
+_decoder = typed.decoder(Chunk)
 _NO_CHUNK = (ValueError, RecursionError)
 
 
@@ -88,7 +89,7 @@ def chunk_of(data: bytes) -> tuple[Chunk, bytes]:
     try:
         data.decode()  # Bytes that are no text at all mean that the answer is broken off.
         clean = mended(data)[1]
-        chunk, to_the_letter = _decoder.decode(clean), msgspec.convert(loose(data), Chunk)
+        chunk, to_the_letter = _decoder.decode(clean), typed.convert(loose(data), Chunk)
     except _NO_CHUNK as error:
         raise BadChunk(f"{error}; it begins {data[:120]!r}") from error
     for part, odd in zip(_parts_of(chunk), _parts_of(to_the_letter), strict=True):

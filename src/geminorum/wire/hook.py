@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from geminorum import typed
 from geminorum.wire.surrogates import without_halves
 
 _YES = '{"decision":"allow"}'
@@ -25,7 +26,7 @@ class HookCall(msgspec.Struct):
     session_id: str | None = None
 
 
-_decoder = msgspec.json.Decoder(HookCall)
+_decoder = typed.decoder(HookCall)
 
 
 def hook_call(body: bytes) -> HookCall | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from geminorum import typed
 from geminorum._version import __version__
 from geminorum.errors import InvalidOptions
 from geminorum.wire.surrogates import without_halves
@@ -47,7 +48,7 @@ class Refusal(Exception):
         self.code, self.message = code, message
 
 
-_decoder = msgspec.json.Decoder(Message)
+_decoder = typed.decoder(Message)
 
 
 def message_of(body: bytes) -> Message:

@@ -11,6 +11,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from geminorum import typed
+
 _QUANTIFIERS = frozenset("*+?{")
 _LONGEST_PATTERN = 2048
 _MOST_STEPS = 100
@@ -51,7 +53,7 @@ class PolicyFile(msgspec.Struct):
 
 def read_policy(text: str) -> PolicyFile:
     """The rules; ValueError for broken TOML and wrong types."""
-    return msgspec.convert(table_of(text), PolicyFile)
+    return typed.convert(table_of(text), PolicyFile)
 
 
 def table_of(text: str) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, field
 
+from geminorum import typed
 from geminorum.events import ModelRequest, Tokens
 from geminorum.wire.clock import Clock
 from geminorum.wire.dialects import mended
@@ -86,8 +87,8 @@ class Record(Top, kw_only=True, rename="camel"):
     rewind_to: str | None = field(default=None, name="$rewindTo")
 
 
-_record_decoder = msgspec.json.Decoder(Record)
-_message_decoder = msgspec.json.Decoder(SavedMessage)
+_record_decoder = typed.decoder(Record)
+_message_decoder = typed.decoder(SavedMessage)
 _NO_TOKENS = (None, Tokens())
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -136,7 +137,7 @@ class _Counted(msgspec.Struct):
 
 def _tokens_in(raw: bytes) -> Any:
     # Most messages have none, and looking for the word is quick.
-    return msgspec.json.decode(raw, type=_Counted).tokens if b'"tokens"' in raw else None
+    return typed.decode(raw, _Counted).tokens if b'"tokens"' in raw else None
 
 
 def _has_count(tokens: Any) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
+from geminorum import typed
 from geminorum.events import (
     Error,
     Event,
@@ -193,7 +194,7 @@ class StreamDecoder:
     def _translated(self, data: dict[str, Any], raw: Raw, events: list[Event]) -> None:
         try:
             words = in_todays_words(data)
-            frame = None if words is None else msgspec.convert(words, Frame)
+            frame = None if words is None else typed.convert(words, Frame)
         except (msgspec.ValidationError, RecursionError):
             frame = None
         if frame is None:
@@ -307,7 +308,7 @@ class StreamDecoder:
         self.session_id = frame.session_id or self.session_id
         if frame.stats is not None and not is_telling(frame.stats):
             counts = stats_in(bytes(raw))
-            frame.stats = None if counts is None else msgspec.convert(counts, Stats)
+            frame.stats = None if counts is None else typed.convert(counts, Stats)
         self.result, self.result_line = frame, bytes(raw)
 
     def _flush(self, events: list[Event]) -> None:

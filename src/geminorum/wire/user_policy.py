@@ -12,8 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import msgspec
-
+from geminorum import typed
 from geminorum.permissions import KNOWN_TOOLS
 from geminorum.wire.policy_file import PolicyFile, in_javascript, is_accepted, table_of
 
@@ -54,7 +53,7 @@ def user_policy(texts: Iterable[str], settings: Mapping[str, Any]) -> UserPolicy
     """
     files = [table_of(text) for text in texts]
     for file in files:
-        msgspec.convert(file, PolicyFile)
+        typed.convert(file, PolicyFile)
     rules = [single for file in files for rule in file.get("rule", ()) for single in _singles(rule)]
     if _switches_always_allowed_off(settings):
         rules = [rule for rule in rules if rule["priority"] != _ALWAYS_ALLOWED]

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from geminorum import errors
+from geminorum import errors, typed
 from geminorum.events import Cost, Done, Error, Event, ModelRequest, Status, Usage
 from geminorum.wire.dialects import told
 from geminorum.wire.frames import ResultFrame, told_cost, usage_of
@@ -475,6 +475,6 @@ class _ApiBody(msgspec.Struct):
 def _said_by_api(message: str) -> _ApiFailure | None:
     found = _API_JSON.fullmatch(message)
     try:
-        return msgspec.json.decode(found[1], type=_ApiBody).error if found else None
+        return typed.decode(found[1], _ApiBody).error if found else None
     except msgspec.DecodeError:
         return None

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
+from geminorum import typed
 from geminorum.errors import InvalidOptions
 from geminorum.options import Approval, Options
 from geminorum.wire.argv import arguments
@@ -189,7 +190,7 @@ def _misfit(name: str, value: Any) -> ConfigProblem | None:
         remedy = f"did you mean {camel_cased(near[0])!r}?" if near else "leave it out"
         return ConfigProblem(camel_cased(name), "is not a setting of this adapter", remedy)
     try:
-        msgspec.convert(value, _kinds()[name])
+        typed.convert(value, _kinds()[name])
     except msgspec.ValidationError as error:
         return _problem(name, f"cannot be used: {error}")
     return None

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from geminorum import typed
 from geminorum.contracts.provider_adapter.failures import MissingApiKey
 from geminorum.errors import InvalidOptions
 from geminorum.spelling import snake_case
@@ -248,7 +249,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _converted(values: dict[str, Any], kind: type[T]) -> T:
     try:
-        return msgspec.convert(values, kind)
+        return typed.convert(values, kind)
     except msgspec.ValidationError as error:
         raise InvalidOptions(
             f"{kind.__name__}: {error}", hint="see docs/provider-adapter.md"

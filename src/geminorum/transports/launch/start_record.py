@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from geminorum import typed
 from geminorum.sessions.places import ID_IN_NAME
 from geminorum.transports.launch.scripts import script_text
 
@@ -95,7 +96,7 @@ class StartRecorder:
             data = (self._home / _RECORD).read_bytes()
         except FileNotFoundError:
             return None
-        return msgspec.json.decode(data, type=StartRecord)
+        return typed.decode(data, StartRecord)
 
 
 def state_of(file: str) -> State | None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from geminorum import typed
 from geminorum.regular_file import read_bytes
 from geminorum.sessions.places import was_used
 from geminorum.transports.resuming import files_of
@@ -38,4 +39,4 @@ class UnusedSession(msgspec.Struct, frozen=True):
     @staticmethod
     def remove_noted_in(folder: Path) -> None:
         with suppress(OSError, msgspec.MsgspecError):
-            msgspec.json.decode(read_bytes(folder / _NOTE), type=UnusedSession).remove()
+            typed.decode(read_bytes(folder / _NOTE), UnusedSession).remove()
