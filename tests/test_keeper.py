@@ -11,9 +11,11 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 import uuid
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 
 import psutil
@@ -24,7 +26,8 @@ from geminorum import run as start
 from geminorum.errors import GeminorumError, MissingResult, SessionBusy
 from geminorum.sessions.lock import SessionLock
 from geminorum.transports import keeper_program
-from geminorum.transports.keeper import KEEPERS
+from geminorum.transports.keeper import KEEPERS, KeptProcess
+from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
 from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.marked_tree import marked
 from geminorum.transports.piped import PipedChild
@@ -278,7 +281,8 @@ async def test_a_killed_keeper_ends_the_turn_of_a_warm_process_with_an_error(
 
 FORKED = """
     import asyncio, os, sys
-    from geminorum.transports.keeper import KEEPERS
+    from geminorum.transports.keeper import KEEPERS, KeptProcess
+from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
     from geminorum.transports.process import Child
 
     async def main():
@@ -311,7 +315,8 @@ CHANGED_SINCE = """
     import asyncio, os, resource, shutil
     from pathlib import Path
     import psutil  # Another user may not be able to read it.
-    from geminorum.transports.keeper import KEEPERS
+    from geminorum.transports.keeper import KEEPERS, KeptProcess
+from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
     from geminorum.transports.process import Child
 
     async def told(*command):
@@ -366,7 +371,8 @@ HOSTILE = """
     import asyncio, os, sys
     from pathlib import Path
     import psutil
-    from geminorum.transports.keeper import KEEPERS
+    from geminorum.transports.keeper import KEEPERS, KeptProcess
+from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
     from geminorum.transports.process import Child
 
     here, deeds = Path({folder!r}), {deeds!r}
@@ -427,7 +433,8 @@ def test_nothing_is_left_after_the_block_where_an_agent_has_stopped_its_keeper(
 def test_a_stopped_server_starts_the_next_run_all_the_same(owner, tmp_path):
     program = owner("""
         import asyncio, os, signal
-        from geminorum.transports.keeper import KEEPERS
+        from geminorum.transports.keeper import KEEPERS, KeptProcess
+from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
         from geminorum.transports.process import Child
 
         async def main():
@@ -476,3 +483,35 @@ def test_a_fork_that_fails_is_the_trouble_of_one_run(monkeypatch):
         assert told.recv(64) == keeper_program.FAILED + str(errno.EAGAIN).encode()
         for fd in (*fds, server._owner.fd, server._wakeups.reader, server._wakeups._writer):
             os.close(fd)
+
+
+def test_threads_that_listen_to_one_keeper_miss_nothing_and_do_not_take_it_for_lost():
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            listen_in_threads()
+    finally:
+        sys.setswitchinterval(before)
+
+
+def listen_in_threads() -> None:
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    reader, writer = os.pipe()
+    kept = KeptProcess(ours, FileIO(reader), 0, (0, 0), "run")
+    with theirs:
+        threads = [threading.Thread(target=wait_until_gone, args=(kept,)) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for message in (EXITED + b"0", SIGNALLED, GONE):
+            theirs.send(message)
+        for thread in threads:
+            thread.join()
+    os.close(writer)
+    assert (kept.poll(), kept.is_signalled, kept._is_lost) == (0, True, False)
+    kept.close()
+
+
+def wait_until_gone(kept: KeptProcess) -> None:
+    while not kept.is_gone:
+        pass

@@ -168,6 +168,21 @@ async def test_a_system_without_watches_to_give_is_no_trouble():
             capture.close()
 
 
+async def test_a_loop_without_watches_is_forgotten():
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.closing(Capture()) as capture, no_gaps_between_descriptors():
+        used = max(int(fd.name) for fd in Path("/proc/self/fd").iterdir() if fd.name.isdigit())
+        resource.setrlimit(resource.RLIMIT_NOFILE, (used, hard))
+        try:
+            watch = FileWatch(capture.reader, None)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        watch.close()
+    assert asyncio.get_running_loop() not in file_watch._INOTIFY
+
+
 async def test_files_of_a_loop_share_one_descriptor_which_ends_with_the_last(tmp_path):
     """Each of its own would cost milliseconds to close while many processes run."""
     before = inotify_descriptors()

@@ -51,6 +51,10 @@ class _Threads:
             _thread.start_new_thread(self._work, (job,))
         except RuntimeError:  # The system has none to give, or Python shuts down.
             self._work(job)
+        except BaseException:  # Ctrl-C, for one: the thread was not started.
+            with self._lock:
+                self._running -= 1
+            raise
 
     def _work(self, job: Callable[[], None]) -> None:
         while True:

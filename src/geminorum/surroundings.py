@@ -12,8 +12,14 @@ from geminorum.search_path import childs_path
 
 def environment(options: Options) -> dict[str, str]:
     """The variables of a run; its PATH finds no program in the folder that it works in."""
-    env = {**os.environ, **options.env}
+    env = {**_current_variables(), **options.env}
     return env | {"PATH": childs_path(env["PATH"])} if "PATH" in env else env
+
+
+def _current_variables() -> dict[str, str]:
+    """A copy of our own, though another thread may remove some meanwhile."""
+    found = {name: os.environ.get(name) for name in os.environ}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def home_of(options: Options, env: Mapping[str, str]) -> Path:

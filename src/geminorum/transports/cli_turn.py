@@ -186,7 +186,8 @@ class CliTurn:
         if words or (spare := await self._conversation.take_spare(self._options)) is None:
             return False
         try:
-            await off_loop(partial(self._hand_over, spare, prompt))
+            await off_loop(partial(self._hold_session_of, spare))
+            await spare.send(prompt)
         except OSError as error:
             log.debug("a CLI that was started ahead took no prompt: %s", error)
             await spare.close()
@@ -200,10 +201,9 @@ class CliTurn:
         self._options = self._options.changed(session_id=spare.session_id)
         return True
 
-    def _hand_over(self, spare: Spare, prompt: bytes) -> None:
+    def _hold_session_of(self, spare: Spare) -> None:
         spare.hold_session()
         self._ledger = self._new_ledger()
-        spare.send(prompt)
 
     def _new_ledger(self) -> Ledger:
         imported = imported_file(self._door.extra_args)

@@ -107,6 +107,7 @@ class _Inotify:
     def watch(self, file: int, on_change: Callable[[], None]) -> int | None:
         """The number of the watch; None if the system grants none."""
         if self._handle < 0 and not self._open():
+            _INOTIFY.pop(self._loop, None)
             return None
         # By way of /proc, because the file has no name any more.
         path = f"/proc/self/fd/{file}".encode()

@@ -38,6 +38,7 @@ class KeptProcess:
         self._server, self._keeper = family
         self._exit_code: int | None = None
         self._is_signalled = self._is_gone = self._is_lost = False
+        self._listening = threading.Lock()
 
     def end_fd(self) -> int | None:
         # Not the line: what somebody else has heard on it does not wake anybody.
@@ -107,8 +108,14 @@ class KeptProcess:
 
     def _listen(self, seconds: float) -> None:
         """Until nothing is left of the tree, or nothing more is said for so long."""
-        while not self._is_gone and _is_readable(self._line, seconds):
-            self._hear(_next_message(self._line, 0))
+        # A thread that ends the tree listens for seconds; the event loop need not wait for that.
+        if not self._listening.acquire(blocking=seconds > 0):
+            return
+        try:
+            while not self._is_gone and _is_readable(self._line, seconds):
+                self._hear(_next_message(self._line, 0))
+        finally:
+            self._listening.release()
 
     def _hear(self, message: bytes) -> None:
         word, number = message[:1], message[1:]

@@ -10,14 +10,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import select
 import tempfile
 import uuid
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
 from geminorum.leases import held
@@ -253,9 +252,12 @@ class Child(ProcessTree):
 class OpenInput:
     """A pipe to the stdin of a child that gets its input later; POSIX only."""
 
+    _open: ClassVar[weakref.WeakSet[OpenInput]] = weakref.WeakSet()
+
     def __init__(self, first: bytes) -> None:
         """`first` is there from the start."""
         self.reader, self._writer = os.pipe()
+        self._open.add(self)
         os.set_blocking(self._writer, False)
         os.write(self._writer, first)
 
@@ -264,25 +266,43 @@ class OpenInput:
         os.close(self.reader)
         self.reader = -1
 
-    def send(self, data: bytes) -> None:
-        """Writes the rest of the input and closes the pipe. To be called in a thread: a long
-        input waits for the child to read. BrokenPipeError where it has ended; TimeoutError where
-        it does not read."""
+    async def send(self, data: bytes) -> None:
+        """Writes the rest of the input and closes the pipe. BrokenPipeError if the child has ended;
+        TimeoutError if it does not read."""
+        # On the loop: in a thread, a few children that do not read would keep every other run
+        # from starting.
         left = memoryview(data)
-        poller = select.poll()
-        poller.register(self._writer, select.POLLOUT)
-        while left:
-            if not poller.poll(_INPUT_WAIT_SECONDS * 1000):
-                raise TimeoutError("the program does not read its input")
-            with suppress(BlockingIOError):
-                left = left[os.write(self._writer, left) :]
+        async with asyncio.timeout(_INPUT_WAIT_SECONDS):
+            while left:
+                try:
+                    left = left[os.write(self._writer, left) :]
+                except BlockingIOError:
+                    await self._wait_for_room()
         self.close()
+
+    async def _wait_for_room(self) -> None:
+        loop, has_room = asyncio.get_running_loop(), asyncio.Event()
+        loop.add_writer(self._writer, has_room.set)
+        try:
+            await has_room.wait()
+        finally:
+            loop.remove_writer(self._writer)
 
     def close(self) -> None:
         for end in (self.reader, self._writer):
             if end >= 0:
                 os.close(end)
         self.reader = self._writer = -1
+
+    @classmethod
+    def close_all(cls) -> None:
+        """In a fork, which would keep the children waiting for the end of their input."""
+        for one in [*cls._open]:
+            one.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=OpenInput.close_all)
 
 
 class HeadAndTail(NamedTuple):

@@ -210,9 +210,9 @@ class Spare:
         if (changed := self._changed_file()) is not None:
             raise OSError(changed)
 
-    def send(self, prompt: bytes) -> None:
-        """Gives it its prompt. In a thread; OSError if it does not take it."""
-        self._input.send(prompt)
+    async def send(self, prompt: bytes) -> None:
+        """Gives it its prompt. OSError if it does not take it."""
+        await self._input.send(prompt)
 
     async def close(self) -> None:
         """Ends it, and leaves nothing of it behind."""

@@ -1,0 +1,105 @@
+"""Blocking work in threads: what an interrupt, a fork or another thread's changes may not break."""
+
+import _thread
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from geminorum.off_loop import off_loop
+from geminorum.options import Options
+from geminorum.surroundings import environment
+from geminorum.transports.process import OpenInput
+
+
+async def test_interrupts_while_threads_start_cost_none_of_them(monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(_thread, "start_new_thread", interrupted)
+    for _ in range(8):
+        with pytest.raises(KeyboardInterrupt):
+            await off_loop(os.getpid)
+    monkeypatch.undo()
+    async with asyncio.timeout(30):
+        assert await off_loop(threading.get_ident) != threading.get_ident()
+
+
+async def test_programs_that_do_not_read_their_prompts_keep_nobody_else_waiting():
+    inputs = [OpenInput(b"\n") for _ in range(8)]
+    sending = [asyncio.ensure_future(one.send(b"x" * 300_000)) for one in inputs]
+    try:
+        await asyncio.sleep(0)
+        assert await off_loop(lambda: [task.done() for task in sending]) == [False] * 8
+    finally:
+        for task in sending:
+            task.cancel()
+        await asyncio.wait(sending)
+        for one in inputs:
+            one.close()
+
+
+async def test_a_long_prompt_arrives_whole_at_a_program_that_reads_later():
+    prompt = os.urandom(1_000_000)
+    stdin = OpenInput(b"\n")
+    sending = asyncio.ensure_future(stdin.send(prompt))
+    received = bytearray()
+    while piece := await asyncio.to_thread(os.read, stdin.reader, 70_000):
+        received += piece
+        if len(received) == len(prompt) + 1:
+            await sending  # Closes the pipe, and our reading end with it.
+            break
+    assert bytes(received) == b"\n" + prompt
+
+
+# A fork inherits the pipe. Where it kept it open, the CLI would wait for the rest of its prompt.
+FORK = """
+import asyncio, os, time
+from geminorum.transports.process import OpenInput
+
+stdin = OpenInput(b"")
+reader = os.dup(stdin.reader)
+until_told, tell = os.pipe()
+if os.fork() == 0:
+    os.close(tell)
+    os.read(until_told, 1)
+    os._exit(0)
+asyncio.run(stdin.send(b"prompt"))
+os.set_blocking(reader, False)
+received = b""
+for _ in range(200):
+    try:
+        piece = os.read(reader, 100)
+    except BlockingIOError:
+        time.sleep(0.01)
+        continue
+    received += piece
+    if not piece:
+        break
+else:
+    raise SystemExit("the pipe has no end")
+print(received.decode())
+os.close(tell)
+os.wait()
+"""
+
+
+def test_a_fork_does_not_keep_a_prompt_from_ending():
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True)
+    assert done.stdout == "prompt\n", done.stderr
+
+
+def test_a_variable_that_another_thread_removes_is_no_error(monkeypatch):
+    class Changing(dict):
+        def __iter__(self):
+            return iter([*super().__iter__(), "JUST_REMOVED"])
+
+        keys = __iter__
+
+    monkeypatch.setattr(os, "environ", Changing(os.environ, HOME="/home/me"))
+    found = environment(Options())
+    assert found["HOME"] == "/home/me"
+    assert "JUST_REMOVED" not in found
