@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import psutil
-
 _GROUPS = Path("/sys/fs/cgroup")
 
 
 def free_megabytes() -> float:
     """What can be taken without making others suffer."""
+    import psutil  # Takes its time to load, and a single run never needs it.
+
     return min(psutil.virtual_memory().available / 2**20, _left_in_group())
 
 

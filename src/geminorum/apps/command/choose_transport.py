@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from geminorum import Acp, Api, Cli
+import geminorum
 from geminorum.apps.command.flags import Program, Via
+
+if TYPE_CHECKING:
+    from geminorum import Acp, Api, Cli
 
 _ANY = Program()
 
@@ -18,9 +21,10 @@ def door_for(
     decide: Callable[..., Any] | None = None,
     settings: Mapping[str, Any] | None = None,
 ) -> Cli | Acp | Api:
-    """A door. `decide` is asked, for as long as it takes; `settings` go to the CLI."""
+    """Makes the transport. `decide` is asked, for as long as it takes; `settings` go to the CLI."""
     asking: dict[str, Any] = {"decide": decide, "decide_timeout": None} if decide else {}
     if via is Via.API:
-        return Api(**asking)
-    kind = Acp if via is Via.ACP else Cli
+        return geminorum.Api(**asking)
+    # Only the one that is needed is loaded.
+    kind = geminorum.Acp if via is Via.ACP else geminorum.Cli
     return kind(settings=settings or {}, **program.given(), **asking)
