@@ -32,6 +32,7 @@ from benchmarks.cold_start import MODEL, found_cli
 from geminorum import Cli, Options, Policy, ask
 from geminorum.testing import FakeGemini
 
+_SKILL = re.compile(r"<skill>.*?</skill>")
 _OVERLAY = re.compile(r"/[\w./-]*geminorum-kept-home-[\w-]+")
 _READY_SECONDS, _STARTING_SECONDS = 20.0, 0.5
 
@@ -150,7 +151,13 @@ def comparable(request: Any) -> str:
     """A request without what differs from run to run."""
     body = json.dumps(request.body, sort_keys=True)
     key = request.headers.get("x-goog-api-key")
-    return _OVERLAY.sub("/overlay", f"{request.model} {key} {body}")
+    return _OVERLAY.sub("/overlay", f"{request.model} {key} {_with_sorted_skills(body)}")
+
+
+def _with_sorted_skills(text: str) -> str:
+    """The CLI lists its skills in the order in which it happens to have read them."""
+    skills = iter(sorted(_SKILL.findall(text)))
+    return _SKILL.sub(lambda _: next(skills), text)
 
 
 async def ready(cli: Cli) -> None:
