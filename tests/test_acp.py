@@ -756,6 +756,21 @@ async def test_a_program_with_a_bad_habit_gets_its_own_error(options, stand_in_a
         await ask("Hi", options, via=door)
 
 
+async def test_the_last_words_of_a_program_that_died_before_its_first_turn_are_kept(
+    options, tmp_path
+):
+    program, is_said = tmp_path / "not-gemini", tmp_path / "said"
+    program.write_text(f"#!/bin/sh\necho 'what is --acp?' >&2\n: >'{is_said}'\nexit 2\n")
+    program.chmod(0o755)
+    async with asyncio.timeout(60), connect(options, via=Acp(executable=program)) as chat:
+        while not is_said.exists():
+            await asyncio.sleep(0.01)
+        with pytest.raises(errors.MissingResult, match="what is --acp") as caught:
+            await chat.ask("Hi")
+    assert caught.value.stderr == "what is --acp?\n"
+    assert "Cli(executable=…) is the Gemini CLI" in caught.value.hint
+
+
 async def test_a_cancel_before_the_program_is_ready(options, stand_in_acp):
     """S0-28: a run that is cancelled during the handshake ends with one `Done`, status
     interrupted."""

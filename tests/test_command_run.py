@@ -74,6 +74,7 @@ def test_a_program_that_is_no_gemini_says_its_error_once(work):
     done = command("run", "Hi", "--cli", "/bin/ls", env=env, cwd=work)
     assert done.returncode == Exit.CUT_SHORT
     assert done.stderr.count("without a result") == 1
+    assert "check that --cli PATH is the Gemini CLI" in done.stderr
     with Terminal("run", "Hi", "--cli", "/bin/ls", env=env, cwd=work) as terminal:
         assert terminal.ends_with() == Exit.CUT_SHORT
     assert terminal.text.count("without a result") == 1

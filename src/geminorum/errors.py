@@ -292,7 +292,10 @@ class Interrupted(Incomplete):
 
 class MissingResult(Incomplete):
     code = "MISSING_RESULT"
-    default_hint = "the program ended early; .stderr may say why, what arrived is in .result"
+    default_hint = (
+        "see .stderr; check that Cli(executable=…) is the Gemini CLI, then ask again; "
+        "what arrived is in .result"
+    )
 
 
 class EndedEarly(Incomplete):

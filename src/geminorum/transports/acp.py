@@ -263,7 +263,7 @@ class AcpConversation:
         self._stack = AsyncExitStack()
         self._opening: asyncio.Task[AcpSession] | None = None
         self._turn: AcpTurn | None = None
-        self._is_open = False
+        self._is_open = self._had_turn = False
         self.notices: list[Error] = []
         """What is to be said at the head of the next turn."""
         self.dangling = False
@@ -273,6 +273,15 @@ class AcpConversation:
     def process(self) -> AcpProcess:
         assert self._process is not None
         return self._process
+
+    @property
+    def log_start(self) -> int:
+        """Where the stderr of the next turn begins, as a size of the process's log.
+
+        A process may die before its first turn begins, so that turn includes what was said before.
+        """
+        is_first = self._given is None and not self._had_turn
+        return 0 if is_first or not self.process.shaken_hands else self.process.log_size
 
     async def __aenter__(self) -> AcpConversation:
         own = {tool.name for tool in own_tools(self.door)}
@@ -322,7 +331,7 @@ class AcpConversation:
     def begun(self, turn: AcpTurn) -> None:
         require_open(is_open=self._is_open)
         require_no_turn(self._turn)
-        self._turn = turn
+        self._turn, self._had_turn = turn, True
 
     def ended(self, turn: AcpTurn) -> None:
         if self._turn is turn:

@@ -86,7 +86,7 @@ class AcpTurn:
         """What was used before the agent was asked once more; empty the first time."""
         self._decoder = self._new_decoder()
         self._began = time.monotonic()
-        self._log_start = self._process.log_size
+        self._log_start = conversation.log_start
         self._ready: list[Event] = []
         self._news = asyncio.Event()
         self._over = asyncio.Event()

@@ -145,7 +145,7 @@ _PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
     (r"\bwithout `resume`", "without --resume"),
     (r"\bnew_id\b", "--id"),
     (r"[;,] (?:what arrived is in \.result|see \.result\.text)", ""),
-    (r"see \.stderr; |; see \.stderr|; \.stderr may say why", ""),
+    (r"see \.stderr; |; see \.stderr", ""),
     (r"raise `max_output_tokens` in Api\(config=…\), or ", ""),
     (r"; `safety_settings` in Api\(config=…\) control the filters", ""),
 )
