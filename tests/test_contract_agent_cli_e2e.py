@@ -2,7 +2,7 @@
 
 import pytest
 
-from geminorum import Options
+from geminorum import Acp, Options
 from geminorum.contracts.agent_cli import execute, execute_sync, load_messages, load_session
 from geminorum.views.messages import without_origin
 
@@ -53,3 +53,22 @@ def test_what_each_permission_mode_permits(
     assert errors == [not written, not ran]
     assert (tmp_path / "note.txt").exists() is written
     assert (tmp_path / "shell.txt").exists() is ran
+
+
+def test_a_run_on_a_warm_cli_reads_the_same_live_and_loaded(fake_gemini, real_cli_door, tmp_path):
+    """S3-41: the CLI saves an answer and its calls apart, and no arguments of a denied call."""
+    listing = {"functionCall": {"name": "list_directory", "args": {"dir_path": "."}}}
+    fake_gemini.call("list_directory", dir_path=".")
+    fake_gemini.say("I look again. ", listing, thoughts=["**Plan** once more"])
+    fake_gemini.call("write_file", file_path="note.txt", content="hi")
+    fake_gemini.say("That was all.")
+    via = Acp(executable=real_cli_door.executable)
+    base = Options(env=fake_gemini.env)
+    result = execute_sync("Do it", "default", tmp_path, base=base, via=via)
+    live = without_origin(result.messages)
+    assert [len(message["content"]) for message in live] == [1, 2, 4, 2, 1]
+    assert all(message["usage"]["input_tokens"] > 0 for message in live[1:])
+    denied = live[3]["content"][0]
+    assert denied["input"]["content"] == "hi"
+    denied["input"] = {}
+    assert live == without_origin(load_session(tmp_path, result.session_id, home=fake_gemini.home))

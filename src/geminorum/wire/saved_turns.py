@@ -1,7 +1,8 @@
 """The messages of a saved session, with each tool call in the turn that made it.
 
-A warm CLI adds the calls of all turns to the first message that has any, and saves no call that was
-refused. What the model was told of a call is in its own turn, by the id of the call.
+A warm CLI saves an answer and its calls as two messages, adds the calls of all turns to the first
+message that has any, and saves no call that was refused. What the model was told of a call is in its
+own turn, by the id of the call.
 """
 
 from __future__ import annotations
@@ -15,6 +16,22 @@ from geminorum.wire.session_file import SavedMessage, message_of
 
 
 def in_turns(messages: Iterable[SavedMessage]) -> Iterator[SavedMessage]:
+    """The same messages, each answer with its own calls."""
+    answer: SavedMessage | None = None
+    for message in _split(messages):
+        if answer is not None and _has_only_calls(message):
+            answer = _joined(answer, message)
+            continue
+        if answer is not None:
+            yield answer
+        answer = message if message.type == "gemini" and message.tokens else None
+        if answer is None:
+            yield message
+    if answer is not None:
+        yield answer
+
+
+def _split(messages: Iterable[SavedMessage]) -> Iterator[SavedMessage]:
     """The same messages; calls that were answered in a later turn are in messages of their own."""
     known = messages if isinstance(messages, Sequence) else list(messages)
     turn_of, saved = _answers(known)
@@ -40,6 +57,18 @@ def answers_in(content: Any) -> dict[str, dict[str, Any]]:
     found = [part.get("functionResponse") for part in parts if isinstance(part, dict)]
     answers = {str(one.get("id")): one for one in found if isinstance(one, dict) and one.get("id")}
     return answers if len(answers) == len(parts) else {}
+
+
+def _has_only_calls(message: SavedMessage) -> bool:
+    is_answer = message.content or message.thoughts or message.tokens
+    return message.type == "gemini" and bool(message.tool_calls) and not is_answer
+
+
+def _joined(answer: SavedMessage, calls: SavedMessage) -> SavedMessage:
+    """The answer with the calls, which the CLI saves without its tokens."""
+    data, more = msgspec.json.decode(answer.raw), msgspec.json.decode(calls.raw)
+    both = [*(data.get("toolCalls") or []), *more["toolCalls"]]
+    return message_of(msgspec.json.encode({**data, "toolCalls": both}))
 
 
 def _answers(messages: Iterable[SavedMessage]) -> tuple[dict[str, int], set[str]]:
