@@ -571,6 +571,15 @@ class TestTheAdapter:
         prompts = [request.prompt for request in seen]
         assert prompts == ["Hi", "Be brief.\n\nHi", "Hi", "Be brief.\n\nHi"]
 
+    async def test_typed_call_options_take_the_keys_in_either_spelling(self, adapter, fake_gemini):
+        """S2-4, S2-31: the typed form uses the key and the model that were asked for, too."""
+        fake_gemini.say("ok").always()
+        for theirs in ({"apiKey": "key-2", "model": "a"}, {"api_key": "key-3", "model": "b"}):
+            call = CallOptions(thread_id="t-1", adapter_options={**theirs, "providerName": "gemini"})
+            await whole(await adapter(model="of-adapter").call(HI, call))
+        seen = [(one.headers["x-goog-api-key"], one.model) for one in fake_gemini.requests]
+        assert seen == [("key-2", "a"), ("key-3", "b")]
+
     async def test_a_calls_adapter_options_are_checked(self, adapter, fake_gemini):
         """S2-2: wrong `adapterOptions` raise, so that no request uses another key or model than
         asked for."""

@@ -1,8 +1,8 @@
 """The messages of a saved session, with each tool call in the turn that made it.
 
 A warm CLI saves an answer and its calls as two messages, adds the calls of all turns to the first
-message that has any, and saves no call that was refused. What the model was told of a call is in its
-own turn, by the id of the call.
+message that has any, and saves no call that was refused. What the model was told of a call is in
+its own turn, by the id of the call.
 """
 
 from __future__ import annotations

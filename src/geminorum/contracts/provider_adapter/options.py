@@ -168,9 +168,10 @@ def options_for(call: CallOptions, adapter: AdapterOptions) -> AdapterOptions:
     """
     if not call.adapter_options:
         return adapter
-    for text in _unknown_adapter_options(call.adapter_options):
+    given = _adapter_values(call.adapter_options)
+    for text in _unknown_adapter_options(given):
         warnings.warn(text, stacklevel=3)
-    return _converted({**msgspec.structs.asdict(adapter), **call.adapter_options}, AdapterOptions)
+    return _converted({**msgspec.structs.asdict(adapter), **given}, AdapterOptions)
 
 
 def model_of(call: CallOptions, adapter: AdapterOptions) -> str:
