@@ -154,7 +154,9 @@ def test_the_schema_holds_for_what_options_take():
 @pytest.mark.parametrize(
     ("name", "text", "word"),
     [
-        ("a.json", '{"modle": "flash"}', "did you mean 'model'"),
+        ("a.json", '{"modle": "flash"}', "unknown option 'modle'; did you mean 'model'"),
+        ("a.toml", "maxx = 3", "unknown option 'maxx'"),
+        ("a.json", '{"allowedTools": ["Read"]}', "write 'read_file' instead"),
         ("a.json", '{"timeout": -1}', "greater than 0"),
         ("a.json", '{"policy": {"file_write": "often"}}', "allow"),
         ("a.json", "[1]", "write an object"),
@@ -167,6 +169,7 @@ def test_a_file_of_wrong_options_says_what_is_wrong(tmp_path, name, text, word):
     done = command("config", "validate", file)
     assert done.returncode == Exit.USAGE
     assert word in done.stdout
+    assert "ignored" not in done.stdout
     told = json.loads(command("config", "validate", file, "--json").stdout)
     assert word in told["problems"][0]
 
@@ -177,6 +180,7 @@ def test_a_file_of_good_options_is_all_well(tmp_path):
     done = command("config", "validate", file)
     assert (done.returncode, done.stdout) == (0, f"{file}: valid\n")
     assert problems_in({"cwd": "."}) == []
+    assert problems_in({"allowedTools": ["a_tool_of_a_server"]}) == []
 
 
 @pytest.mark.parametrize("name", ["none.json", ".", "broken.json", "binary.json"])

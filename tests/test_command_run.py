@@ -108,6 +108,7 @@ def test_a_run_takes_its_options_from_a_file_and_flags_go_before_it(fake_gemini,
     [
         ('{"modle": "pro"}', "did you mean 'model'"),
         ('{"max_turns": 0}', "greater than 0"),
+        ('{"allowedTools": ["Read"]}', "write 'read_file' instead"),
         ('["pro"]', "write an object"),
         ("{", "Expecting"),
         ('{"home": "hoem"}', "there is no folder hoem"),

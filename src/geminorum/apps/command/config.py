@@ -5,13 +5,17 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags import data_in
+
+if TYPE_CHECKING:
+    from geminorum import Options
+    from geminorum.errors import InvalidOptions
 
 app = new_app("Print the JSON Schema of the options, or validate an options file.")
 
@@ -48,7 +52,7 @@ def options_schema() -> dict[str, Any]:
 
 
 def problems_in(data: Any) -> list[str]:
-    """What is wrong with options in plain data, an unknown key among it."""
+    """What `run --options` would refuse in these options; unknown keys are refused, too."""
     from geminorum import Options
     from geminorum.errors import InvalidOptions
 
@@ -57,8 +61,28 @@ def problems_in(data: Any) -> list[str]:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         try:
-            Options.from_dict(data)
-            found = []
+            options = Options.from_dict(data)
+            found = _refused_tools(options)
         except InvalidOptions as error:
-            found = [f"{error.message}; {error.hint}" if error.hint else error.message]
-    return [*(str(warning.message) for warning in told), *found]
+            found = [_problem(error)]
+    # The library warns and goes on; a file with such a key is refused.
+    unknown = [str(warning.message).replace(" is ignored", "", 1) for warning in told]
+    return [*unknown, *found]
+
+
+def _refused_tools(options: Options) -> list[str]:
+    from geminorum.errors import InvalidOptions
+    from geminorum.permissions import check_listed
+
+    listed = (*(options.allowed_tools or ()), *options.disallowed_tools)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # A run says these, and goes on.
+        try:
+            check_listed(listed, own=(), stacklevel=1)
+        except InvalidOptions as error:
+            return [_problem(error)]
+    return []
+
+
+def _problem(error: InvalidOptions) -> str:
+    return f"{error.message}; {error.hint}" if error.hint else error.message
