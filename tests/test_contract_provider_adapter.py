@@ -575,7 +575,9 @@ class TestTheAdapter:
         """S2-4, S2-31: the typed form uses the key and the model that were asked for, too."""
         fake_gemini.say("ok").always()
         for theirs in ({"apiKey": "key-2", "model": "a"}, {"api_key": "key-3", "model": "b"}):
-            call = CallOptions(thread_id="t-1", adapter_options={**theirs, "providerName": "gemini"})
+            call = CallOptions(
+                thread_id="t-1", adapter_options={**theirs, "providerName": "gemini"}
+            )
             await whole(await adapter(model="of-adapter").call(HI, call))
         seen = [(one.headers["x-goog-api-key"], one.model) for one in fake_gemini.requests]
         assert seen == [("key-2", "a"), ("key-3", "b")]

@@ -8,8 +8,10 @@ import pytest
 from command_line import Terminal
 from command_line import geminorum_command as command
 from geminorum import Cli, doctor
+from geminorum.apps.command.doctor_try import verdict_on
 from geminorum.apps.command.exits import Exit
 from geminorum.doctor.probes import ROWS, SESSION_ID
+from geminorum.doctor.trying import seconds_for_probes
 from geminorum.install import PINNED_CLI
 
 PAGE = Path(__file__).resolve().parent.parent / "docs/versions.md"
@@ -72,7 +74,7 @@ def test_a_program_that_fails_holds_nothing(stand_in, tmp_path):
     assert "of an unknown version" in cli
     *rows, empty, verdict, fix = rest
     assert [row[0] for row in rows] == ["✗"] * len(ROWS)
-    assert (empty, verdict) == ("", f"{len(ROWS)} of {len(ROWS)} rows that were tried do not hold")
+    assert (empty, verdict) == ("", f"of {len(ROWS)} rows that were tried, {len(ROWS)} do not hold")
     assert fix.startswith("    → geminorum setup")
 
 
@@ -86,6 +88,28 @@ def test_a_program_that_hangs_holds_nothing(tmp_path):
     assert {(row.level, row.code) for row in rows} == {("fail", "TIMEOUT")}
     assert rows[0].detail == "did not finish within 3 seconds"
     assert rows[0].fix.startswith("geminorum doctor --try --timeout 9")
+
+
+def test_rows_that_ran_out_of_time_are_counted_apart():
+    cli, good = doctor.Check("cli", "ok", ""), doctor.Check("a row", "ok", "works")
+    late = doctor.Check("a row", "fail", "did not finish", code="TIMEOUT")
+    bad, refused = doctor.Check("a row", "fail", "differs"), doctor.Check("a row", "warn", "no")
+    assert verdict_on(cli, *[good] * 13, late, late) == (
+        "of 15 rows that were tried, 13 hold, 2 did not finish"
+    )
+    assert verdict_on(cli, good, bad, late, refused) == (
+        "of 4 rows that were tried, 1 holds, 2 do not hold, 1 did not finish"
+    )
+    assert verdict_on(cli, bad) == "of 1 row that was tried, 1 does not hold"
+    assert verdict_on(cli, good, good) == "all 2 rows that were tried hold on this CLI"
+
+
+@pytest.mark.parametrize("timeout", [0.5, 3, 20, 300])
+def test_the_time_for_all_includes_finding_the_cli_and_ending_what_hangs(timeout):
+    assert 0 < seconds_for_probes(timeout, already=0) < timeout
+    later = seconds_for_probes(timeout, already=timeout / 4)
+    assert 0 < later <= seconds_for_probes(timeout, already=0) - timeout / 4
+    assert seconds_for_probes(timeout, already=timeout * 2) == 0
 
 
 def test_a_terminal_shows_progress_and_the_rows(stand_in, tmp_path):

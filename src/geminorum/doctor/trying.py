@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 OnCheck: TypeAlias = Callable[[Check], object]
 
 _FIX = "python -m geminorum.install  # the tested version, on which every row holds"
-_SHARE_FOR_PROBES = 0.9
-"""The rest of the time is for ending what hangs."""
+_SECONDS_TO_END = 2.0
+"""Kept for ending what hangs; half of the time at most."""
 
 
 def try_cli(
@@ -38,11 +39,12 @@ def try_cli(
 
     Sends nothing to Google and touches neither the user's home nor a folder of theirs: of the
     options, only `env` counts. `ok`: the row holds. `warn`: geminorum refuses it on this CLI
-    (`Unsupported`). `fail`: it does not hold, or not within `timeout` seconds for all of them.
-    `on_check` gets each check as soon as it is known.
+    (`Unsupported`). `fail`: it does not hold, or did not finish (code "TIMEOUT"). `timeout` is for
+    everything: finding the CLI, all rows, and ending what hangs. `on_check` gets each check as soon as it is known.
     """
     from geminorum.sync import BackgroundLoop
 
+    began = time.monotonic()
     options, tell = options or Options(), on_check or (lambda _: None)
     env = environment(options)
     executable = via.executable if via else None
@@ -54,7 +56,13 @@ def try_cli(
     with warnings.catch_warnings(), BackgroundLoop() as loop:
         # It recommends what is being done here.
         warnings.simplefilter("ignore", NewerCliWarning)
-        return [found, *loop.call(_try_all(program.path, dict(options.env), timeout, tell))]
+        work = _try_all(program.path, dict(options.env), began, timeout, tell)
+        return [found, *loop.call(work)]
+
+
+def seconds_for_probes(timeout: float, already: float) -> float:
+    """What is left of the time after `already` seconds, less the time to end what hangs."""
+    return max(0.0, timeout - already - min(_SECONDS_TO_END, timeout / 2))
 
 
 @check_of("cli")
@@ -78,7 +86,7 @@ def _named(program: CliProgram) -> str:
 
 
 async def _try_all(
-    executable: Path, env: dict[str, str], timeout: float, tell: OnCheck
+    executable: Path, env: dict[str, str], began: float, timeout: float, tell: OnCheck
 ) -> list[Check]:
     from geminorum.doctor.probes import PROBES, ROWS
 
@@ -92,7 +100,8 @@ async def _try_all(
 
     tasks = [asyncio.create_task(_try(probe, executable, env, slots, note)) for probe in PROBES]
     try:
-        await asyncio.wait(tasks, timeout=timeout * _SHARE_FOR_PROBES)
+        left = seconds_for_probes(timeout, time.monotonic() - began)
+        await asyncio.wait(tasks, timeout=left)
     finally:
         for task in tasks:
             task.cancel()

@@ -33,12 +33,22 @@ def try_and_print(timeout: float, *, json: bool) -> Exit:
 
 
 def verdict_on(cli: Check, *rows: Check) -> str:
+    from geminorum.errors import RunTimeout
+
     if cli.level == "fail":
         return "nothing was tried"
-    bad = sum(row.level != "ok" for row in rows)
-    if not bad:
+    good = sum(row.level == "ok" for row in rows)
+    if good == len(rows):
         return f"all {len(rows)} rows that were tried hold on this CLI"
-    return f"{bad} of {len(rows)} rows that were tried {'do' if bad > 1 else 'does'} not hold"
+    late = sum(row.code == RunTimeout.code for row in rows)
+    bad = len(rows) - good - late
+    counts = (
+        (good, "holds" if good == 1 else "hold"),
+        (bad, "does not hold" if bad == 1 else "do not hold"),
+        (late, "did not finish"),
+    )
+    tried = "row that was tried" if len(rows) == 1 else "rows that were tried"
+    return ", ".join([f"of {len(rows)} {tried}", *(f"{n} {what}" for n, what in counts if n)])
 
 
 def _print_json(checks: list[Check]) -> None:
