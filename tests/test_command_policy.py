@@ -230,7 +230,7 @@ def test_a_session_is_replayed_against_a_policy(saved):
     head, *rows, end = done.stdout.splitlines()
     assert head.split()[:2] == ["would", "be"]
     assert [row.split()[0] for row in rows] == ["denied", *["allowed"] * 5]
-    assert end.startswith("5 allowed, 0 asked, 1 denied")
+    assert end == "5 allowed, 1 denied"
 
 
 @pytest.mark.gemini_cli
@@ -241,16 +241,18 @@ def test_a_call_that_run_denied_was_denied(via, real_cli_door, fake_gemini, tmp_
     assert "] denied" in command("run", "Write", "--via", via, env=env, cwd=tmp_path).stderr
     done = command("policy", "test", "latest", env=env, cwd=tmp_path)
     row, end = done.stdout.splitlines()[1:]
-    assert row.split()[:3] == ["asked", "denied", "write_file"]
-    assert end.endswith("asked means denied in run and batch, where nobody can answer")
+    assert row.split()[:3] == ["denied", "denied", "write_file"]
+    assert "nobody to ask" in row
+    assert end == "0 allowed, 1 denied; `chat`, or `decide` in Python, would ask about 1 of them"
 
 
 def test_a_replay_in_json_has_each_call(saved):
     done = command("policy", "test", A, "--json", "-p", "file_write=allow", env=saved.env)
     told = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(one["tool"], one["input"]) for one in told] == CALLS[:6]
-    assert told[0]["verdict"]["decision"] == "allow"
-    assert told[1]["verdict"]["decision"] == "ask"
+    assert (told[0]["verdict"]["decision"], told[0]["would_ask"]) == ("allow", False)
+    assert (told[1]["verdict"]["decision"], told[1]["would_ask"]) == ("deny", True)
+    assert told[1]["verdict"]["because"].startswith("nobody to ask: ")
     assert {one["then"] for one in told} == {"success"}
 
 
@@ -261,14 +263,15 @@ def test_a_policy_may_be_a_file_of_ours_or_of_the_cli(saved, tmp_path):
     theirs.write_text(command("policy", "show", "--policy", ours).stdout)
     answers = [
         [
-            json.loads(line)["verdict"]["decision"]
+            (json.loads(line)["verdict"]["decision"], json.loads(line)["would_ask"])
             for line in command(
                 "policy", "test", A, "-p", file, "--json", env=saved.env
             ).stdout.splitlines()
         ]
         for file in (ours, theirs)
     ]
-    assert answers[0] == answers[1] == ["ask", "allow", "allow", "allow", "allow", "deny"]
+    allowed = [("allow", False)] * 4
+    assert answers[0] == answers[1] == [("deny", True), *allowed, ("deny", False)]
 
 
 def test_a_policy_is_shown_as_it_is_compiled(tmp_path):
@@ -287,7 +290,7 @@ def test_a_replay_fits_the_terminal(saved, columns):
     with Terminal("policy", "test", A, env=saved.env, columns=columns) as screen:
         assert screen.ends_with() == 0
     assert max(map(len, screen.text.splitlines())) <= columns
-    assert "asked" in screen.text
+    assert "denied" in screen.text
     assert "run_shell_command" in screen.text
 
 

@@ -40,7 +40,8 @@ def try_cli(
     Sends nothing to Google and touches neither the user's home nor a folder of theirs: of the
     options, only `env` counts. `ok`: the row holds. `warn`: geminorum refuses it on this CLI
     (`Unsupported`). `fail`: it does not hold, or did not finish (code "TIMEOUT"). `timeout` is for
-    everything: finding the CLI, all rows, and ending what hangs. `on_check` gets each check as soon as it is known.
+    everything: finding the CLI, all rows, and ending what hangs. `on_check` gets each check as soon
+    as it is known.
     """
     from geminorum.sync import BackgroundLoop
 

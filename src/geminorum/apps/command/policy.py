@@ -15,7 +15,7 @@ from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
     from geminorum import Options
-    from geminorum.events import Event
+    from geminorum.events import Event, ToolUse
     from geminorum.policies import Rules, Verdict
 
 app = new_app("Show a policy in the CLI's format, or test it on a saved session.")
@@ -50,6 +50,9 @@ class Judged(NamedTuple):
     then: str
     """"success", "error" or "denied"; empty where the session does not tell."""
     verdict: Verdict
+    """What `run` would do: where nobody can answer, "ask" is "deny"."""
+    would_ask: bool
+    """Would a chat, or `decide`, be asked about it?"""
 
 
 @app.command()
@@ -97,15 +100,19 @@ def judged(events: Iterable[Event], rules: Rules) -> list[Judged]:
     told = list(events)
     became = {event.id: event.status for event in told if isinstance(event, ToolResult)}
     return [
-        Judged(
-            event.name,
-            event.input,
-            str(became.get(event.id, "")),
-            rules.verdict(event.name, event.input),
-        )
+        _judged(event, str(became.get(event.id, "")), rules)
         for event in told
         if isinstance(event, ToolUse)
     ]
+
+
+def _judged(call: ToolUse, then: str, rules: Rules) -> Judged:
+    from geminorum.policies import Verdict
+
+    verdict = rules.verdict(call.name, call.input)
+    if would_ask := verdict.decision == "ask":
+        verdict = Verdict("deny", f"nobody to ask: {verdict.because}")
+    return Judged(call.name, call.input, then, verdict, would_ask)
 
 
 def sheet(calls: list[Judged]) -> Sheet:
@@ -113,7 +120,7 @@ def sheet(calls: list[Judged]) -> Sheet:
     from geminorum.apps.command.show_events import gist
 
     columns = [
-        Column("would be", colours={"allowed": "green", "asked": "yellow", "denied": "red"}),
+        Column("would be", colours={"allowed": "green", "denied": "red"}),
         Column("was", spare=1, style="dim"),
         Column("tool", style="cyan"),
         Column("input", elastic=True),
@@ -132,7 +139,7 @@ def sheet(calls: list[Judged]) -> Sheet:
     return Sheet(columns, rows, notes=[_summary(calls)])
 
 
-_WORDS = {"allow": "allowed", "ask": "asked", "deny": "denied"}
+_WORDS = {"allow": "allowed", "deny": "denied"}
 
 
 def _summary(calls: list[Judged]) -> str:
@@ -142,7 +149,9 @@ def _summary(calls: list[Judged]) -> str:
         f"{sum(call.verdict.decision == level for call in calls)} {word}"
         for level, word in _WORDS.items()
     )
-    return f"{', '.join(counts)}; asked means denied in run and batch, where nobody can answer"
+    asked = sum(call.would_ask for call in calls)
+    more = f"; `chat`, or `decide` in Python, would ask about {asked} of them" if asked else ""
+    return ", ".join(counts) + more
 
 
 def _rules(
