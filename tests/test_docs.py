@@ -4,18 +4,20 @@ import ast
 import importlib.metadata
 import inspect
 import os
+import pydoc
 import re
 import shlex
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from typer.main import get_command
 
 import geminorum
-from geminorum import Options, errors
+from geminorum import Options, Pool, errors, sync
 from geminorum.apps.command.app import root
 from geminorum.apps.command.exits import exit_for
 from geminorum.permissions import KNOWN_TOOLS
@@ -115,6 +117,23 @@ def test_every_link_of_the_readme_leads_somewhere():
 def test_every_public_name_is_in_the_reference():
     pages = "".join(page.read_text() for page in (DOCS / "reference").glob("*.md"))
     assert [name for name in geminorum.__all__ if not re.search(rf"\b{name}\b", pages)] == []
+
+
+def test_help_calls_a_transport_a_transport():
+    public = [getattr(module, name) for module in (geminorum, sync) for name in _public(module)]
+    shown = {one: pydoc.plain(pydoc.render_doc(one)) for one in public if callable(one)}
+    assert {Pool, sync.Pool, geminorum.Chat, geminorum.ask, sync.connect} <= shown.keys()
+    assert [one for one, text in shown.items() if re.search(r"\bdoors?\b", text, re.I)] == []
+    assert [name for name in vars(Pool()) if "door" in name] == []
+
+
+def _public(module: ModuleType) -> list[str]:
+    own = (name for name, one in vars(module).items() if _is_defined_in(one, module))
+    return [*getattr(module, "__all__", own)]
+
+
+def _is_defined_in(one: object, module: ModuleType) -> bool:
+    return getattr(one, "__module__", None) == module.__name__ and not one.__name__.startswith("_")
 
 
 def test_every_option_has_words_in_the_reference():

@@ -163,10 +163,10 @@ class Run(Generic[DataT]):
 class Chat(Generic[DataT]):
     """A conversation: one turn at a time, each with the context of those before."""
 
-    def __init__(self, options: Options[DataT], door: Transport) -> None:
+    def __init__(self, options: Options[DataT], transport: Transport) -> None:
         self._options = options
-        self._door = door
-        self._redactor = redactor_of(options, door)
+        self._transport = transport
+        self._redactor = redactor_of(options, transport)
         self._stack = AsyncExitStack()
         self._conversation: Conversation | None = None
         self._last_turn: Run[DataT] | None = None
@@ -174,7 +174,10 @@ class Chat(Generic[DataT]):
 
     async def __aenter__(self) -> Chat[DataT]:
         with self._redactor.exceptions():
-            opening, deadline = self._door.open(self._options), _Deadline(self._options.timeout)
+            opening, deadline = (
+                self._transport.open(self._options),
+                _Deadline(self._options.timeout),
+            )
             self._conversation = await deadline.enter(opening, self._stack)
         return self
 
@@ -195,8 +198,8 @@ class Chat(Generic[DataT]):
 
         Only on `Api`. Other transports raise Unsupported: the CLI keeps its own history.
         """
-        if not isinstance(self._door, KeepsHistory):
-            text = f"{type(self._door).__name__} has no history; the CLI keeps its own"
+        if not isinstance(self._transport, KeepsHistory):
+            text = f"{type(self._transport).__name__} has no history; the CLI keeps its own"
             raise Unsupported(text, hint="see geminorum.sessions, or use via=Api()")
         conversation = self._open()
         assert isinstance(conversation, KeepsHistory)

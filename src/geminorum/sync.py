@@ -196,7 +196,7 @@ class Pool:
 
     def __init__(
         self,
-        door: Acp | Cli | None = None,
+        transport: Acp | Cli | None = None,
         *,
         size: int = 4,
         at_once: int = 8,
@@ -215,7 +215,7 @@ class Pool:
         from geminorum.transports.pool import Pool as AsyncPool
 
         self._pool = AsyncPool(
-            door,
+            transport,
             size=size,
             at_once=at_once,
             wait=wait,

@@ -86,7 +86,7 @@ class Pool:
 
     def __init__(
         self,
-        door: Acp | Cli | None = None,
+        transport: Acp | Cli | None = None,
         *,
         size: int = 4,
         at_once: int = 8,
@@ -103,9 +103,12 @@ class Pool:
         last one. `spare` opens a session in advance in the folder used last. With a `Cli`, only
         `size` and `wait` apply.
         """
-        _refuse_other_transports(door)
-        self.door = door if isinstance(door, Acp) else Acp()
-        self._headless = HeadlessSlots(door, size, wait) if isinstance(door, Cli) else None
+        _refuse_other_transports(transport)
+        self._acp = transport if isinstance(transport, Acp) else Acp()
+        self.transport: Acp | Cli = transport or self._acp
+        self._headless = (
+            HeadlessSlots(transport, size, wait) if isinstance(transport, Cli) else None
+        )
         _refuse_below_one(size=size, at_once=at_once, max_sessions=max_sessions)
         _refuse_nothing(wait=wait, max_age=max_age, max_memory_mb=max_memory_mb)
         _refuse_below_one(max_tool_calls=max_tool_calls)
@@ -127,7 +130,7 @@ class Pool:
 
     def secrets(self) -> list[str]:
         """Values that must not appear in a run's errors."""
-        transport = self._headless.transport if self._headless else self.door
+        transport = self._headless.transport if self._headless else self._acp
         return transport.secrets()
 
     # ---- the block
@@ -147,12 +150,12 @@ class Pool:
         if self._headless is not None:
             await self._headless.close()
 
-    # ---- a door
+    # ---- a transport
 
     def deciding(self, decide: Decide) -> SharedWith:
         """Returns a transport to the same processes with another `decide`."""
         if self._headless is None:
-            decided_by(self.door, decide)
+            decided_by(self._acp, decide)
         return SharedWith(self, decide)
 
     def open(
@@ -162,7 +165,7 @@ class Pool:
             self._refuse_strangers()
             transport = headless.transport
             return headless.open(options, transport.deciding(decide) if decide else transport)
-        return _Visit(partial(self._enter, options, decided_by(self.door, decide)))
+        return _Visit(partial(self._enter, options, decided_by(self._acp, decide)))
 
     async def warm(self, options: Options | None = None) -> None:
         """Starts a process for conversations with these options, and a session for the first one;
@@ -175,7 +178,7 @@ class Pool:
             return
         worker = await self._place(options, sessions=0)
         try:
-            await greeted(await worker.started(), self.door.start_timeout)
+            await greeted(await worker.started(), self._acp.start_timeout)
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
@@ -225,7 +228,7 @@ class Pool:
         self._refuse_strangers()
         try:
             async with asyncio.timeout(self._wait):
-                with self._queue.join(key_of(self.door, options)) as ticket:
+                with self._queue.join(key_of(self._acp, options)) as ticket:
                     worker = await self._room_for(ticket, options)
                     worker.take_in(options, sessions)
                     return worker
@@ -267,7 +270,7 @@ class Pool:
         return sum(not worker.gone for worker in self._workers) < self._size
 
     def _begin(self, options: Options) -> Worker:
-        worker = Worker(self.door, options, self._limits, self._look_again)
+        worker = Worker(self._acp, options, self._limits, self._look_again)
         self._workers.append(worker)
         self._started += 1
         return worker
@@ -443,9 +446,9 @@ def _report_on_headless(slots: HeadlessSlots) -> PoolReport:
     )
 
 
-def _refuse_other_transports(door: object) -> None:
-    if door is not None and not isinstance(door, Acp | Cli):
-        raise InvalidOptions(f"a pool of {door!r}", hint="Pool(Acp(…)) or Pool(Cli(…))")
+def _refuse_other_transports(transport: object) -> None:
+    if transport is not None and not isinstance(transport, Acp | Cli):
+        raise InvalidOptions(f"a pool of {transport!r}", hint="Pool(Acp(…)) or Pool(Cli(…))")
 
 
 def _refuse_below_one(**figures: int | None) -> None:
