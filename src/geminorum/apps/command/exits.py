@@ -1,20 +1,20 @@
-"""How the command ends: one table of exit codes, stable, and the error to the code.
+"""The exit codes of the command, which are stable, and the code for each error.
 
-| code | means |
+| code | meaning |
 |---|---|
-| 0 | it worked |
-| 1 | the run failed: the agent, the model or the API said so |
-| 2 | wrong usage: an option, a value or a prompt that cannot be |
-| 3 | the machine is not set up: no CLI, no login, a broken settings file |
+| 0 | success |
+| 1 | the agent, the model or the API reported a failure |
+| 2 | usage error: an invalid option, value or prompt |
+| 3 | setup error: no CLI, no login, a broken settings file |
 | 4 | a limit that you set was reached: turns, budget, time |
-| 5 | the run was cut short; what had arrived was printed |
-| 6 | the session that you named is not there, or cannot be read |
-| 70 | a mistake of ours; the message says how to report it |
-| 74 | the output could not be written, or a file not read: a full disk, a missing permission |
-| 75 | the run failed, and the same command may succeed later: quota, network, a busy session |
-| 130 | you stopped it with Ctrl-C |
-| 141 | whoever read the output has gone (`| head`) |
-| 143 | it was told to end (SIGTERM; 129 when the terminal was closed), and ended its agent first |
+| 5 | the run was cut short; the output so far was printed |
+| 6 | the session does not exist or cannot be read |
+| 70 | a bug in geminorum; the message says how to report it |
+| 74 | I/O error: output or a file cannot be written or read (full disk, missing permission) |
+| 75 | temporary failure, the same command may succeed later: quota, network, a busy session |
+| 130 | interrupted with Ctrl-C |
+| 141 | the reader of the output closed the pipe (`| head`) |
+| 143 | terminated by SIGTERM (129: the terminal was closed), after stopping the agent |
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class Exit(IntEnum):
-    """What the command leaves with."""
+    """An exit code of the command."""
 
     OK = 0
     FAILED = 1
@@ -44,7 +44,7 @@ class Exit(IntEnum):
     TERMINATED = 143
 
 
-# The first row that fits counts, so the narrower class stands above the wider one.
+# The first match wins, so subclasses come before their base classes.
 _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
     (("Interrupted",), Exit.CANCELLED),
     (("TurnLimit", "BudgetExceeded", "RunTimeout"), Exit.LIMIT),
@@ -56,7 +56,7 @@ _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
 
 
 def exit_for(error: GeminorumError | None) -> Exit:
-    """The code that stands for an error; OK for none."""
+    """Returns the exit code for an error; OK for None."""
     if error is None:
         return Exit.OK
     from geminorum import errors
