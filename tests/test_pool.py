@@ -656,7 +656,7 @@ def test_without_await(options, calm):
         ({"wait": 0}, "more than 0"),
         ({"max_age": -1}, "more than 0"),
         ({"max_memory_mb": float("nan")}, "more than 0"),
-        ({"door": Api()}, "Pool\\(Acp"),
+        ({"transport": Api()}, "Pool\\(Acp"),
     ],
 )
 def test_limits_that_make_no_sense_are_refused(how, hint):

@@ -105,7 +105,8 @@ class Conversation(Protocol):
 def claude(source: Conversation | Iterable[Event], *, context: bool = False) -> list[Message]:
     """Converts a saved session or the events of a run to Claude's format.
 
-    Both give the same messages for the same run, except for what `without_origin` removes.
+    Both give the same messages for the same run, except for what `without_origin` removes and for
+    what docs/agent-cli.md names.
     `context` includes what the CLI says before every conversation, marked with `isMeta`.
     """
     if not isinstance(source, Conversation):
