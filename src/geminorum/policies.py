@@ -19,7 +19,7 @@ import msgspec
 
 from geminorum.errors import ConfigError
 from geminorum.options import Approval, Options
-from geminorum.permissions import Level
+from geminorum.permissions import Level, check_listed
 from geminorum.regular_file import read_text
 from geminorum.wire.build_files import is_build_file
 from geminorum.wire.dangerous import is_dangerous
@@ -53,6 +53,14 @@ class Verdict(msgspec.Struct, frozen=True):
     decision: Level
     because: str
     """The rule, or the CLI's default, that decided."""
+
+
+def check_tools(options: Options) -> None:
+    """Raises InvalidOptions if a run on the CLI would refuse a name in `allowed_tools` or
+    `disallowed_tools`, and warns of names that the CLI does not know.
+    """
+    listed = (*(options.allowed_tools or ()), *options.disallowed_tools)
+    check_listed(listed, own=(), stacklevel=2)
 
 
 def toml_of(options: Options) -> str:

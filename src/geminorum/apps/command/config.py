@@ -72,13 +72,12 @@ def problems_in(data: Any) -> list[str]:
 
 def _refused_tools(options: Options) -> list[str]:
     from geminorum.errors import InvalidOptions
-    from geminorum.permissions import check_listed
+    from geminorum.policies import check_tools
 
-    listed = (*(options.allowed_tools or ()), *options.disallowed_tools)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # A run says these, and goes on.
         try:
-            check_listed(listed, own=(), stacklevel=1)
+            check_tools(options)
         except InvalidOptions as error:
             return [_problem(error)]
     return []
