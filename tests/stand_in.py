@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from geminorum import Cli
+from geminorum.detect import PACKAGE
 
 
 class StandIn:
@@ -86,3 +87,13 @@ def _line(line: dict[str, Any] | str | bytes | Path) -> bytes:
             return line.encode() + b"\n"
         case _:
             return line
+
+
+def make_package(folder: Path) -> Path:
+    """An npm package that starts quickly and plays the CLI; see stand_in_package.cjs."""
+    script = folder / "bundle/gemini.cjs"
+    script.parent.mkdir(parents=True)
+    script.write_text(Path(__file__).with_name("stand_in_package.cjs").read_text())
+    package = {"name": PACKAGE, "version": "0.61.0", "bin": {"gemini": "bundle/gemini.cjs"}}
+    (folder / "package.json").write_text(json.dumps(package))
+    return script

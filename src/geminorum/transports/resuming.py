@@ -77,9 +77,9 @@ def prepare_resume(home: Path, cwd: Path, session_id: str) -> None:
 def remove_strays(home: Path, cwd: Path, session_id: str) -> None:
     """Takes away what the CLI began beside a session's file and never wrote to."""
     with RESERVE.spent(), suppress(OSError):
-        files = files_of(home, cwd, session_id)
-        unused = [path for path in files if not places.was_used(path)]
-        if len(unused) < len(files):  # Never the only file that a session has.
+        unused = unused_files(home, cwd, session_id)
+        # Never the only file that a session has.
+        if not {*files_of(home, cwd, session_id)} <= {*unused}:
             for stray in unused:
                 with suppress(OSError):
                     stray.unlink()
@@ -87,10 +87,20 @@ def remove_strays(home: Path, cwd: Path, session_id: str) -> None:
 
 def files_of(home: Path, cwd: Path, session_id: str) -> list[Path]:
     """The files that a session has; there may be several."""
+    return [path for path in _named(home, cwd, session_id) if _belongs(path, session_id)]
+
+
+def unused_files(home: Path, cwd: Path, session_id: str) -> list[Path]:
+    """Those in which nobody has said anything, also one that a killed CLI had only opened."""
+    found = _named(home, cwd, session_id)
+    begun = [path for path in found if _belongs(path, session_id) or not path.stat().st_size]
+    return [path for path in begun if not places.was_used(path)]
+
+
+def _named(home: Path, cwd: Path, session_id: str) -> list[Path]:
     name = f"session-*-{session_id[: places.ID_IN_NAME]}*.json*"
     folders = [project / "chats" for project in places.projects_of(home, cwd)]
-    found = [path for folder in folders for path in folder.glob(name)]
-    return [path for path in found if _belongs(path, session_id)]
+    return [path for folder in folders for path in folder.glob(name)]
 
 
 def _belongs(path: Path, session_id: str) -> bool:

@@ -104,11 +104,12 @@ class Spare:
         self._unused = self._unused_session()
         self._input = OpenInput(_FIRST_BYTE)  # The last: nothing of it is left where one fails.
 
-    def _unused_session(self) -> UnusedSession | None:
-        if self.session_id is None:
-            return None
-        context = self._context_of(self.order)
-        return UnusedSession(str(context.home), str(context.cwd), self.session_id)
+    def _unused_session(self) -> UnusedSession:
+        context, resumed = self._context_of(self.order), self.order.options.resume
+        session = resumed or self.session_id
+        assert session is not None
+        is_resumed = resumed is not None
+        return UnusedSession(str(context.home), str(context.cwd), session, is_resumed)
 
     async def start(self) -> None:
         """Returns when it waits for its prompt; raises if it will not come to that."""
@@ -132,8 +133,7 @@ class Spare:
             # Others may have the session while this one starts and waits.
             process.release_session()
         process.launch(context, self._input, records_start=True)
-        if self._unused is not None:
-            self._unused.note_in(process.prepared.home)
+        self._unused.note_in(process.prepared.home)
 
     def _read_record(self) -> StartRecord | None:
         recorder = self.process.prepared.recorder
@@ -218,8 +218,7 @@ class Spare:
         """Ends it, and leaves nothing of it behind."""
         await off_loop(self._kill)
         await self.process.close()
-        if self._unused is not None:
-            await off_loop(self._unused.remove)
+        await off_loop(self._unused.remove)
 
     def _kill(self) -> None:
         # At once: asked to end, it would run the hooks for the end of a session.

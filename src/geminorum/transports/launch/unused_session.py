@@ -1,4 +1,4 @@
-"""A session that a CLI has begun and in which nobody has said anything: not to be left behind."""
+"""What a CLI begins at its start and nobody has said anything in: not to be left behind."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 from geminorum import typed
+from geminorum.errors import ConfigError, SessionBusy
 from geminorum.regular_file import read_bytes
-from geminorum.sessions.places import was_used
-from geminorum.transports.resuming import files_of
+from geminorum.sessions.lock import SessionLock
+from geminorum.transports.resuming import remove_strays, unused_files
 
 _NOTE = "unused_session.json"
 
@@ -19,6 +20,8 @@ class UnusedSession(msgspec.Struct, frozen=True):
     home: str
     cwd: str
     session_id: str
+    is_resumed: bool = False
+    """The session is older; unused is only the file that the CLI began beside it."""
 
     def note_in(self, folder: Path) -> None:
         """For whoever removes the folder after a kill -9 of us."""
@@ -26,10 +29,24 @@ class UnusedSession(msgspec.Struct, frozen=True):
 
     def remove(self) -> None:
         """Removes its files, unless somebody has said something after all."""
-        for file in files_of(Path(self.home), Path(self.cwd), self.session_id):
-            if not was_used(file):
-                with suppress(OSError):
-                    file.unlink()
+        if self.is_resumed:
+            self._remove_strays()
+            return
+        with suppress(OSError):
+            for file in self._files():
+                file.unlink(missing_ok=True)
+
+    def _files(self) -> list[Path]:
+        return unused_files(Path(self.home), Path(self.cwd), self.session_id)
+
+    def _remove_strays(self) -> None:
+        # Without a lock where there is nothing to do: it could get in the way of another run. A run
+        # that holds the session removes them at its end.
+        with suppress(SessionBusy, ConfigError, OSError):
+            if self._files():
+                home = Path(self.home)
+                with SessionLock(home, self.session_id):
+                    remove_strays(home, Path(self.cwd), self.session_id)
 
     @staticmethod
     def forget(folder: Path) -> None:

@@ -1,0 +1,76 @@
+"use strict";
+// Plays the CLI's npm package where only the life of its processes matters: it starts in a tenth of
+// the time. Like the CLI, it begins a session file at its start, also beside one that it resumes,
+// waits on stdin for its prompt, and writes prompt and answer to the session.
+const fs = require("node:fs");
+const path = require("node:path");
+
+function flag(name) {
+  const found = process.argv.find((word) => word.startsWith(`--${name}=`));
+  return found && found.slice(name.length + 3);
+}
+
+const resumed = flag("resume");
+const id = resumed || flag("session-id");
+const project = path.join(process.env.GEMINI_CLI_HOME, ".gemini", "tmp", "project");
+const chats = path.join(project, "chats");
+const stamp = new Date().toISOString().slice(0, 16).replace(":", "-");
+const begun = path.join(chats, `session-${stamp}-${id.slice(0, 8)}.jsonl`);
+
+function files() {
+  return fs.readdirSync(chats).filter((name) => name.includes(id.slice(0, 8))).sort();
+}
+
+fs.mkdirSync(chats, { recursive: true });
+const root = path.join(project, ".project_root");
+if (!fs.existsSync(root)) fs.writeFileSync(root, process.cwd());
+const older = resumed && files()[0];
+const now = new Date().toISOString();
+const top = { sessionId: id, projectHash: "x", startTime: now, lastUpdated: now, kind: "main" };
+fs.writeFileSync(begun, `${JSON.stringify(top)}\n`);
+fs.readdirSync(process.cwd());
+const session = older ? path.join(chats, older) : begun;
+
+function record(type, content) {
+  const message = { id: String(Math.random()), timestamp: now, type, content };
+  fs.appendFileSync(session, `${JSON.stringify(message)}\n`);
+}
+
+function say(frame) {
+  fs.writeSync(1, `${JSON.stringify({ timestamp: new Date().toISOString(), ...frame })}\n`);
+}
+
+function answer(prompt) {
+  record("user", [{ text: prompt }]);
+  say({ type: "init", session_id: id, model: "stand-in" });
+  say({ type: "message", role: "assistant", content: `${process.pid}`, delta: true });
+  record("gemini", `${process.pid}`);
+  say({ type: "result", status: "success", stats: {} });
+}
+
+let prompt = "";
+function listen() {
+  const { stdin } = process;
+  stdin.setEncoding("utf8");
+  stdin.on("readable", () => {
+    for (let chunk = stdin.read(); chunk !== null; chunk = stdin.read()) prompt += chunk;
+  });
+  stdin.on("end", () => answer(prompt));
+}
+
+// A test may hold one at its start: the first that finds this file takes it along under the number
+// of its process, and goes on once it is gone.
+const held = process.env.STAND_IN_HELD;
+const taken = `${held}-${process.pid}`;
+
+function start() {
+  if (fs.existsSync(taken)) setTimeout(start, 5);
+  else listen();
+}
+
+try {
+  fs.renameSync(held, taken);
+} catch {
+  // There is none, or another was quicker.
+}
+start();
