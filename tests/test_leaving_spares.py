@@ -4,24 +4,30 @@ A stand-in plays the CLI: what is tested here is the life of its processes.
 """
 
 import asyncio
+import gc
 import json
 import logging
 import os
 import re
+import shutil
+import signal
 import subprocess
 import sys
 import textwrap
+import threading
+import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import psutil
 import pytest
 
-from geminorum import Cli, Options, ask, connect, owned_folder
+from geminorum import Cli, Options, ask, connect, errors, owned_folder, run, sync
+from geminorum.off_loop import off_loop
 from geminorum.sessions.places import was_used
-from geminorum.transports import spares
+from geminorum.transports import process, spares
 from geminorum.transports.launch import overlay
 from geminorum.transports.launch.control_place import candidates
 from geminorum.transports.launch.unused_session import UnusedSession
@@ -192,3 +198,200 @@ def is_swept(home: Path) -> bool:
     """Does what each run does first, and says whether one session file is left."""
     owned_folder.sweep(overlay._PREFIX, candidates(), UnusedSession.remove_noted_in)
     return len(sessions_in(home)) == 1
+
+
+# ---- several event loops
+
+
+async def test_a_run_in_another_event_loop_starts_cold(program, options, said):
+    async with Cli(executable=program, spare=1) as cli:
+        # Also the first of all runs: the next CLIs are at home where the block is.
+        for _ in range(2):
+            assert (await asyncio.to_thread(sync.ask, "Elsewhere", options, via=cli)).ok
+        assert said(WENT_AHEAD) == []
+        await ask("Here", options, via=cli)
+        spare = await waiting(cli)
+        elsewhere = await asyncio.to_thread(sync.ask, "Elsewhere", options, via=cli)
+        assert elsewhere.text != str(spare.pid)
+        assert (await ask("Here", options, via=cli)).text == str(spare.pid)
+    assert len(said("the run starts cold: it runs in another event loop")) == 3
+
+
+# ---- a block that is left
+
+
+@pytest.mark.parametrize("times", [1, 5])
+async def test_a_block_whose_end_is_cancelled_leaves_nothing(program, options, monkeypatch, times):
+    async def block() -> None:
+        async with Cli(executable=program, spare=2) as cli:
+            await ask("Hello", options, via=cli)
+            await waiting(cli, 2)
+            for number in range(times):
+                loop.call_later(number / 1000, task.cancel)
+
+    loop = asyncio.get_running_loop()
+    async with nothing_left(program, options, monkeypatch):
+        task = asyncio.create_task(block())
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+def test_a_program_that_ends_while_it_leaves_the_block_leaves_no_session(program, options, home):
+    """As on Ctrl-C: `asyncio.run` cancels every task that is left."""
+
+    def cancel_all() -> None:
+        for task in asyncio.all_tasks():
+            task.cancel()
+
+    async def main() -> None:
+        async with Cli(executable=program, spare=2) as cli:
+            await ask("Hello", options, via=cli)
+            await waiting(cli, 2)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, cancel_all)  # Once the CLIs are being ended.
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(main())
+    assert len(sessions_in(home)) == 1
+
+
+async def test_a_block_that_is_left_before_a_start_has_begun_leaves_no_descriptor(
+    program, options, monkeypatch
+):
+    async with nothing_left(program, options, monkeypatch):
+        is_free = threading.Event()
+        async with Cli(executable=program, spare=2) as cli, cli.open(options) as conversation:
+            others = [asyncio.create_task(off_loop(is_free.wait)) for _ in range(4)]
+            await asyncio.sleep(0)
+            cli._spares.refill(conversation.order_for(options))
+            await until(lambda: cli._spares._starting)
+            asyncio.get_running_loop().call_later(0.05, is_free.set)
+        await asyncio.gather(*others)
+
+
+@pytest.mark.parametrize("ends", ["at its end", "by an exception"])
+async def test_a_block_that_is_left_while_they_start_leaves_nothing(
+    program, options, held, monkeypatch, ends
+):
+    async def block() -> None:
+        async with Cli(executable=program, spare=2) as cli:
+            await use_and_hold_the_next(run("Hello", options, via=cli), held)
+            await one_held(held)
+            if ends == "by an exception":
+                raise ZeroDivisionError
+
+    async with nothing_left(program, options, monkeypatch):
+        with suppress(ZeroDivisionError):
+            await block()
+
+
+# ---- something happens to those that wait
+
+
+async def test_one_that_dies_while_it_waits_leaves_nothing(program, options, monkeypatch):
+    async with nothing_left(program, options, monkeypatch), Cli(executable=program, spare=1) as cli:
+        await ask("Hello", options, via=cli)
+        spare = await waiting(cli)
+        os.kill(spare.pid, signal.SIGKILL)
+        await until(lambda: spare.process.child.exit_code is not None)
+        assert (await ask("Hello", options, via=cli)).text != str(spare.pid)
+        os.kill((await waiting(cli)).pid, signal.SIGKILL)
+
+
+async def test_one_whose_folder_is_deleted_leaves_nothing(program, options, monkeypatch):
+    async with nothing_left(program, options, monkeypatch), Cli(executable=program, spare=1) as cli:
+        await ask("Hello", options, via=cli)
+        await waiting(cli)
+        shutil.rmtree(options.cwd)
+        with pytest.raises(errors.InvalidOptions, match="is not a folder"):
+            await ask("Hello", options, via=cli)
+
+
+async def test_one_that_is_killed_with_a_prompt_that_nobody_else_can_take_leaves_nothing(
+    program, options, monkeypatch
+):
+    send = spares.Spare.send
+
+    def send_and_kill(self: spares.Spare, prompt: bytes) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        send(self, prompt)
+        os.kill(self.pid, signal.SIGKILL)
+        shutil.rmtree(options.cwd)  # Where the next would have to start.
+
+    monkeypatch.setattr(spares.Spare, "send", send_and_kill)
+    async with nothing_left(program, options, monkeypatch), Cli(executable=program, spare=1) as cli:
+        await ask("Hello", options, via=cli)
+        await waiting(cli)
+        with pytest.raises(errors.SetupError):
+            await ask("Hello", options, via=cli)
+
+
+async def test_one_that_cannot_be_started_leaves_nothing(program, options, said, monkeypatch):
+    """A full process table, for one."""
+
+    def full(*_: object, **__: object) -> None:
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+
+    async with (
+        nothing_left(program, options, monkeypatch),
+        Cli(executable=program, spare=2) as cli,
+        cli.open(options) as conversation,
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(process, "start_program", full)
+            await cli._spares.warm(conversation.order_for(options))
+        assert cli._spares.waiting == []
+        assert (await ask("Hello", options, via=cli)).ok
+    assert len(said("a CLI that was to be started ahead did not start")) == 2
+
+
+async def test_one_that_was_used_is_forgotten(program, options):
+    """Not kept for as long as it could have waited."""
+    async with Cli(executable=program, spare=1) as cli:
+        await ask("Hello", options, via=cli)
+        used = weakref.ref(await waiting(cli))
+        await ask("Hello", options, via=cli)
+        gc.collect()
+        assert used() is None
+
+
+# ---- one that does not come to its start's end
+
+
+async def test_a_run_does_not_wait_for_one_that_was_stopped_in_its_start(
+    program, options, held, monkeypatch
+):
+    async with nothing_left(program, options, monkeypatch), Cli(executable=program, spare=1) as cli:
+        await use_and_hold_the_next(run("Hello", options, via=cli), held)
+        pid = await one_held(held)
+        os.kill(pid, signal.SIGSTOP)
+        assert (await ask("Hello", options, via=cli)).text != str(pid)
+        await until(lambda: not psutil.pid_exists(pid))
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+async def test_a_run_does_not_wait_long_for_one_that_is_stuck_in_its_start(
+    program, options, held, said, monkeypatch, resumes
+):
+    monkeypatch.setattr(spares, "_WAIT_SECONDS", 0.05)
+    async with nothing_left(program, options, monkeypatch):
+        if resumes:
+            first = await ask("First", options, via=Cli(executable=program))
+            options = options.changed(resume=first.session_id)
+        async with Cli(executable=program, spare=1) as cli:
+            await use_and_hold_the_next(run("Hello", options, via=cli), held)
+            pid = await one_held(held)
+            assert (await ask("Hello", options, via=cli)).text != str(pid)
+            await until(lambda: not psutil.pid_exists(pid))
+    assert said("a CLI that was to be started ahead takes too long")
+
+
+async def test_no_more_runs_wait_than_clis_start(program, options, held):
+    async with Cli(executable=program, spare=1) as cli:
+        await use_and_hold_the_next(run("Hello", options, via=cli), held)
+        pid = await one_held(held)
+        runs = [asyncio.create_task(ask("Hello", options, via=cli)) for _ in range(3)]
+        await until(lambda: sum(one.done() for one in runs) == 2)
+        go_on(held, pid)
+        answers = [(await one).text for one in runs]
+    assert answers.count(str(pid)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -132,7 +133,8 @@ class Cli:
         if self._spares is not None:
             raise GeminorumError("this Cli is already open", hint="make another: Cli(spare=…)")
         count = 1 if self.spare is None else self.spare
-        spares = Spares(count, self.spare_age, renews=True)
+        loop = asyncio.get_running_loop()
+        spares = Spares(count, self.spare_age, renews=True, loop=loop)
         object.__setattr__(self, "_spares", spares)
         return self
 

@@ -312,8 +312,13 @@ class CliTurn:
         assert spare is not None
         if spare.session_id is not None:
             self._options = self._options.changed(session_id=None)  # That one is taken.
-        await self._restart()
-        await spare.close()
+        try:
+            await self._restart()
+        except BaseException:
+            self.status = "error"  # There is no process that could be read to its end.
+            raise
+        finally:
+            await spare.close()
 
     def _taken_in(self, chunk: bytes | None) -> list[Event]:
         events: list[Event] = []

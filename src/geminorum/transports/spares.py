@@ -40,6 +40,10 @@ takes it away again."""
 _MEGABYTES_NEEDED = 512
 """To be left free: a spare takes about 200."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.01
+_LOOKS_PER_CHECK = 50
+"""How often a look for the end of its start is also one whether somebody has stopped it."""
+_WAIT_SECONDS = 5.0
+"""How long a run waits for a CLI that is starting: longer than a start of its own would take."""
 _MEMORY_CHECK_SECONDS = 2.0
 REFILL_DELAY_SECONDS = 1.0
 """A run that has just begun needs the processor more than the one after it."""
@@ -116,14 +120,22 @@ class Spare:
         try:
             await self.process.start(self._launch)
             async with asyncio.timeout(_START_SECONDS):
-                while (record := self._read_record()) is None:
-                    if self.process.child.exit_code is not None:
-                        raise GeminorumError(f"it ended: {self.process.stderr()}")
-                    await asyncio.sleep(_LOOK_SECONDS)
+                record = await self._await_record()
             await off_loop(partial(self._settle, record))
         except BaseException:
             await self.close()
             raise
+
+    async def _await_record(self) -> StartRecord:
+        child, looks = self.process.child, 0
+        while (record := self._read_record()) is None:
+            looks += 1
+            if child.exit_code is not None:
+                raise GeminorumError(f"it ended: {self.process.stderr()}")
+            if looks % _LOOKS_PER_CHECK == 0 and await off_loop(lambda: child.is_stopped):
+                raise GeminorumError("it was stopped")
+            await asyncio.sleep(_LOOK_SECONDS)
+        return record
 
     def _launch(self, process: CliProcess) -> None:
         context = self._context_of(self.order)
@@ -215,16 +227,23 @@ class Spare:
         await self._input.send(prompt)
 
     async def close(self) -> None:
-        """Ends it, and leaves nothing of it behind."""
-        await off_loop(self._kill)
-        await self.process.close()
-        await off_loop(self._unused.remove)
+        """Ends it, and leaves nothing of it behind, however often the caller is cancelled."""
+        try:
+            await off_loop(self.kill)
+        finally:
+            try:
+                await self.process.close()
+            finally:
+                await off_loop(self._unused.remove)
 
-    def _kill(self) -> None:
-        # At once: asked to end, it would run the hooks for the end of a session.
-        if hasattr(self.process, "child"):
-            self.process.child.kill()
-        self._input.close()
+    def kill(self) -> None:
+        """Ends the process, if there is one. In a thread."""
+        try:
+            # At once: asked to end, it would run the hooks for the end of a session.
+            if hasattr(self.process, "child"):
+                self.process.child.kill()
+        finally:
+            self._input.close()
 
 
 def _quarter_of_the_hour() -> int:
@@ -244,16 +263,27 @@ def _state_of(program: CliProgram) -> list[object]:
 
 
 class Spares:
-    """Keeps a number of spares for the options that were used last."""
+    """Keeps a number of spares for the options that were used last, in one event loop."""
 
-    def __init__(self, count: int, max_age: float, *, renews: bool) -> None:
-        """`renews`: a spare that has become too old is replaced."""
+    def __init__(
+        self,
+        count: int,
+        max_age: float,
+        *,
+        renews: bool,
+        loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        """`renews`: a spare that has become too old is replaced. `loop` is where they can be used;
+        None: where they are asked for first."""
         self._count, self._max_age, self._renews = count, max_age, renews
         self.waiting: list[Spare] = []
         self._starting: dict[asyncio.Task[None], SpareOrder] = {}
-        self._ending: set[asyncio.Task[None]] = set()
+        self._ending: dict[asyncio.Task[None], SpareOrder] = {}
+        self._awaited: list[SpareOrder] = []
+        """What runs that wait for one that is starting have ordered."""
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._is_open = True
+        self._expiries: dict[Spare, asyncio.TimerHandle] = {}
+        self._loop, self._is_open = loop, True
         self.started = 0
         self._last_taken = time.monotonic()
         self._unfit, self._rest_until = 0, 0.0
@@ -261,6 +291,9 @@ class Spares:
 
     async def take(self, order: SpareOrder) -> Spare | None:
         """A spare for this run; None if it has to start cold. `refill` follows."""
+        if self._is_elsewhere():
+            log.debug("the run starts cold: it runs in another event loop than its Cli")
+            return None
         self._last_taken = time.monotonic()
         while (spare := await self._next_for(order)) is not None:
             try:
@@ -273,7 +306,20 @@ class Spares:
                 return spare
             self._discard(spare, why)
             self._count_unfit()
+        await self._await_end(order)
         return None
+
+    def _is_elsewhere(self) -> bool:
+        """Is the caller in another event loop, where none of this can be used?"""
+        self._loop = self._loop or asyncio.get_running_loop()
+        return self._loop is not asyncio.get_running_loop()
+
+    async def _await_end(self, order: SpareOrder) -> None:
+        """Waits for those that may still have to lock the session of this run."""
+        session = order.options.resume
+        ending = [task for task, of in self._ending.items() if of.options.resume == session]
+        if session is not None and ending:
+            await asyncio.wait(ending)
 
     def _count_unfit(self) -> None:
         self._unfit += 1
@@ -282,6 +328,8 @@ class Spares:
 
     def refill(self, order: SpareOrder, delay: float = 0.0) -> None:
         """Starts as many as are missing, after so many seconds."""
+        if self._is_elsewhere():
+            return
         if (why := order.refusal) is not None:
             log.debug("no CLI is started ahead: %s", why)
             return
@@ -294,7 +342,7 @@ class Spares:
             await asyncio.wait([*self._starting])
 
     async def close(self) -> None:
-        """Ends all of them."""
+        """Ends all of them; returns when nothing is left, however often the caller is cancelled."""
         self._is_open = False
         for timer in self._timers.values():
             timer.cancel()
@@ -302,19 +350,50 @@ class Spares:
             task.cancel()
         for spare in [*self.waiting]:
             self._discard(spare, "nobody needs it any more")
+        cancelled: asyncio.CancelledError | None = None
         while tasks := [*self._starting, *self._ending]:
-            await asyncio.wait(tasks)
+            try:
+                await asyncio.wait(tasks)
+            except asyncio.CancelledError as error:
+                cancelled = error
+        if cancelled is not None:
+            raise cancelled
 
     async def _next_for(self, order: SpareOrder) -> Spare | None:
+        """One that waits for its prompt, or will in a moment."""
+        starting = self._starting_for(order)
+        self._awaited.append(order)
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                return await self._first_for(order)
+        except TimeoutError:
+            self._give_up(starting)
+            return None
+        finally:
+            self._awaited.remove(order)
+
+    async def _first_for(self, order: SpareOrder) -> Spare | None:
         while True:
-            fit = [spare for spare in self.waiting if spare.order.resembles(order)]
-            if fit:
-                self.waiting.remove(fit[0])
-                return fit[0]
-            starting = [task for task, of in self._starting.items() if of.resembles(order)]
-            if not starting:
-                return None
+            fit = next((spare for spare in self.waiting if spare.order.resembles(order)), None)
+            if fit is not None:
+                self._remove(fit)
+                return fit
+            starting = self._starting_for(order)
+            if len(starting) < sum(of.resembles(order) for of in self._awaited):
+                return None  # Enough runs wait for these.
             await asyncio.wait(starting, return_when=asyncio.FIRST_COMPLETED)
+
+    def _starting_for(self, order: SpareOrder) -> list[asyncio.Task[None]]:
+        return [task for task, of in self._starting.items() if of.resembles(order)]
+
+    def _give_up(self, tasks: list[asyncio.Task[None]]) -> None:
+        """Ends those of them that are starting still."""
+        for task in tasks:
+            if (order := self._starting.pop(task, None)) is not None:
+                log.debug("a CLI that was to be started ahead takes too long")
+                task.cancel()
+                self._end_with(task, order)
+                self._count_unfit()
 
     def _refill(self, order: SpareOrder) -> None:
         if not self._is_open or time.monotonic() < self._rest_until:
@@ -328,18 +407,19 @@ class Spares:
                 return
             task = asyncio.create_task(self._start(order))
             self._starting[task] = order
-            task.add_done_callback(self._starting.pop)
+            task.add_done_callback(lambda done: self._starting.pop(done, None))
 
     async def _start(self, order: SpareOrder) -> None:
         try:
-            spare = await off_loop(lambda: Spare(order))
+            spare = await off_loop(lambda: Spare(order), undo=Spare.kill)
             await spare.start()
         except (GeminorumError, OSError) as error:  # A full process table, for one.
             log.debug("a CLI that was to be started ahead did not start: %s", error)
             return
         self.started += 1
         self.waiting.append(spare)
-        asyncio.get_running_loop().call_later(self._max_age, self._expire, spare)
+        loop = asyncio.get_running_loop()
+        self._expiries[spare] = loop.call_later(self._max_age, self._expire, spare)
         self._call_later("memory", _MEMORY_CHECK_SECONDS, self._check_memory)
 
     def _expire(self, spare: Spare) -> None:
@@ -359,10 +439,18 @@ class Spares:
     def _discard(self, spare: Spare, why: str) -> None:
         log.debug("a CLI that was started ahead is not used: %s", why)
         if spare in self.waiting:
-            self.waiting.remove(spare)
-        task = asyncio.create_task(spare.close())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
+            self._remove(spare)
+        self._end_with(asyncio.create_task(spare.close()), spare.order)
+
+    def _remove(self, spare: Spare) -> None:
+        """It does not wait any more."""
+        self.waiting.remove(spare)
+        self._expiries.pop(spare).cancel()
+
+    def _end_with(self, task: asyncio.Task[None], order: SpareOrder) -> None:
+        """The task ends a CLI that was started for this order."""
+        self._ending[task] = order
+        task.add_done_callback(self._ending.pop)
 
     def _call_later(self, name: str, delay: float, work: Callable[[], None]) -> None:
         """One of each kind at a time; the sooner one counts."""
