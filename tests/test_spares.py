@@ -34,6 +34,7 @@ from geminorum import run as start
 from geminorum.testing import FakeGemini
 from geminorum.transports import spares
 from geminorum.transports.launch.start_record import Look, StartRecord, state_of
+from stand_in import make_package
 
 MODEL = "gemini-2.5-flash"
 WENT_AHEAD = "the prompt went to a CLI that was started"
@@ -68,6 +69,18 @@ async def ahead(real_cli_door) -> AsyncIterator[Cli]:
         yield cli
 
 
+@pytest.fixture
+def quick_cli(tmp_path) -> Path:
+    """A program that plays the CLI, for what does not depend on what the CLI does."""
+    return make_package(tmp_path / "package")
+
+
+@pytest.fixture
+async def quick_ahead(quick_cli) -> AsyncIterator[Cli]:
+    async with Cli(executable=quick_cli, spare=1, spare_age=600) as cli:
+        yield cli
+
+
 async def waiting(cli: Cli) -> spares.Spare:
     """The CLI that waits for the next prompt, once it does."""
     assert cli._spares is not None
@@ -94,18 +107,19 @@ def sessions_in(home: Path) -> list[Path]:
 PROMPTS = ["Hello", "\nHello\n\n", "/help me", "@file", "ä€😀", "word " * 60_000]
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=["word", "lines", "slash", "at", "emoji", "long"])
 async def test_the_model_gets_the_same_request_as_from_a_cold_run(
-    fake_gemini, options, ahead, real_cli_door, said, prompt
+    fake_gemini, options, ahead, real_cli_door, said
 ):
     (options.cwd / "GEMINI.md").write_text("Be brief.")
-    await first_run(fake_gemini, options, ahead)
-    for cli in (ahead, Cli(executable=real_cli_door.executable)):
-        fake_gemini.say("Hi.")
-        assert (await ask(prompt, options, via=cli)).text == "Hi."
-    over_spare, cold = map(comparable, fake_gemini.requests[-2:])
-    assert over_spare == cold
-    assert len(said(WENT_AHEAD)) == 1
+    fake_gemini.say("Hi.").always()
+    await ask("First", options, via=ahead)
+    for number, prompt in enumerate(PROMPTS, 1):
+        await waiting(ahead)
+        for cli in (ahead, Cli(executable=real_cli_door.executable)):
+            assert (await ask(prompt, options, via=cli)).text == "Hi."
+        over_spare, cold = map(comparable, fake_gemini.requests[-2:])
+        assert over_spare == cold
+        assert len(said(WENT_AHEAD)) == number
 
 
 async def test_each_run_has_a_session_and_a_process_of_its_own(fake_gemini, options, ahead, said):
@@ -160,53 +174,50 @@ async def next_turn_waits(chat) -> spares.Spare:
     return chat._conversation._own.waiting[0]
 
 
-async def test_none_is_started_ahead_for_a_single_run(fake_gemini, options, real_cli_door, said):
+async def test_none_is_started_ahead_for_a_single_run(fake_gemini, options, quick_cli, said):
     fake_gemini.say("Hi.")
-    await ask("Hello", options, via=Cli(executable=real_cli_door.executable))
+    await ask("Hello", options, via=Cli(executable=quick_cli))
     assert said("") == []
 
 
-async def test_a_conversation_may_go_without(fake_gemini, options, real_cli_door, said):
-    async with connect(options, via=Cli(executable=real_cli_door.executable, spare=0)) as chat:
+async def test_a_conversation_may_go_without(fake_gemini, options, quick_cli, said):
+    async with connect(options, via=Cli(executable=quick_cli, spare=0)) as chat:
         for _ in range(2):
             fake_gemini.say("Hi.")
             await chat.ask("Hello")
     assert said("") == []
 
 
-def test_code_that_does_not_await_has_them_too(fake_gemini, options, real_cli_door, said):
-    for number in range(3):
-        fake_gemini.say(f"Answer {number}")
-    with sync.opened(Cli(executable=real_cli_door.executable, spare=1)) as cli:
-        assert sync.ask("One", options, via=cli).text == "Answer 0"
-        cli.loop.call(waiting(cli._open()))
+def test_code_that_does_not_await_has_them_too(fake_gemini, options, quick_cli, said):
+    with sync.opened(Cli(executable=quick_cli, spare=1)) as cli:
+        assert sync.ask("One", options, via=cli).ok
+        spare = cli.loop.call(waiting(cli._open()))
         with sync.run("Two", options, via=cli) as live:
             assert sum(isinstance(event, Init) for event in live) == 1
-        assert live.result.text == "Answer 1"
+        assert live.result.text == str(spare.pid)
         with sync.connect(options, via=cli, decide=lambda request: Allow()) as chat:
-            assert chat.ask("Three").text == "Answer 2"
+            assert chat.ask("Three").ok
     assert len(said(WENT_AHEAD)) == 1
     with pytest.raises(errors.GeminorumError, match="not open"):
         cli.open(options)
 
 
 async def test_a_pool_of_headless_runs_has_one_for_each_place(
-    fake_gemini, options, real_cli_door, said
+    fake_gemini, options, quick_cli, said
 ):
-    fake_gemini.say("Hi.").always()
-    cli = Cli(executable=real_cli_door.executable)
+    cli = Cli(executable=quick_cli)
     async with Pool(cli, size=2, wait=60) as pool:
         await pool.warm(options)
         assert len(pool.report().processes) == 2
         results = await asyncio.gather(*(ask(f"Prompt {n}", options, via=pool) for n in range(2)))
-        assert [result.text for result in results] == ["Hi.", "Hi."]
+        assert all(result.ok for result in results)
         assert len(said(WENT_AHEAD)) == 2
         report = pool.report()
     assert (report.conversations, report.turns, report.waiting) == (2, 2, 0)
 
 
-async def test_who_finds_no_place_in_time_is_told(options, real_cli_door):
-    pool = Pool(Cli(executable=real_cli_door.executable), size=1, wait=0.05)
+async def test_who_finds_no_place_in_time_is_told(options, quick_cli):
+    pool = Pool(Cli(executable=quick_cli), size=1, wait=0.05)
     async with pool, connect(options, via=pool):
         with pytest.raises(errors.PoolBusy):
             await ask("Hello", options, via=pool)
@@ -314,51 +325,42 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 async def test_a_run_starts_cold_if_anything_that_a_start_reads_has_changed(
-    fake_gemini, options, ahead, real_cli_door, said, change
+    fake_gemini, options, ahead, real_cli_door, said, monkeypatch
 ):
-    spare = await first_run(fake_gemini, options, ahead)
-    changed = change(options, fake_gemini.home)
-    for cli in (ahead, Cli(executable=real_cli_door.executable)):
-        fake_gemini.say("Hi.")
-        assert (await ask("Hello", changed, via=cli)).ok
+    monkeypatch.setattr(spares, "_MOST_UNFIT", len(CHANGES) + 1)
+    fake_gemini.say("Hi.").always()
+    await ask("First", options, via=ahead)
+    for number, change in enumerate(CHANGES, 1):
+        spare = await waiting(ahead)
+        options = change(options, fake_gemini.home)
+        assert (await ask("Hello", options, via=ahead)).ok
+        assert len(said(NOT_USED)) == number, change.__name__
+        assert not psutil.pid_exists(spare.pid)
+    assert said(WENT_AHEAD) == []
+    await ask("Hello", options, via=Cli(executable=real_cli_door.executable))
     first, second = map(comparable, fake_gemini.requests[-2:])
     assert first == second
-    assert said(WENT_AHEAD) == []
-    assert len(said(NOT_USED)) == 1
-    assert not psutil.pid_exists(spare.pid)
 
 
-async def test_an_upgraded_cli_is_started_anew(fake_gemini, options, real_cli_door, tmp_path, said):
+async def test_an_upgraded_cli_is_started_anew(fake_gemini, options, quick_cli, said):
     """The package is replaced under the same name."""
-    package = Path(real_cli_door.executable).resolve().parent.parent
-    copy = tmp_path / "copy"
-    shutil.copytree(package, copy, symlinks=True)
-    shim = tmp_path / "gemini"
-    shim.symlink_to(copy / "bundle/gemini.js")
-    async with Cli(executable=shim, spare=1) as cli:
+    package = quick_cli.parent.parent / "package.json"
+    async with Cli(executable=quick_cli, spare=1) as cli:
         await first_run(fake_gemini, options, cli)
-        version = json.loads((copy / "package.json").read_text())
-        (copy / "package.json").write_text(json.dumps({**version, "upgraded": True}))
-        fake_gemini.say("Hi.")
+        package.write_text(json.dumps({**json.loads(package.read_text()), "upgraded": True}))
         assert (await ask("Hello", options, via=cli)).ok
     assert said(NOT_USED)[0] == f"{NOT_USED}the CLI was replaced"
 
 
-async def test_a_deleted_folder_is_refused_as_on_a_cold_run(fake_gemini, options, ahead):
-    await first_run(fake_gemini, options, ahead)
-    shutil.rmtree(options.cwd)
-    with pytest.raises(errors.InvalidOptions, match="is not a folder"):
-        await ask("Hello", options, via=ahead)
-
-
-async def test_none_survives_what_may_be_a_midnight(fake_gemini, options, ahead, said, monkeypatch):
+async def test_none_survives_what_may_be_a_midnight(
+    fake_gemini, options, quick_ahead, said, monkeypatch
+):
     """The model is told the date."""
-    await first_run(fake_gemini, options, ahead)
+    await first_run(fake_gemini, options, quick_ahead)
     monkeypatch.setattr(spares, "_quarter_of_the_hour", lambda: 1)
     fake_gemini.say("Hi.")
-    assert (await ask("Hello", options, via=ahead)).ok
+    assert (await ask("Hello", options, via=quick_ahead)).ok
     assert said(NOT_USED)[0] == f"{NOT_USED}the day may have changed"
 
 
@@ -396,8 +398,8 @@ async def test_a_session_that_somebody_else_went_on_with_is_read_again(
 
 
 @pytest.mark.parametrize("seconds", [0.2])
-async def test_one_that_has_waited_too_long_is_ended(fake_gemini, options, real_cli_door, seconds):
-    async with Cli(executable=real_cli_door.executable, spare=1, spare_age=seconds) as cli:
+async def test_one_that_has_waited_too_long_is_ended(fake_gemini, options, quick_cli, seconds):
+    async with Cli(executable=quick_cli, spare=1, spare_age=seconds) as cli:
         spare = await first_run(fake_gemini, options, cli)
         async with asyncio.timeout(30):
             while psutil.pid_exists(spare.pid):
@@ -409,10 +411,20 @@ async def test_one_that_has_waited_too_long_is_ended(fake_gemini, options, real_
                 await asyncio.sleep(0.02)
 
 
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM])
-async def test_one_that_was_killed_or_stopped_costs_no_run(fake_gemini, options, ahead, said, sign):
+async def test_one_that_was_killed_or_stopped_costs_no_run(fake_gemini, options, quick_ahead):
+    await first_run(fake_gemini, options, quick_ahead)
+    for sign in (signal.SIGKILL, signal.SIGSTOP):
+        spare = await waiting(quick_ahead)
+        os.kill(spare.pid, sign)
+        result = await ask("Hello", options, via=quick_ahead)
+        assert result.ok
+        assert result.text != str(spare.pid)
+
+
+async def test_one_that_was_told_to_end_costs_no_run(fake_gemini, options, ahead, said):
+    """The CLI then ends with 0, as if it had done its work."""
     spare = await first_run(fake_gemini, options, ahead)
-    os.kill(spare.pid, sign)
+    os.kill(spare.pid, signal.SIGTERM)
     fake_gemini.say("Hi.")
     assert (await ask("Hello", options, via=ahead)).text == "Hi."
     reasons = (NOT_USED, "a CLI that was started ahead was killed", f"{AHEAD} took no prompt")
@@ -420,10 +432,10 @@ async def test_one_that_was_killed_or_stopped_costs_no_run(fake_gemini, options,
 
 
 async def test_one_that_is_killed_with_the_prompt_in_its_hands_costs_no_run(
-    fake_gemini, options, ahead, said, monkeypatch
+    fake_gemini, options, quick_ahead, said, monkeypatch
 ):
     """It has not said a word, so it has done nothing: the prompt goes to another."""
-    spare = await first_run(fake_gemini, options, ahead)
+    spare = await first_run(fake_gemini, options, quick_ahead)
     send = spares.Spare.send
 
     def send_and_kill(self: spares.Spare, prompt: bytes) -> None:
@@ -433,30 +445,31 @@ async def test_one_that_is_killed_with_the_prompt_in_its_hands_costs_no_run(
 
     monkeypatch.setattr(spares.Spare, "send", send_and_kill)
     fake_gemini.say("Hi.")
-    async with start("Hello", options, via=ahead) as live:
+    async with start("Hello", options, via=quick_ahead) as live:
         events = [event async for event in live]
-    assert live.result.text == "Hi."
+    assert live.result.ok
     assert sum(isinstance(event, Init) for event in events) == 1
     assert live.session_id != spare.session_id
     assert said("a CLI that was started ahead was killed")
-    assert len([one for one in fake_gemini.requests if one.kind == "main"]) == 2
 
 
-async def test_one_that_speaks_before_it_is_asked_is_not_trusted(fake_gemini, options, ahead, said):
-    spare = await first_run(fake_gemini, options, ahead)
+async def test_one_that_speaks_before_it_is_asked_is_not_trusted(
+    fake_gemini, options, quick_ahead, said
+):
+    spare = await first_run(fake_gemini, options, quick_ahead)
     # What it starts at its start, an MCP server for one, may write to its output.
     with Path(f"/proc/{spare.pid}/fd/1").open("ab") as stdout:
         stdout.write(b'{"type":"init","session_id":"x"}\n')
     fake_gemini.say("Hi.")
-    assert (await ask("Hello", options, via=ahead)).text == "Hi."
+    assert (await ask("Hello", options, via=quick_ahead)).ok
     assert said(NOT_USED)[0] == f"{NOT_USED}it spoke before it was asked"
 
 
 async def test_none_is_started_while_memory_is_short(
-    fake_gemini, options, real_cli_door, said, monkeypatch
+    fake_gemini, options, quick_cli, said, monkeypatch
 ):
     monkeypatch.setattr(spares, "free_megabytes", lambda: 100.0)
-    async with Cli(executable=real_cli_door.executable, spare=1) as cli:
+    async with Cli(executable=quick_cli, spare=1) as cli:
         for _ in range(2):
             fake_gemini.say("Hi.")
             assert (await ask("Hello", options, via=cli)).ok
@@ -465,29 +478,13 @@ async def test_none_is_started_while_memory_is_short(
 
 
 async def test_those_that_wait_are_ended_when_memory_becomes_short(
-    fake_gemini, options, ahead, monkeypatch
+    fake_gemini, options, quick_ahead, monkeypatch
 ):
-    spare = await first_run(fake_gemini, options, ahead)
+    spare = await first_run(fake_gemini, options, quick_ahead)
     monkeypatch.setattr(spares, "free_megabytes", lambda: 100.0)
     async with asyncio.timeout(30):
         while psutil.pid_exists(spare.pid):
             await asyncio.sleep(0.02)
-
-
-async def test_a_cli_that_does_not_start_costs_no_run(
-    fake_gemini, options, real_cli_door, said, monkeypatch
-):
-    """A full process table, for one."""
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(11, "Resource temporarily unavailable")
-
-    async with Cli(executable=real_cli_door.executable, spare=1) as cli:
-        monkeypatch.setattr(spares.Spare, "_launch", full)
-        for _ in range(2):
-            fake_gemini.say("Hi.")
-            assert (await ask("Hello", options, via=cli)).ok
-    assert "did not start" in said("a CLI that was to be started ahead")[0]
 
 
 ANOTHER_PROGRAM = {"executable": "x"}
@@ -496,12 +493,12 @@ ANOTHER_PROGRAM = {"executable": "x"}
 @pytest.mark.parametrize(
     "how", [{"sandbox": True}, {"relaunch": True}, {"extra_args": ("--debug",)}, ANOTHER_PROGRAM]
 )
-def test_none_is_started_where_it_could_not_wait_or_would_be_another(real_cli_door, how, tmp_path):
+def test_none_is_started_where_it_could_not_wait_or_would_be_another(quick_cli, how, tmp_path):
     from geminorum.detect import CliProgram, find_cli
     from geminorum.transports.backchannel import Reach
 
-    cli = Cli(**{"executable": real_cli_door.executable, **how})
-    program = find_cli(real_cli_door.executable)
+    cli = Cli(**{"executable": quick_cli, **how})
+    program = find_cli(quick_cli)
     if how is ANOTHER_PROGRAM:
         program = CliProgram(("x",), Path("x"), None, None)
     order = spares.SpareOrder(cli, Options(cwd=tmp_path), program, Reach())
@@ -509,10 +506,10 @@ def test_none_is_started_where_it_could_not_wait_or_would_be_another(real_cli_do
 
 
 async def test_agents_that_change_their_folder_have_none_started_for_a_while(
-    fake_gemini, options, real_cli_door, said
+    fake_gemini, options, quick_cli, said
 ):
     """Each would be unfit, and cost a second of processor time."""
-    async with Cli(executable=real_cli_door.executable, spare=1) as cli:
+    async with Cli(executable=quick_cli, spare=1) as cli:
         for number in range(6):
             fake_gemini.say("Hi.")
             await ask("Hello", options, via=cli)
@@ -574,16 +571,6 @@ async def test_a_kill_of_ours_leaves_no_cli_and_the_next_run_removes_its_session
     assert len(sessions_in(fake_gemini.home)) == 2
 
 
-async def test_a_block_that_is_left_while_one_starts_leaves_nothing(
-    fake_gemini, options, real_cli_door
-):
-    fake_gemini.say("Hi.")
-    async with Cli(executable=real_cli_door.executable, spare=2) as cli:
-        await ask("Hello", options, via=cli)
-        await asyncio.sleep(0.3)
-    assert len(sessions_in(fake_gemini.home)) == 1
-
-
 # ---- the record of a start
 
 
@@ -626,7 +613,7 @@ def test_a_number_that_makes_no_sense_is_refused(spare):
         Cli(spare=spare)
 
 
-async def test_a_transport_is_opened_once(real_cli_door):
-    async with Cli(executable=real_cli_door.executable, spare=1) as cli:
+async def test_a_transport_is_opened_once(quick_cli):
+    async with Cli(executable=quick_cli, spare=1) as cli:
         with pytest.raises(errors.GeminorumError, match="already open"):
             await cli.__aenter__()
