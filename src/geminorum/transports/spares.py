@@ -42,8 +42,9 @@ _MEGABYTES_NEEDED = 512
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.01
 _LOOKS_PER_CHECK = 50
 """How often a look for the end of its start is also one whether somebody has stopped it."""
-_WAIT_SECONDS = 5.0
-"""How long a run waits for a CLI that is starting: longer than a start of its own would take."""
+_WAIT_SECONDS = 10.0
+"""How long a run waits for a CLI that is starting: more than a start takes, also on a
+busy machine."""
 _MEMORY_CHECK_SECONDS = 2.0
 REFILL_DELAY_SECONDS = 1.0
 """A run that has just begun needs the processor more than the one after it."""
