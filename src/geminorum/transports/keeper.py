@@ -15,12 +15,12 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
-from functools import cache
 from io import FileIO
 from pathlib import Path
 
 from geminorum.reserve import RESERVE
 from geminorum.transports import keeper_program as program
+from geminorum.transports.inherited import identity, limits, umask
 from geminorum.transports.marked_tree import kill_everything
 
 _START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
@@ -183,7 +183,7 @@ class KeeperServer:
     def close(self) -> None:
         """Hangs up. The server ends once its runs have ended."""
         with self._lock:
-            if self._link is not None and self._owner == _identity():
+            if self._link is not None and self._owner == identity():
                 self._forget()
 
     def _send(self, fds: Sequence[int]) -> None:
@@ -217,13 +217,13 @@ class KeeperServer:
 
     def _launch_if_needed(self) -> None:
         was_killed = self._program is not None and self._program.poll() is not None
-        if self._owner != _identity() or was_killed:
+        if self._owner != identity() or was_killed:
             self._forget()
             # A user who may not run our Python has runs all the same.
             with suppress(FileNotFoundError, PermissionError):
                 if _is_supported():
                     self._launch()
-            self._owner = _identity()
+            self._owner = identity()
 
     def _launch(self) -> None:
         self._is_ready = False
@@ -283,11 +283,6 @@ def _pipe() -> tuple[FileIO, FileIO]:
     return FileIO(reader, "r"), FileIO(writer, "w")
 
 
-def _identity() -> tuple[object, ...]:
-    """Whose server it is: one of another user would start programs as that user."""
-    return os.getpid(), os.getresuid(), os.getresgid(), *os.getgroups()
-
-
 def _encoded(command: Sequence[str], cwd: Path | None, env: Mapping[str, str]) -> bytes:
     """As the system wants it: whatever stands in our locale, the server need not know."""
     words = [os.fsencode(word) for word in command]
@@ -296,29 +291,7 @@ def _encoded(command: Sequence[str], cwd: Path | None, env: Mapping[str, str]) -
         raise ValueError("embedded null byte")
     if any(b"=" in name for name in variables):
         raise ValueError("illegal environment variable name")
-    return marshal.dumps((words, os.fsencode(cwd or Path.cwd()), variables, _umask(), _limits()))
-
-
-def _umask() -> int:
-    # The call that tells it would change it, for other threads too.
-    status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
-    line = next((line for line in status.splitlines() if line.startswith("Umask:")), "Umask: 22")
-    return int(line.split()[1], 8)
-
-
-def _limits() -> list[tuple[int, tuple[int, int]]]:
-    """What this process has been limited to since the server was started."""
-    import resource
-
-    return [(kind, resource.getrlimit(kind)) for kind in _kinds_of_limits()]
-
-
-@cache
-def _kinds_of_limits() -> list[int]:
-    import resource
-
-    kinds = (getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_"))
-    return sorted({*kinds})
+    return marshal.dumps((words, os.fsencode(cwd or Path.cwd()), variables, umask(), limits()))
 
 
 def _pids_of_started(line: socket.socket, name: str) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from geminorum.transports.cli_process import CliProcess
 from geminorum.transports.final_answer import FinalAnswer, instructed_to_answer
 from geminorum.transports.free_memory import free_megabytes
 from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
+from geminorum.transports.launch.control_place import is_within
 from geminorum.transports.launch.start_record import StartRecord, state_of
 from geminorum.transports.launch.unused_session import UnusedSession
 from geminorum.transports.process import OpenInput
@@ -37,6 +38,10 @@ log = logging.getLogger("geminorum.spares")
 _FIRST_BYTE = b"\n"
 """Without one, the CLI stops waiting for its prompt after half a second. A script that Node loads
 takes it away again."""
+_SYSTEM_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
+"""Devices, and what the kernel makes up when it is read."""
+_SHARED_MEMORY = Path("/dev/shm")  # nosec B108
+"""Holds files like any other folder."""
 _MEGABYTES_NEEDED = 512
 """To be left free: a spare takes about 200."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.01
@@ -158,14 +163,20 @@ class Spare:
         prepared = self.process.prepared
         names = (SETTINGS_FILE, *prepared.plan.home.files)
         record = record.without_own_files(prepared.home, names, context.options.resume)
-        # Another link to one of its files, which package managers make, is no other program.
-        record = record.outside(_package_of(self.order.program))
-        self._record = record.beside(folder / ".git" for folder in context.folders)
+        kept = [*context.folders, prepared.home, *_read_in(context.home)]
+        self._record = record.outside(self._left_out(kept), but_for=[*kept, _SHARED_MEMORY])
         if context.options.resume is not None:
             # To lock it and to let go of it removes the file that the CLI began beside it.
             with suppress(SessionBusy):
                 self.process.lock_session(context)
                 self.process.release_session()
+
+    def _left_out(self, kept: list[Path]) -> list[Path]:
+        package = _package_of(self.order.program)
+        if any(is_within(folder, [package]) for folder in kept):
+            return [*_SYSTEM_FOLDERS]
+        # Another link to one of its files, which package managers make, is no other program.
+        return [*_SYSTEM_FOLDERS, package]
 
     def why_unfit(self, order: SpareOrder, max_age: float) -> str | None:
         """Why a run would not be the same as one that starts now; None if it would. In a thread:
@@ -187,11 +198,7 @@ class Spare:
 
     def _changed_plan(self, order: SpareOrder) -> str | None:
         prepared, context = self.process.prepared, self._context_of(order)
-        now, before = prepared.plan_for(context), prepared.plan
-        if now == before:
-            return None
-        names = [name for name in now.__slots__ if getattr(now, name) != getattr(before, name)]
-        return f"{', '.join(names)} would be different"
+        return prepared.plan.difference(prepared.plan_for(context))
 
     def _changed_file(self) -> str | None:
         assert self._record is not None
@@ -254,6 +261,11 @@ def _quarter_of_the_hour() -> int:
 
 def _package_of(program: CliProgram) -> Path:
     return Path(program.command[-1]).parent.parent
+
+
+def _read_in(home: Path) -> list[Path]:
+    """Not all of it: the home of a user without one is the root of the system."""
+    return [home / ".gemini", home / ".agents"]
 
 
 def _state_of(program: CliProgram) -> list[object]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from geminorum.detect import CliProgram
+from geminorum.errors import InvalidOptions
 from geminorum.options import Options
 from geminorum.transports.launch.command import (
     SCRATCH_FOLDER,
@@ -21,6 +23,7 @@ from geminorum.transports.launch.context import CliTransport, LaunchContext
 from geminorum.transports.launch.overlay import HomePlan, plan_home, selected_auth
 from geminorum.transports.launch.policies import POLICY_FILE, with_policy
 from geminorum.transports.launch.settings import run_settings
+from geminorum.transports.launch.unrecorded import Unrecorded
 from geminorum.wire.policy_toml import OwnTools
 
 Settings = Mapping[str, Any]
@@ -34,11 +37,22 @@ class LaunchPlan:
     cwd: Path
     env: Mapping[str, str]
     home: HomePlan
+    settings: str
+    """Those of the home as text. In Python, 1 equals True; the CLI tells them apart."""
+    unrecorded: Unrecorded | None = None
+    """For a CLI that is started ahead, which notes all else that its start depends on."""
 
     @property
     def policy(self) -> str | None:
         """The text of the policy file; None for an older CLI, which has none."""
         return self.home.files.get(POLICY_FILE)
+
+    def difference(self, other: LaunchPlan) -> str | None:
+        """In words; None if there is none."""
+        names = [name for name in self.__slots__ if getattr(self, name) != getattr(other, name)]
+        if names == ["unrecorded"] and self.unrecorded and other.unrecorded:
+            return self.unrecorded.difference(other.unrecorded)
+        return f"{', '.join(names)} would be different" if names else None
 
 
 class CommandMaker(Protocol):
@@ -90,7 +104,17 @@ def plan_launch(
     env = {**context.env, **variables(context, program, home)}
     if reachable.connects:
         env |= without_proxy(context.env)
-    return LaunchPlan(tuple(command), context.cwd, env, plan)
+    text = _settings_text(plan)
+    # What the caller changes from now on is for the next launch: the plan is to have its own.
+    plan = replace(plan, settings=json.loads(text))
+    return LaunchPlan(tuple(command), context.cwd, env, plan, text)
+
+
+def _settings_text(plan: HomePlan) -> str:
+    try:
+        return json.dumps(plan.settings)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidOptions(f"settings: {error}", hint="what JSON can say, no more") from error
 
 
 def _planned_home(context: LaunchContext, preloads: Sequence[Preload]) -> HomePlan:

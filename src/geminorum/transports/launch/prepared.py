@@ -17,6 +17,7 @@ from geminorum.transports.launch.plan import CommandMaker, LaunchPlan, Reachable
 from geminorum.transports.launch.policies import refuse_exposed
 from geminorum.transports.launch.read_guard import ReadGuard
 from geminorum.transports.launch.start_record import StartRecorder
+from geminorum.transports.launch.unrecorded import look_around
 from geminorum.transports.network import NetworkLog
 from geminorum.wire.settings_file import merged
 
@@ -66,7 +67,7 @@ class PreparedLaunch:
 
     def plan_for(self, context: LaunchContext) -> LaunchPlan:
         """What would be started now, in these surroundings, in the same overlay."""
-        return plan_launch(
+        plan = plan_launch(
             context,
             self._program,
             self.home,
@@ -74,6 +75,9 @@ class PreparedLaunch:
             preloads=self._preloads(context),
             reachable=self._reachable,
         )
+        if self.recorder is None:
+            return plan
+        return replace(plan, unrecorded=look_around(context, plan.home.settings, plan.env))
 
     def _preloads(self, context: LaunchContext) -> list[Preload]:
         always: list[Preload] = [self._guard_for(context), self.network]

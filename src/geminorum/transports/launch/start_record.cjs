@@ -25,10 +25,10 @@ function spelledOut(file) {
 function lookAt(file) {
   const found = statSync(file, { bigint: true, throwIfNoEntry: false });
   if (found === undefined) return { state: null, fresh: false };
-  const { dev, ino, mode, size, mtimeNs, ctimeNs } = found;
+  const { dev, ino, mode, uid, gid, size, mtimeNs, ctimeNs } = found;
   const fresh = BigInt(Date.now()) * 1000000n - ctimeNs < TOO_FRESH_NS;
   // As strings: a JavaScript number is too small for nanoseconds.
-  return { state: [dev, ino, mode, size, mtimeNs, ctimeNs].map(String), fresh };
+  return { state: [dev, ino, mode, uid, gid, size, mtimeNs, ctimeNs].map(String), fresh };
 }
 
 function note(given, how) {

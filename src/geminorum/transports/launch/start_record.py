@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
@@ -16,14 +15,14 @@ from geminorum.transports.launch.scripts import script_text
 
 _SCRIPT, _RECORD = "start_record.cjs", "start_record.json"
 _CONTENT = 1
-_ALWAYS_OTHERWISE = ("/proc/", "/sys/", "/dev/")
+TOO_FRESH_NS = 20_000_000
+"""Two writes this close to each other may leave the same time; the script has the same number."""
 _STORES = ("tmp", "history", "projects.json", "projects.json.lock")
 """Where CLIs keep their sessions, and which folder has which name there."""
-_READ_BY_GIT = ("config", "config.worktree", "commondir")
 
 State: TypeAlias = tuple[str, ...]
-"""Device, number, mode, size, and the times of the last change in nanoseconds; as text, since
-JavaScript has no numbers of that size."""
+"""Device, number, mode, owner, group, size, and the times of the last change in nanoseconds; as
+text, since JavaScript has no numbers of that size."""
 
 
 class Look(msgspec.Struct, frozen=True):
@@ -41,12 +40,6 @@ class StartRecord(msgspec.Struct, frozen=True):
     changed: tuple[str, ...]
     """What the CLI itself wrote during its start."""
 
-    def beside(self, git_folders: Iterable[Path]) -> StartRecord:
-        """Adds what git reads, which the CLI asks where it is."""
-        files = [str(folder / name) for folder in git_folders for name in _READ_BY_GIT]
-        looks = (Look(file, _CONTENT, state_of(file)) for file in files)
-        return msgspec.structs.replace(self, looks=(*self.looks, *looks))
-
     def without_own_files(
         self, home: Path, names: Iterable[str], session_id: str | None
     ) -> StartRecord:
@@ -61,14 +54,18 @@ class StartRecord(msgspec.Struct, frozen=True):
             look
             for look in self.looks
             if look.file not in own
-            and not look.file.startswith(_ALWAYS_OTHERWISE)
             and (not f"{look.file}/".startswith(stores) or _is_told(look, session_id))
         )
         return msgspec.structs.replace(self, looks=tuple(looks))
 
-    def outside(self, folder: Path) -> StartRecord:
-        """Leaves out what lies in the folder."""
-        looks = (look for look in self.looks if not look.file.startswith(f"{folder}/"))
+    def outside(self, folders: Iterable[Path], *, but_for: Iterable[Path]) -> StartRecord:
+        """Leaves out what lies in the folders, unless it lies in one of `but_for` too."""
+        left_out, kept = _beginnings(folders), _beginnings(but_for)
+        looks = (
+            look
+            for look in self.looks
+            if not look.file.startswith(left_out) or f"{look.file}/".startswith(kept)
+        )
         return msgspec.structs.replace(self, looks=tuple(looks))
 
     def first_difference(self) -> str | None:
@@ -103,10 +100,18 @@ def state_of(file: str) -> State | None:
     """As the script writes it down."""
     try:
         found = os.stat(file)  # noqa: PTH116 - there are hundreds of them
-    except OSError:
+    except (OSError, ValueError):  # No file can have a NUL in its name.
         return None
-    times = (found.st_mtime_ns, found.st_ctime_ns)
-    return tuple(map(str, (found.st_dev, found.st_ino, found.st_mode, found.st_size, *times)))
+    identity = (found.st_dev, found.st_ino, found.st_mode, found.st_uid, found.st_gid)
+    return tuple(map(str, (*identity, found.st_size, found.st_mtime_ns, found.st_ctime_ns)))
+
+
+def _beginnings(folders: Iterable[Path]) -> tuple[str, ...]:
+    """Of the paths in them: as they are called, and as a process that was started there calls
+    them."""
+    absolute = {os.path.abspath(folder) for folder in folders}  # noqa: PTH100 - links stay
+    names = absolute | {os.path.realpath(name) for name in absolute}
+    return tuple(f"{name.rstrip('/')}/" for name in names)
 
 
 def _is_told(look: Look, session_id: str | None) -> bool:
@@ -122,21 +127,12 @@ def _differs(look: Look) -> bool:
     if before is None or now is None:
         return before is not now
     if look.how < _CONTENT:
-        return _kind(before) != _kind(now)
-    if look.fresh:
-        return True
-    # A folder is what it lists: that is told by the time of its last change.
-    return before != now if not _is_folder(now) else _listing(before) != _listing(now)
+        return _rights(before) != _rights(now)
+    # The last of the times can be set by nobody: a folder with a new file has another, whatever
+    # was done to the time at which its list changed.
+    return look.fresh or before != now
 
 
-def _kind(state: State) -> int:
-    return stat.S_IFMT(int(state[2]))
-
-
-def _is_folder(state: State) -> bool:
-    return stat.S_ISDIR(int(state[2]))
-
-
-def _listing(state: State) -> State:
-    device, number, mode, _, modified, _ = state
-    return device, number, mode, modified
+def _rights(state: State) -> State:
+    """What it is, and who may do what with it."""
+    return state[2:5]
