@@ -1,24 +1,32 @@
 """A CLI that was started ahead is used only where one that starts now would be the same."""
 
+import asyncio
 import json
 import os
 import resource
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
-from geminorum import Acp, Cli, Options, errors
+from geminorum import Acp, Cli, Options, ask, errors
 from geminorum.detect import CliProgram, Node
+from geminorum.tools import Tool
+from geminorum.transports.backchannel import reach_of
+from geminorum.transports.descendants import Descendants
 from geminorum.transports.launch.command import headless_command, warm_command
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.plan import Reachable
 from geminorum.transports.launch.prepared import PreparedLaunch
 from geminorum.transports.launch.start_record import TOO_FRESH_NS, Look, StartRecord, state_of
+from geminorum.transports.spares import SpareOrder, without_system
 from geminorum.wire.policy_toml import OwnTools
 
 PROGRAM = CliProgram(
@@ -44,14 +52,31 @@ def kept(record: StartRecord) -> list[str]:
 # ---- files
 
 
-SYSTEM = [Path("/proc"), Path("/sys"), Path("/dev")]
+def looks_at(*files: str) -> StartRecord:
+    return StartRecord(tuple(Look(file, 1, None) for file in files), ())
 
 
 @pytest.mark.parametrize("cwd", ["/dev/shm/work", "/proc/work"])
 def test_what_lies_in_the_folder_of_the_agent_counts_wherever_that_is(cwd):
-    files = ["/proc/version", "/dev/null", f"{cwd}/GEMINI.md", f"{cwd}work/GEMINI.md", cwd]
-    record = StartRecord(tuple(Look(file, 1, None) for file in files), ())
-    assert kept(record.outside(SYSTEM, but_for=[Path(cwd)])) == [f"{cwd}/GEMINI.md", cwd]
+    record = looks_at("/proc/version", "/dev/null", cwd, f"{cwd}/GEMINI.md", "/proc/workshop/x")
+    found = without_system(record, Path("/package"), [Path(cwd)])
+    assert kept(found) == [cwd, f"{cwd}/GEMINI.md"]
+
+
+def test_shared_memory_is_no_device():
+    """The folders above that of the agent count, too."""
+    record = looks_at("/dev/shm/GEMINI.md", "/dev/tty")
+    assert kept(without_system(record, Path("/package"), [])) == ["/dev/shm/GEMINI.md"]
+
+
+@pytest.mark.parametrize(
+    ("cwd", "counts"), [("work", False), ("package", True), ("package/a", True)]
+)
+def test_the_package_of_the_cli_counts_where_the_agent_works_in_it(tmp_path, cwd, counts):
+    (tmp_path / cwd).mkdir(parents=True)
+    file = str(tmp_path / "package/GEMINI.md")
+    found = without_system(looks_at(file), tmp_path / "package", [tmp_path / cwd])
+    assert kept(found) == [file] * counts
 
 
 def test_a_folder_counts_under_each_of_its_names(tmp_path):
@@ -308,3 +333,104 @@ def test_the_configuration_of_git_counts(ahead, options):
     difference = ahead()
     (options.home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")
     assert difference() == f"{str(options.home / '.gitconfig')!r} has changed"
+
+
+# ---- what the model is offered
+
+
+def order_for(transport: Cli, options: Options) -> SpareOrder:
+    return SpareOrder(transport, options, PROGRAM, reach_of(transport, options))
+
+
+def schema(**limits: object) -> dict[str, Any]:
+    return {"type": "object", "properties": {"x": limits}}
+
+
+def test_a_schema_with_true_is_another_than_one_with_1(options):
+    one, true = (
+        order_for(Cli(), options.changed(output_schema=schema(const=value))) for value in (1, True)
+    )
+    assert not one.resembles(true)
+
+
+def test_a_schema_that_is_changed_in_place_is_another(options):
+    wanted = schema(type="integer", enum=[1])
+    before = order_for(Cli(), options.changed(output_schema=wanted))
+    assert before.resembles(order_for(Cli(), options.changed(output_schema=wanted)))
+    wanted["properties"]["x"]["enum"].append(2)
+    assert not before.resembles(order_for(Cli(), options.changed(output_schema=wanted)))
+
+
+def test_a_function_that_is_described_otherwise_is_another(options):
+    arguments = schema(type="integer")
+    transport = Cli(tools=[Tool("count", "Counts.", arguments, lambda x: x)])
+    before = order_for(transport, options)
+    assert before.resembles(order_for(transport, options))
+    arguments["properties"]["x"]["type"] = "string"
+    assert not before.resembles(order_for(transport, options))
+
+
+# ---- processes
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_server_that_has_ended_or_stands_still_is_noticed(sign):
+    """Also where something else has started it."""
+    script = "(sleep 60 & echo $!; wait); sleep 60"
+    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
+        assert shell.stdout is not None
+        pid = int(shell.stdout.readline())
+        started = Descendants(shell.pid)
+        assert started.first_out_of_order() is None
+        os.kill(pid, sign)
+        while started.first_out_of_order() is None:
+            time.sleep(0.005)
+        shell.kill()
+        for one in started._processes:
+            with suppress(psutil.NoSuchProcess):
+                one.kill()
+
+
+def test_a_program_that_is_gone_has_started_nothing():
+    with subprocess.Popen(["true"]) as program:
+        program.wait()
+    assert Descendants(program.pid).first_out_of_order() is None
+
+
+SERVER = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    tool = {"name": "noon", "description": "", "inputSchema": {"type": "object", "properties": {}}}
+    known = {"initialize": {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                            "serverInfo": {"name": "x", "version": "1"}},
+             "tools/list": {"tools": [tool]},
+             "tools/call": {"content": [{"type": "text", "text": "at twelve"}]}}
+    if "id" in asked:
+        told = known.get(asked["method"], {})
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+"""
+
+
+async def test_a_run_reaches_its_mcp_server_though_that_of_the_waiting_cli_was_killed(
+    fake_gemini, real_cli_door, tmp_path, options
+):
+    script = write(tmp_path / "server.py", SERVER)
+    server = {"command": sys.executable, "args": [str(script)], "trust": True}
+    settings = {"mcpServers": {"x": server}}
+    options = Options(
+        cwd=options.cwd, model="gemini-2.5-flash", env=fake_gemini.env, approval="yolo"
+    )
+    async with Cli(executable=real_cli_door.executable, spare=1, settings=settings) as cli:
+        fake_gemini.say("First.")
+        await ask("First", options, via=cli)
+        assert cli._spares is not None
+        async with asyncio.timeout(60):
+            while not cli._spares.waiting:
+                await asyncio.sleep(0.01)
+        for process in psutil.Process(cli._spares.waiting[0].pid).children(recursive=True):
+            process.kill()
+            process.wait()
+        fake_gemini.call("mcp_x_noon").say("Done.")
+        await ask("When?", options, via=cli)
+    assert "at twelve" in str(fake_gemini.requests[-1].tool_results)

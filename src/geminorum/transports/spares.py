@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 import time
 import uuid
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.transports.backchannel import Backchannel, Reach
 from geminorum.transports.cli_process import CliProcess
+from geminorum.transports.descendants import Descendants
 from geminorum.transports.final_answer import FinalAnswer, instructed_to_answer
 from geminorum.transports.free_memory import free_megabytes
 from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
@@ -70,6 +72,12 @@ class SpareOrder:
     """With the session to resume, by its id. A new session gets its id with the spare."""
     program: CliProgram
     reach: Reach
+    offered: str = field(init=False)
+    """What the model is told of functions and of the shape to answer in, as text: callers may
+    change a schema in place, and in Python 1 equals True."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "offered", _offered_by(self.reach))
 
     @property
     def refusal(self) -> str | None:
@@ -92,10 +100,16 @@ class SpareOrder:
         return (
             ours.resume == theirs.resume
             and ours.output_schema == theirs.output_schema
+            and self.offered == other.offered
             and self.program == other.program
             and self.transport == other.transport
             and self.reach.offers == other.reach.offers
         )
+
+
+def _offered_by(reach: Reach) -> str:
+    tools = [(tool.name, tool.description, tool.schema) for tool in reach.tools]
+    return json.dumps([tools, reach.shape and reach.shape.schema], default=repr)
 
 
 class Spare:
@@ -161,22 +175,16 @@ class Spare:
     def _settle(self, record: StartRecord) -> None:
         context = self._context_of(self.order)
         prepared = self.process.prepared
+        self._servers = Descendants(self.pid)
         names = (SETTINGS_FILE, *prepared.plan.home.files)
         record = record.without_own_files(prepared.home, names, context.options.resume)
         kept = [*context.folders, prepared.home, *_read_in(context.home)]
-        self._record = record.outside(self._left_out(kept), but_for=[*kept, _SHARED_MEMORY])
+        self._record = without_system(record, _package_of(self.order.program), kept)
         if context.options.resume is not None:
             # To lock it and to let go of it removes the file that the CLI began beside it.
             with suppress(SessionBusy):
                 self.process.lock_session(context)
                 self.process.release_session()
-
-    def _left_out(self, kept: list[Path]) -> list[Path]:
-        package = _package_of(self.order.program)
-        if any(is_within(folder, [package]) for folder in kept):
-            return [*_SYSTEM_FOLDERS]
-        # Another link to one of its files, which package managers make, is no other program.
-        return [*_SYSTEM_FOLDERS, package]
 
     def why_unfit(self, order: SpareOrder, max_age: float) -> str | None:
         """Why a run would not be the same as one that starts now; None if it would. In a thread:
@@ -194,7 +202,7 @@ class Spare:
             return "the day may have changed"
         if self._program_state != _state_of(order.program):
             return "the CLI was replaced"
-        return self._changed_plan(order) or self._changed_file()
+        return self._changed_plan(order) or self._changed_file() or self._ended_server()
 
     def _changed_plan(self, order: SpareOrder) -> str | None:
         prepared, context = self.process.prepared, self._context_of(order)
@@ -204,6 +212,10 @@ class Spare:
         assert self._record is not None
         changed = self._record.first_difference()
         return None if changed is None else f"{changed!r} has changed"
+
+    def _ended_server(self) -> str | None:
+        pid = self._servers.first_out_of_order()
+        return None if pid is None else f"process {pid}, which it has started, has ended"
 
     def _context_of(self, order: SpareOrder) -> LaunchContext:
         """What a start for this order would have to do with, in the same session."""
@@ -261,6 +273,15 @@ def _quarter_of_the_hour() -> int:
 
 def _package_of(program: CliProgram) -> Path:
     return Path(program.command[-1]).parent.parent
+
+
+def without_system(record: StartRecord, package: Path, kept: list[Path]) -> StartRecord:
+    """Leaves out devices and the CLI's own package, but nothing in the folders that are kept."""
+    left_out = [*_SYSTEM_FOLDERS]
+    if not any(is_within(folder, [package]) for folder in kept):
+        # Another link to one of its files, which package managers make, is no other program.
+        left_out.append(package)
+    return record.outside(left_out, but_for=[*kept, _SHARED_MEMORY])
 
 
 def _read_in(home: Path) -> list[Path]:
