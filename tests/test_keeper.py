@@ -281,8 +281,7 @@ async def test_a_killed_keeper_ends_the_turn_of_a_warm_process_with_an_error(
 
 FORKED = """
     import asyncio, os, sys
-    from geminorum.transports.keeper import KEEPERS, KeptProcess
-from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
+    from geminorum.transports.keeper import KEEPERS
     from geminorum.transports.process import Child
 
     async def main():
@@ -315,8 +314,7 @@ CHANGED_SINCE = """
     import asyncio, os, resource, shutil
     from pathlib import Path
     import psutil  # Another user may not be able to read it.
-    from geminorum.transports.keeper import KEEPERS, KeptProcess
-from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
+    from geminorum.transports.keeper import KEEPERS
     from geminorum.transports.process import Child
 
     async def told(*command):
@@ -371,8 +369,7 @@ HOSTILE = """
     import asyncio, os, sys
     from pathlib import Path
     import psutil
-    from geminorum.transports.keeper import KEEPERS, KeptProcess
-from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
+    from geminorum.transports.keeper import KEEPERS
     from geminorum.transports.process import Child
 
     here, deeds = Path({folder!r}), {deeds!r}
@@ -433,8 +430,7 @@ def test_nothing_is_left_after_the_block_where_an_agent_has_stopped_its_keeper(
 def test_a_stopped_server_starts_the_next_run_all_the_same(owner, tmp_path):
     program = owner("""
         import asyncio, os, signal
-        from geminorum.transports.keeper import KEEPERS, KeptProcess
-from geminorum.transports.keeper_program import EXITED, GONE, SIGNALLED
+        from geminorum.transports.keeper import KEEPERS
         from geminorum.transports.process import Child
 
         async def main():

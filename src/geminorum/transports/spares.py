@@ -9,14 +9,13 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from geminorum.detect import CliProgram
-from geminorum.errors import GeminorumError, SessionBusy
+from geminorum.errors import GeminorumError
 from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.transports.backchannel import Backchannel, Reach
@@ -181,10 +180,7 @@ class Spare:
         kept = [*context.folders, prepared.home, *_read_in(context.home)]
         self._record = without_system(record, _package_of(self.order.program), kept)
         if context.options.resume is not None:
-            # To lock it and to let go of it removes the file that the CLI began beside it.
-            with suppress(SessionBusy):
-                self.process.lock_session(context)
-                self.process.release_session()
+            self._unused.remove()  # The file that the CLI began beside the session.
 
     def why_unfit(self, order: SpareOrder, max_age: float) -> str | None:
         """Why a run would not be the same as one that starts now; None if it would. In a thread:
