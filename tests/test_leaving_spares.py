@@ -312,9 +312,9 @@ async def test_one_that_is_killed_with_a_prompt_that_nobody_else_can_take_leaves
 ):
     send = spares.Spare.send
 
-    def send_and_kill(self: spares.Spare, prompt: bytes) -> None:
+    async def send_and_kill(self: spares.Spare, prompt: bytes) -> None:
         os.kill(self.pid, signal.SIGSTOP)
-        send(self, prompt)
+        await send(self, prompt)
         os.kill(self.pid, signal.SIGKILL)
         shutil.rmtree(options.cwd)  # Where the next would have to start.
 

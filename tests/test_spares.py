@@ -438,9 +438,9 @@ async def test_one_that_is_killed_with_the_prompt_in_its_hands_costs_no_run(
     spare = await first_run(fake_gemini, options, quick_ahead)
     send = spares.Spare.send
 
-    def send_and_kill(self: spares.Spare, prompt: bytes) -> None:
+    async def send_and_kill(self: spares.Spare, prompt: bytes) -> None:
         os.kill(self.pid, signal.SIGSTOP)
-        send(self, prompt)
+        await send(self, prompt)
         os.kill(self.pid, signal.SIGKILL)
 
     monkeypatch.setattr(spares.Spare, "send", send_and_kill)

@@ -376,8 +376,8 @@ def test_a_function_that_is_described_otherwise_is_another(options):
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_server_that_has_ended_or_stands_still_is_noticed(sign):
     """Also where something else has started it."""
-    script = "(sleep 60 & echo $!; wait); sleep 60"
-    with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as shell:
+    script, pipe = "(sleep 60 & echo $!; wait); read _", subprocess.PIPE
+    with subprocess.Popen(["sh", "-c", script], stdin=pipe, stdout=pipe, text=True) as shell:
         assert shell.stdout is not None
         pid = int(shell.stdout.readline())
         started = Descendants(shell.pid)
