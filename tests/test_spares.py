@@ -416,6 +416,8 @@ async def test_one_that_was_killed_or_stopped_costs_no_run(fake_gemini, options,
     for sign in (signal.SIGKILL, signal.SIGSTOP):
         spare = await waiting(quick_ahead)
         os.kill(spare.pid, sign)
+        while sign == signal.SIGSTOP and not spare.process.child.is_stopped:
+            await asyncio.sleep(0.001)  # Later, it would be an agent that stands still.
         result = await ask("Hello", options, via=quick_ahead)
         assert result.ok
         assert result.text != str(spare.pid)
