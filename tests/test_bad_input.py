@@ -369,23 +369,16 @@ def every_error() -> list[type[errors.GeminorumError]]:
     return [kind for kind in family if kind.__module__ == errors.__name__]
 
 
-@pytest.mark.parametrize("kind", every_error())
-def test_every_error_pickles_with_all_it_carries(kind, stand_in):
+def test_every_error_pickles_with_all_it_carries(stand_in):
     with sync.run("Hi", via=stand_in(INIT, HELLO, RESULT)) as live:
         pass
-    error = kind(
-        "it broke",
-        hint="mend it",
-        result=live.result,
-        exit_code=3,
-        stderr="why",
-        session_id="s",
-        retryable=True,
-    )
-    copy = pickle.loads(pickle.dumps(error))
-    assert type(copy) is kind
-    assert copy.__dict__ == error.__dict__
-    assert str(copy) == "it broke\n  → mend it"
+    carried = {"exit_code": 3, "stderr": "why", "session_id": "s", "retryable": True}
+    for kind in every_error():
+        error = kind("it broke", hint="mend it", result=live.result, **carried)
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is kind
+        assert copy.__dict__ == error.__dict__, kind
+        assert str(copy) == "it broke\n  → mend it", kind
 
 
 def test_every_error_has_a_code_of_its_own():

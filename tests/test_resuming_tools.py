@@ -31,9 +31,11 @@ def options(fake_gemini, tmp_path) -> Options:
     return Options(cwd=cwd, model="gemini-2.5-flash", env=fake_gemini.env, approval="yolo")
 
 
-@pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
-def other_transport(request, real_cli_door) -> Cli | Acp:
-    return request.param(executable=real_cli_door.executable)
+@pytest.fixture
+def other_door(any_door) -> Cli | Acp:
+    """The way that `any_door` is not."""
+    kind = Acp if isinstance(any_door, Cli) else Cli
+    return kind(executable=any_door.executable)
 
 
 def turns(fake_gemini: FakeGemini) -> list[list[str]]:
@@ -72,13 +74,15 @@ EXPECTED = [
 ]
 
 
-async def test_a_session_with_tools_is_resumed(fake_gemini, options, any_door, other_transport):
-    """Twice, by either transport: each call stands in its own turn, with one response."""
+async def test_a_session_with_tools_is_resumed(fake_gemini, options, any_door, other_door):
+    """Twice, by either transport: each call stands in its own turn, with one response. So in a
+    fork of it."""
     session = await with_tools(fake_gemini, options, any_door)
+    copy = sessions.fork(session, home=fake_gemini.home)
     again = options.changed(resume=session)
-    fake_gemini.call(READ_B[0], **READ_B[1]).say("Once more.").say("Thrice.")
-    assert (await ask("Again", again, via=other_transport)).text == "Once more."
-    assert (await ask("And again", again, via=any_door)).text == "Thrice."
+    fake_gemini.call(READ_B[0], **READ_B[1]).say("Once more.").say("Thrice.").say("In the copy.")
+    assert (await ask("Again", again, via=any_door)).text == "Once more."
+    assert (await ask("And again", again, via=other_door)).text == "Thrice."
     assert turns(fake_gemini) == [
         *EXPECTED,
         ["Again"],
@@ -87,22 +91,21 @@ async def test_a_session_with_tools_is_resumed(fake_gemini, options, any_door, o
         ["Once more."],
         ["And again"],
     ]
-
-
-async def test_a_fork_with_tools_is_resumed(fake_gemini, options, any_door):
-    session = await with_tools(fake_gemini, options, any_door)
-    copy = sessions.fork(session, home=fake_gemini.home)
-    fake_gemini.say("In the copy.").say("In the original.")
-    await ask("Copy", options.changed(resume=copy.id), via=any_door)
+    # The original has gone on meanwhile.
+    copied = await ask("Copy", options.changed(resume=copy.id), via=any_door)
+    assert copied.text == "In the copy."
     assert turns(fake_gemini) == [*EXPECTED, ["Copy"]]
-    await ask("Original", options.changed(resume=session), via=any_door)
-    assert turns(fake_gemini) == [*EXPECTED, ["Original"]]
 
 
-async def test_a_chat_goes_on_after_a_cancelled_tool(fake_gemini, options, any_door):
-    """The CLI keeps the call without a response in memory; the next turn is accepted anyway."""
-    fake_gemini.call("run_shell_command", command="touch begun; sleep 250")
-    fake_gemini.say("Gone on.").say("Resumed.")
+async def test_a_chat_goes_on_after_a_tool_that_was_cancelled_and_one_before_a_failure(
+    fake_gemini, options, any_door
+):
+    """The CLI keeps the cancelled call without a response in memory; the next turns are accepted
+    anyway, in the same chat and in a resumed session. So are those after a request that the API
+    refused behind a tool."""
+    fake_gemini.call("run_shell_command", command="touch begun; sleep 250").say("Gone on.")
+    fake_gemini.call(READ_A[0], **READ_A[1]).fail(400, "Too warm today.")
+    fake_gemini.say("Better.").say("Resumed.")
     begun = Path(options.cwd) / "begun"
     async with connect(options, via=any_door) as chat:
         async with chat.turn("Sleep") as live:
@@ -110,24 +113,16 @@ async def test_a_chat_goes_on_after_a_cancelled_tool(fake_gemini, options, any_d
                 await asyncio.sleep(0.01)
             await live.cancel()
         assert (await chat.ask("Go on")).text == "Gone on."
+        with pytest.raises(errors.ApiError, match="Too warm"):
+            await chat.ask("Read")
+        assert (await chat.ask("Again")).text == "Better."
     session = live.result.session_id
     resumed = await ask("Resume", options.changed(resume=session), via=any_door)
     assert (resumed.text, resumed.session_id) == ("Resumed.", session)
-    assert [text for turn in turns(fake_gemini) for text in turn if text == "Go on"]
-
-
-async def test_a_chat_goes_on_after_the_api_failed_behind_a_tool(fake_gemini, options, any_door):
-    """Tried again by hand: in the same chat, and in a resumed session."""
-    fake_gemini.call(READ_A[0], **READ_A[1]).fail(400, "Too warm today.")
-    fake_gemini.say("Better.").say("Resumed.")
-    async with connect(options, via=any_door) as chat:
-        with pytest.raises(errors.ApiError, match="Too warm") as caught:
-            await chat.ask("Read")
-        assert (await chat.ask("Again")).text == "Better."
-    session = caught.value.result.session_id
-    assert (await ask("More", options.changed(resume=session), via=any_door)).text == "Resumed."
-    [_, called, responded, *_] = turns(fake_gemini)
-    assert (called, responded[0]) == (["call read_file a.txt"], "response content of a")
+    told = turns(fake_gemini)
+    assert [text for turn in told for text in turn if text == "Go on"]
+    called = told.index(["call read_file a.txt"])
+    assert told[called + 1][0] == "response content of a"
 
 
 async def test_an_answer_asked_for_again_after_tools_is_accepted(fake_gemini, options, any_door):
@@ -142,9 +137,9 @@ async def test_an_answer_asked_for_again_after_tools_is_accepted(fake_gemini, op
     assert len(fake_gemini.requests) >= 3
 
 
-async def test_a_session_reads_the_same_after_it_was_repaired(fake_gemini, options, any_door):
+async def test_a_session_reads_the_same_after_it_was_repaired(fake_gemini, options, real_cli_door):
     """No call, result, text or token is lost from the file, and the list stays in order."""
-    session = await with_tools(fake_gemini, options, any_door)
+    session = await with_tools(fake_gemini, options, real_cli_door)
     before = sessions.load(session, home=fake_gemini.home)
     told = [event for event in before.events() if isinstance(event, ToolResult)]
     [path] = files_of(fake_gemini.home, Path(options.cwd), session)
