@@ -140,6 +140,10 @@ def test_two_conditions_that_the_cli_could_not_take_are_refused():
 # ---- on the real CLI
 
 WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
+EDIT = (
+    "replace",
+    {"file_path": "c.txt", "instruction": "Make it.", "old_string": "", "new_string": "hi"},
+)
 
 
 @pytest.fixture
@@ -230,22 +234,15 @@ class TestTheRealCli:
         assert await tried(WRITE, ATTEMPTS[1], door=door, **options) == []
         assert not (tried.folder / "a.txt").exists()
 
-    @pytest.mark.parametrize(
-        "settings",
-        [
-            {"tools": {"exclude": ["write_file"]}},
-            {"tools": {"confirmationRequired": ["write_file"]}},
-            {"policyPaths": ["~/elsewhere.toml"]},
-        ],
-        ids=["excluded", "confirmed", "elsewhere"],
-    )
-    async def test_nor_over_the_settings(self, tried, users, fake_gemini, monkeypatch, settings):
+    async def test_nor_over_the_settings(self, tried, users, fake_gemini, monkeypatch):
+        """A tool that is excluded, one that needs a yes, and one that a file elsewhere denies."""
         monkeypatch.setenv("HOME", str(fake_gemini.home))
-        if "policyPaths" in settings:
-            users(rule("write_file", "deny"), place="elsewhere.toml")
-        users(**settings)
-        assert await tried(WRITE, policy=Policy(file_write="allow")) == []
-        assert not (tried.folder / "a.txt").exists()
+        users(rule("glob", "deny"), place="elsewhere.toml")
+        listed = {"exclude": ["write_file"], "confirmationRequired": ["replace"]}
+        users(tools=listed, policyPaths=["~/elsewhere.toml"])
+        policy = Policy(file_write="allow")
+        assert await tried(WRITE, EDIT, ATTEMPTS[1], policy=policy) == []
+        assert not [*tried.folder.glob("*.txt")]
 
     @pytest.mark.parametrize("door", [Cli, Acp])
     async def test_an_administrators_rule_stands_above_both(self, tried, users, tmp_path, door):
@@ -258,23 +255,23 @@ class TestTheRealCli:
         assert await tried(WRITE, ATTEMPTS[1], door=via, policy=policy) == ["glob"]
         assert not (tried.folder / "a.txt").exists()
 
-    @pytest.mark.parametrize("priority", [100, 600])
     async def test_the_contracts_do_not_go_over_it_either(
-        self, tried, users, fake_gemini, real_cli_door, priority
+        self, tried, users, fake_gemini, real_cli_door
     ):
-        """S0-22, S0-24, S4-12: a user's deny rule for writing also holds in the contracts."""
-        users(rule("write_file", "deny", priority))
+        """S0-22, S0-24, S4-12: a user's deny rule for writing also holds in the contracts, whatever
+        its priority."""
+        users(rule("write_file", "deny", 100), rule("replace", "deny", 600))
         base = Options(env=fake_gemini.env, cwd=tried.folder, model="gemini-2.5-flash")
-        door = Cli(executable=real_cli_door.executable)
-        for wish in ({"permissions": {"fileWrite": "allow"}}, {"allowedTools": ["write_file"]}):
-            fake_gemini.calls(WRITE).say("Done.")
+        door, writers = Cli(executable=real_cli_door.executable), ["write_file", "replace"]
+        for wish in ({"permissions": {"fileWrite": "allow"}}, {"allowedTools": writers}):
+            fake_gemini.calls(WRITE, EDIT).say("Done.")
             adapter = GeminiAdapter(via=door, base=base)
             async for _ in adapter.run("Go", AgentOptions.from_dict(wish)):
                 pass
-        fake_gemini.calls(WRITE).say("Done.")
-        provider = GeminiCliProvider({"allowed_tools": ["write_file"]}, via=door, base=base)
+        fake_gemini.calls(WRITE, EDIT).say("Done.")
+        provider = GeminiCliProvider({"allowed_tools": writers}, via=door, base=base)
         provider.generate("Go", {"project_root": str(tried.folder)})
-        assert not (tried.folder / "a.txt").exists()
+        assert not [*tried.folder.glob("*.txt")]
 
     @pytest.mark.parametrize("door", [Cli, Acp])
     async def test_a_function_that_the_user_denies_is_refused_before_the_start(
