@@ -84,22 +84,13 @@ class TestTheRealCli:
         ]
         assert "age" in str(fake_gemini.requests[1].tool_results[0].response)
 
-    @on_acp
-    async def test_what_only_we_can_see_is_wrong_is_sent_back_too(
-        self, fake_gemini, options, any_door
-    ):
-        """The CLI lets an argument more pass; the shape does not."""
+    async def test_every_kind_of_shape(self, fake_gemini, options, real_cli_door):
+        """One process, a session for each. What only we can see is wrong is sent back too: the CLI
+        lets an argument more pass; the shape does not."""
 
         class Strict(msgspec.Struct, forbid_unknown_fields=True):
             name: str
 
-        fake_gemini.call(ANSWER, name="Ada", shoe=38).call(ANSWER, name="Ada").say("Done.")
-        result = await ask("Who?", options.changed(output_schema=Strict), via=any_door)
-        assert result.data == Strict("Ada")
-        assert "shoe" in str(fake_gemini.requests[1].tool_results[0].response)
-
-    async def test_every_kind_of_shape(self, fake_gemini, options, real_cli_door):
-        """One process, a session for each."""
         team = {"members": [{"name": "Ada", "age": 1, "mood": "sad"}], "kind": "red"}
         plain = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
         shapes: list[tuple[Any, dict[str, Any], Any]] = [
@@ -113,6 +104,10 @@ class TestTheRealCli:
                 fake_gemini.call(ANSWER, **arguments).say("Done.")
                 result = await ask("Go", options.changed(output_schema=schema), via=door)
                 assert result.data == value
+            fake_gemini.call(ANSWER, name="Ada", shoe=38).call(ANSWER, name="Ada").say("Done.")
+            result = await ask("Who?", options.changed(output_schema=Strict), via=door)
+        assert result.data == Strict("Ada")
+        assert "shoe" in str(fake_gemini.requests[-2].tool_results[0].response)
 
     @on_acp
     async def test_an_agent_that_only_talks_is_asked_once_more(
@@ -231,10 +226,15 @@ class TestTheRealCli:
         assert [person.name for person in people] == ["Ada", "Bo"]
 
     @on_acp
-    async def test_the_callers_own_instructions_stay(self, fake_gemini, options, any_door):
-        """S1-25: behind the agent's own, with ours behind them."""
+    async def test_the_callers_own_instructions_stay_and_nobody_is_asked_about_the_answer(
+        self, fake_gemini, options, any_door
+    ):
+        """S1-25: behind the agent's own, with ours behind them. Whatever is said of every tool."""
         fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
-        await ask("Who?", options.changed(system_prompt="Speak like a pirate."), via=any_door)
+        door = replace(any_door, decide=lambda request: False)
+        everything = Policy(rules=(Rule("*", "ask"),))
+        strict = options.changed(system_prompt="Speak like a pirate.", policy=everything)
+        assert (await ask("Who?", strict, via=door)).data == Person("Ada", 1)
         told = str(fake_gemini.requests[0].body)
         assert "Speak like a pirate." in told
         assert f"one call of the tool {ANSWER}" in told
@@ -250,14 +250,6 @@ class TestTheRealCli:
         assert "Be brief." in str(asked["systemInstruction"])
         # A warm process tells it to this session only, with the rest of what it knows of it.
         assert f"one call of the tool {ANSWER}" in str(asked)
-
-    @on_acp
-    async def test_nobody_is_asked_about_the_answer(self, fake_gemini, options, any_door):
-        """Whatever is said of every tool."""
-        fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
-        door = replace(any_door, decide=lambda request: False)
-        strict = options.changed(policy=Policy(rules=(Rule("*", "ask"),)))
-        assert (await ask("Who?", strict, via=door)).data == Person("Ada", 1)
 
 
 @pytest.mark.gemini_cli
