@@ -14,6 +14,7 @@ from geminorum import (
     Acp,
     Allow,
     Api,
+    Cli,
     Deny,
     Options,
     PermissionRequest,
@@ -292,6 +293,10 @@ class TestFunctions:
         )
 
 
+on_cli = pytest.mark.parametrize("any_door", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("any_door", [Acp], indirect=True, ids=["acp"])
+
+
 @pytest.mark.gemini_cli
 class TestTheRealCli:
     @raising([SystemExit])
@@ -304,6 +309,7 @@ class TestTheRealCli:
         assert ended(lambda: sync.ask("Go", options, via=via)) is error
         assert [*options.cwd.iterdir()] == []
 
+    @on_cli
     def test_async_ends_and_passes_the_interrupt_on(self, any_door, fake_gemini, options):
         fake_gemini.calls(WRITE).say("Never said.")
         via = replace(any_door, decide=awaited(KeyboardInterrupt()))
@@ -346,6 +352,7 @@ class TestTheRealCli:
         assert ended(lambda: sync.ask("Go", options, via=door)) is error
         assert called == []
 
+    @on_acp
     def test_an_answer_whose_type_raises_an_interrupt_ends_the_run(
         self, any_door, fake_gemini, options
     ):
