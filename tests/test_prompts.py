@@ -72,8 +72,9 @@ def test_an_unreadable_instructions_file_is_named(tmp_path, make):
         instructed("Say hello", file)
 
 
-@pytest.mark.parametrize("name", ["task.md", "-x.md", "my task.md"])
-@pytest.mark.parametrize("before", ["", "Be brief."])
+@pytest.mark.parametrize(
+    ("name", "before"), [("task.md", ""), ("-x.md", "Be brief."), ("my task.md", "Be brief.")]
+)
 async def test_a_prompt_file_is_an_order_in_the_arguments(
     fake_gemini, tmp_path, real_cli_door, name, before
 ):
