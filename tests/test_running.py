@@ -94,12 +94,11 @@ async def test_a_slow_reader_loses_nothing(fake_gemini, options, real_cli_door):
     assert live.result.text == "".join(chunks)
 
 
-@pytest.mark.parametrize("attempt", range(3))
 async def test_an_answer_of_a_megabyte_and_a_half_arrives_whole(
-    fake_gemini, options, real_cli_door, attempt
+    fake_gemini, options, real_cli_door
 ):
     """Facts §17: through a pipe, 4 to 9 % of it arrives."""
-    answer = prose(1_500_000, seed=attempt)
+    answer = prose(1_500_000, seed=1)
     fake_gemini.say(answer)
     result = await ask("Write a book", options, via=real_cli_door)
     assert len(result.text) == 1_500_000
