@@ -270,6 +270,7 @@ def test_a_line_without_end_blinds_nobody_and_a_flood_of_lines_is_told_in_part(t
     assert len(announced) < 30
 
 
+@pytest.mark.parametrize("way_in", ["cli", "api"], indirect=True)
 async def test_a_port_that_fetch_refuses_is_told_like_any_other(tmp_path, way_in):
     """Node tries no connection at all on a port like this one, and says nothing of it."""
     options = offline(tmp_path, "http://127.0.0.1:9", network_timeout=3)
