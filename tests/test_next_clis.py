@@ -85,11 +85,11 @@ def test_a_known_version_and_its_patches_need_no_warning(version, recwarn):
     assert not recwarn.list
 
 
-async def test_a_new_model_needs_no_release(fake_gemini, tmp_path, any_door):
+async def test_a_new_model_needs_no_release(fake_gemini, tmp_path, real_cli_door):
     """Its price is unknown: no cost rather than a wrong one, and one note that says so."""
     fake_gemini.say("Hello")
     options = Options(cwd=tmp_path, model="gemini-9-ultra", env=fake_gemini.env)
-    answer = await ask("Hi", options, via=any_door)
+    answer = await ask("Hi", options, via=real_cli_door)
     assert (answer.text, fake_gemini.requests[0].model) == ("Hello", "gemini-9-ultra")
     assert (answer.cost, answer.usage.total > 0) == (None, True)
     assert answer.cost_note == "there is no price for 'gemini-9-ultra'"
