@@ -84,7 +84,6 @@ async def nobody(request) -> Deny:
 CONFIGURATIONS = {
     "Acp()": (Acp(), {}),
     "Acp, no writing": (Acp(), {"policy": Policy(file_write="deny")}),
-    "Cli, three asks": (Cli(), {"policy": Policy()}),
     "Cli, no writing, no network": (
         Cli(),
         {"policy": Policy(file_write="deny", network_access="deny")},
@@ -132,17 +131,20 @@ SAFE_LOOKING = (
 )
 
 
-@pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
-async def test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(attack, clone, door):
+async def none_of_a_hundred_runs(attack, door: Cli | Acp) -> None:
     assert len({*SAFE_LOOKING}) >= 100
     results = await attack(shell(*SAFE_LOOKING), door, at_once=True, policy=Policy())
-    assert len(results) == len(SAFE_LOOKING)
-    assert ran(results) == []
+    commands = [result for result in results if result.name == SHELL]
+    # A warm CLI tells of what its subagents call, too.
+    assert len(commands) >= len(SAFE_LOOKING)
+    assert ran(commands) == []
 
 
 @pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
-async def test_a_subagent_does_not_run_them_either(attack, fake_gemini, clone, door):
-    """Its calls are in no stream: what they did is looked for in the folder."""
+async def test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(
+    attack, fake_gemini, clone, door
+):
+    """Nor in a subagent, which is there first. What its calls did is looked for in the folder."""
     (clone / "src").mkdir()
     agents = fake_gemini.home / ".gemini/agents"
     agents.mkdir(parents=True)
@@ -152,9 +154,9 @@ async def test_a_subagent_does_not_run_them_either(attack, fake_gemini, clone, d
     fake_gemini.call("invoke_agent", agent_name="helper", prompt="Go")
     for tool, arguments in CHAIN:
         fake_gemini.call(tool, **arguments)
-    fake_gemini.call("complete_task", result="done").say("Done.")
-    await attack([], door, policy=Policy())
-    assert len(fake_gemini.requests) >= len(CHAIN) + 3
+    fake_gemini.call("complete_task", result="done")
+    await none_of_a_hundred_runs(attack, door)
+    assert len(fake_gemini.requests) >= len(CHAIN) + 4
     assert not (clone / "PWNED").exists()
     assert NOTES not in (clone / ".git/config").read_text()
 
@@ -257,28 +259,19 @@ async def test_auto_edit_still_writes_where_a_command_is_pre_approved(attack, cl
 
 
 IN_A_WHOLE_SHELL = (
-    "echo hi > made",
+    "echo hi > written",
     "ls nothing 2>/dev/null",
     "cat <<EOF\nhi\nEOF",
-    "wc -l < made",
+    "wc -l < written",
 )
 
 
-@pytest.mark.parametrize("door", [Cli(), Acp()], ids=["cli", "acp"])
-async def test_a_shell_that_may_do_everything_may_redirect(attack, clone, door):
+async def test_a_shell_that_may_do_everything_may_redirect(attack, clone):
+    """In a warm CLI; in another, the table of verdicts below tells."""
     policy = Policy(shell_execute="allow")
-    results = await attack(shell(*IN_A_WHOLE_SHELL), door, at_once=True, policy=policy)
+    results = await attack(shell(*IN_A_WHOLE_SHELL), Acp(), at_once=True, policy=policy)
     assert len(ran(results)) == len(IN_A_WHOLE_SHELL), results
-    assert (clone / "made").read_text() == "hi\n"
-
-
-async def test_no_shell_may_redirect_where_files_must_not_be_written(attack, clone):
-    policy = Policy(file_write="deny", shell_execute="allow")
-    results = await attack(
-        shell("id", *IN_A_WHOLE_SHELL), at_once=True, policy=policy, approval="auto_edit"
-    )
-    assert len(ran(results)) == 1
-    assert not (clone / "made").exists()
+    assert (clone / "written").read_text() == "hi\n"
 
 
 EDIT = {"instruction": "Make it.", "old_string": "", "new_string": "{}"}
@@ -373,12 +366,6 @@ async def test_in_a_folder_that_cannot_be_searched_for_links_nothing_is_written(
     assert not (clone / "a.txt").exists()
 
 
-@pytest.mark.parametrize("door", [Cli(gemini_folder=True), Acp(gemini_folder=True)])
-async def test_unless_it_is_opened_by_name(attack, clone, door):
-    write = ("write_file", {"file_path": ".gemini/settings.json", "content": "{}"})
-    assert len(ran(await attack([write], door, approval="auto_edit"))) == 1
-
-
 JUDGED = (
     *("ls", "git status", "git status -s", "git log", "git status; ls", "git status | wc -l"),
     *("git status > made", "ls 2>/dev/null", "cat <<EOF\nhi\nEOF", "echo $(ls)", "echo `id`"),
@@ -400,19 +387,30 @@ JUDGES = {
 }
 
 
+SURE = {
+    "the whole shell": ("allow", IN_A_WHOLE_SHELL),
+    "the shell, no writing": ("ask", IN_A_WHOLE_SHELL),
+}
+"""Commands of which more is known than that verdict and CLI agree."""
+
+
 @pytest.mark.parametrize("name", JUDGES)
 async def test_a_verdict_says_what_the_cli_does(attack, clone, name):
     rules = Rules.of(Options(cwd=clone, **JUDGES[name]))
-    calls = shell(*JUDGED)
+    word, sure = SURE.get(name, ("", ()))
+    calls = shell(*dict.fromkeys((*JUDGED, *sure)))
     elsewhere = {"command": "ls", "dir_path": str(clone.parent)}
     calls += [(SHELL, elsewhere)] if name != "yolo" else []  # It asks for no more there.
     results = await attack(calls, at_once=True, **JUDGES[name])
-    foreseen = {str(a): rules.verdict(tool, a).decision == "allow" for tool, a in calls}
+    verdicts = {str(a): rules.verdict(tool, a).decision for tool, a in calls}
+    foreseen = {call: decision == "allow" for call, decision in verdicts.items()}
     happened = {
         str(call[1]): result.status == "success"
         for call, result in zip(calls, results, strict=True)
     }
     assert foreseen == happened
+    assert {verdicts[str(a)] for _, a in shell(*sure)} == ({word} if sure else set())
+    assert (clone / "written").exists() == (name == "the whole shell")
 
 
 @pytest.mark.parametrize("kind", [Cli, Acp])
@@ -462,23 +460,27 @@ def files_in(folder: Path) -> dict[Path, bytes]:
 @pytest.mark.parametrize(
     ("door", "options"),
     [
-        (Cli(), {}),
-        (Acp(), {}),
         (Cli(), {"approval": "yolo", "disallowed_tools": [SHELL]}),
         (Cli(gemini_folder=True, plan_tools=True), {"allowed_tools": ["grep_search"]}),
     ],
-    ids=["cli", "acp", "yolo without a shell", "a whitelist"],
+    ids=["yolo without a shell", "a whitelist"],
 )
 async def test_a_search_runs_no_program(attack, tmp_path, door, options):
+    assert_no_program_ran(await attack(searches(tmp_path), door, **options), tmp_path)
+
+
+def searches(folder: Path) -> list[tuple[str, dict]]:
     """The CLI puts a pattern where git looks for options, and `git grep -O` names a program."""
-    calls = [
-        ("grep_search", {"pattern": f"-Otouch {tmp_path}/PWNED1 ", "include_pattern": "notes"}),
-        ("grep_search", {"pattern": f"--open-files-in-pager=touch {tmp_path}/PWNED2;"}),
+    return [
+        ("grep_search", {"pattern": f"-Otouch {folder}/PWNED1 ", "include_pattern": "notes"}),
+        ("grep_search", {"pattern": f"--open-files-in-pager=touch {folder}/PWNED2;"}),
         ("search_file_content", {"pattern": "-Rf/etc/hostname"}),
         ("grep_search", {"pattern": "[-]?textconv"}),
     ]
-    results = await attack(calls, door, **options)
-    assert not [*tmp_path.glob("PWNED*")]
+
+
+def assert_no_program_ran(results: Sequence[ToolResult], folder: Path) -> None:
+    assert not [*folder.glob("PWNED*")]
     *refused, found = results
     assert [one.status for one in refused] == ["denied"] * 3
     assert found.status == "success"
@@ -516,25 +518,6 @@ async def test_a_search_follows_no_link(attack, fake_gemini, tmp_path, door):
 
 
 @EITHER
-async def test_the_guard_knows_a_project_by_every_name(attack, fake_gemini, clone, tmp_path, door):
-    """`d%64` decoded is checked and lies in the project; as it stands, it is read."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret").write_text("SECRET-CONTEXT\n")
-    (outside / "SECRET-NAME").touch()
-    (tmp_path / "another-name").symlink_to(clone)
-    (clone / "d%64").symlink_to(outside)
-    names = ("/proc/self/cwd", f"/proc/self/root{clone}", f"{tmp_path}/another-name", ".")
-    words = " ".join(f"@{name}/d%64/secret" for name in names)
-    (clone / "GEMINI.md").write_text(f"INSIDE {words}\n")
-    calls = [("list_directory", {"dir_path": f"{name}/d%64"}) for name in names]
-    await attack(calls, door)
-    everything = str([one.body for one in fake_gemini.requests])
-    assert "INSIDE" in everything
-    assert [word for word in ("SECRET-CONTEXT", "SECRET-NAME") if word in everything] == []
-
-
-@EITHER
 async def test_no_folder_with_a_name_to_decode_leads_to_what_steers(attack, clone, door):
     """The CLI finds `%2egemini/x.toml` by its end, and decodes the path that it found."""
     for file in ("%2egemini/x.toml", "%2eagents/skills/evil/SKILL.md"):
@@ -553,7 +536,8 @@ async def test_no_folder_with_a_name_to_decode_leads_to_what_steers(attack, clon
 
 @OPEN
 async def test_no_path_leaves_the_folder_by_being_decoded_twice(attack, clone, tmp_path, door):
-    """Decoded once it is written, decoded twice it was checked. Also where `.gemini/` is open."""
+    """Decoded once it is written, decoded twice it was checked. Also where `.gemini/` is opened by
+    name, and so may be written."""
     decoy = clone / "%2e%2e%2fvictim%2fskills%2ffoo%252f..%252f..%252f..%252fclone"
     decoy.mkdir()
     (tmp_path / "victim/skills").mkdir(parents=True)
@@ -562,9 +546,10 @@ async def test_no_path_leaves_the_folder_by_being_decoded_twice(attack, clone, t
     calls = [
         ("replace", {"file_path": "SKILL.md", **EDIT}),
         ("write_file", {"file_path": path, "content": "evil"}),
+        ("write_file", {"file_path": ".gemini/settings.json", "content": "{}"}),
     ]
     results = await attack(calls, door, approval="auto_edit")
-    assert [one.status for one in results] == ["denied", "denied"]
+    assert [one.status for one in results] == ["denied", "denied", "success"]
     assert [*(tmp_path / "victim/skills").rglob("*")] == []
 
 
@@ -590,21 +575,35 @@ GLOBS = (
 
 
 @EITHER
-async def test_no_pattern_lists_what_lies_outside(attack, fake_gemini, clone, tmp_path, door):
+async def test_no_pattern_and_no_name_of_the_project_lists_what_lies_outside(
+    attack, fake_gemini, clone, tmp_path, door
+):
+    """`d%64` decoded is checked and lies in the project; as it stands, it is read. And a search
+    runs no program here either."""
     outside = tmp_path / "outside"
     outside.mkdir()
+    (outside / "secret").write_text("SECRET-CONTEXT\n")
     (outside / "SECRET-NAME").touch()
-    (clone / "link").symlink_to(outside)
-    (clone / "l%64").symlink_to(outside)
+    for link in ("link", "l%64", "d%64"):
+        (clone / link).symlink_to(outside)
     (clone / "up").symlink_to("..")
+    (tmp_path / "another-name").symlink_to(clone)
+    names = ("/proc/self/cwd", f"/proc/self/root{clone}", f"{tmp_path}/another-name", ".")
+    words = " ".join(f"@{name}/d%64/secret" for name in names)
+    (clone / "GEMINI.md").write_text(f"INSIDE {words}\n")
     calls = [("glob", {"pattern": one.format(outside=outside)}) for one in GLOBS]
     folders = ("link", "l%64", "/proc/self/cwd/l%64", "up/outside")
     calls += [("glob", {"pattern": "*", "dir_path": one}) for one in folders]
+    calls += [("list_directory", {"dir_path": f"{name}/d%64"}) for name in names]
     inside = [("glob", {"pattern": one}) for one in ("**/*.{txt,md}", "**/.git*", "./notes.*")]
-    results = await attack([*calls, *inside], door)
-    assert "SECRET-NAME" not in str([one.body for one in fake_gemini.requests])
-    assert [one.status for one in results[-3:]] == ["success"] * 3
-    assert "notes.txt" in str(results[-1])
+    results = await attack([*calls, *inside, *searches(tmp_path)], door)
+    everything = str([one.body for one in fake_gemini.requests])
+    assert "INSIDE" in everything
+    assert [word for word in ("SECRET-CONTEXT", "SECRET-NAME") if word in everything] == []
+    found, searched = results[-7:-4], results[-4:]
+    assert [one.status for one in found] == ["success"] * 3
+    assert "notes.txt" in str(found[-1])
+    assert_no_program_ran(searched, tmp_path)
 
 
 @EITHER
