@@ -82,44 +82,50 @@ class TestTheRealCli:
 
     async def test_a_refused_command_does_not_run_and_the_turn_goes_on(self, attempt, fake_gemini):
         """S0-29, S0-30: request and decision are in the stream, and the run continues without the
-        command."""
-        asked = []
+        command. A decision that fails is a no, too; nobody is asked about what may happen anyway.
+        """
+        asked, other = [], (TOUCH[0], {"command": "touch other"})
 
         async def decide(request: PermissionRequest) -> Deny:
-            asked.append(request)
+            asked.append((request.name, request.input))
+            if asked[-1] == other:
+                raise OSError("the phone is dead")
             return Deny("not on a Monday")
 
-        events = await attempt(decide, TOUCH)
+        events = await attempt(decide, READ, TOUCH, other)
         assert attempt.made() == set()
-        assert [(request.name, request.input) for request in asked] == [TOUCH]
-        kinds = (ToolUse, PermissionRequest, PermissionDecision, ToolResult)
-        use, request, decision, result = [event for event in events if isinstance(event, kinds)]
-        assert (request.name, request.input, decision.decision) == (*TOUCH, "deny")
-        assert use.id == request.id == decision.id == result.id
-        assert (result.status, "not on a Monday" in result.output) == ("denied", True)
-        assert "not on a Monday" in str(fake_gemini.requests[1].tool_results[0].response)
+        assert sorted(asked, key=str) == [TOUCH, other]
+        told = {}
+        for name, given, reason in ((*TOUCH, "not on a Monday"), (*other, "the phone is dead")):
+            (use,) = [one for one in events if isinstance(one, ToolUse) and one.input == given]
+            kinds = (PermissionRequest, PermissionDecision, ToolResult)
+            about = [one for one in events if isinstance(one, kinds) and one.id == use.id]
+            request, decision, result = about
+            assert (request.name, request.input, decision.decision) == (name, given, "deny")
+            assert (result.status, reason in result.output) == ("denied", True)
+            told[use.id] = reason
+        (read,) = [one for one in events if isinstance(one, ToolResult) and one.id not in told]
+        assert (read.name, read.status) == ("read_file", "success")
+        responses = str([one.response for one in fake_gemini.requests[1].tool_results])
+        assert [reason for reason in told.values() if reason not in responses] == []
         assert (attempt.result.status, attempt.result.text) == ("success", "Done.")
 
-    async def test_what_is_allowed_runs_without_another_question(self, attempt):
+    async def test_what_is_allowed_runs_without_another_question(self, attempt, tmp_path):
         """A redirection, a command that looks dangerous, a file: each would be asked about again by
-        a CLI that has nobody to ask."""
-        shell = "run_shell_command"
+        a CLI that has nobody to ask. The user's own hooks still run."""
+        log, shell = tmp_path / "log", "run_shell_command"
+        theirs = {"type": "command", "command": f"cat >> {log}; echo '{{}}'"}
+        hooks = {"BeforeTool": [{"matcher": "write_file", "hooks": [theirs]}]}
         calls = [
             (shell, {"command": "echo hey > made && rm -rf nothing"}),
             (shell, {"command": "git init -q repo; cd /"}),
             WRITE,
         ]
-        events = await attempt(yes, *calls)
+        events = await attempt(yes, *calls, door={"settings": {"hooks": hooks}})
         results = [event.status for event in events if isinstance(event, ToolResult)]
         assert results == ["success"] * 3
         assert attempt.made() == {"made", "repo", "a.txt"}
-
-    async def test_nobody_is_asked_about_what_may_happen_anyway(self, attempt):
-        asked = []
-        events = await attempt(lambda request: asked.append(request.name), READ, TOUCH)
-        statuses = [event.status for event in events if isinstance(event, ToolResult)]
-        assert statuses == ["success", "denied"]
-        assert asked == ["run_shell_command"]
+        assert json.loads(log.read_text())["tool_name"] == "write_file"
 
     async def test_a_rule_for_everything_asks_about_everything(self, attempt):
         asked = []
@@ -137,13 +143,17 @@ class TestTheRealCli:
         assert attempt.made() == {"made"}
 
     async def test_each_mode_asks_about_what_it_does_not_allow(self, attempt):
+        """And a long silence is excused while somebody thinks."""
         asked = []
 
-        def decide(request: PermissionRequest) -> bool:
+        async def decide(request: PermissionRequest) -> bool:
             asked.append(request.name)
+            await asyncio.sleep(2.5)
             return True
 
-        await attempt(decide, WRITE, TOUCH, approval="auto_edit")
+        patience = {"stall_timeout": 1.5}
+        await attempt(decide, WRITE, TOUCH, door=patience, approval="auto_edit")
+        assert attempt.result.status == "success"
         assert asked == ["run_shell_command"]
         assert attempt.made() == {"a.txt", "made"}
 
@@ -211,30 +221,6 @@ class TestTheRealCli:
         assert attempt.made() == set()
         assert attempt.result.status == "success"
 
-    async def test_a_decision_that_fails_is_a_no(self, attempt):
-        def decide(request: PermissionRequest) -> Allow:
-            raise OSError("the phone is dead")
-
-        events = await attempt(decide, TOUCH)
-        (result,) = [event for event in events if isinstance(event, ToolResult)]
-        assert (result.status, "the phone is dead" in result.output) == ("denied", True)
-        assert attempt.made() == set()
-
-    async def test_what_a_subagent_wants_is_asked_about_too(
-        self, fake_gemini, options, real_cli_door
-    ):
-        """Its calls are not in the stream; the question is."""
-        fake_gemini.call("invoke_agent", agent_name="generalist", prompt="Touch it")
-        fake_gemini.call(*TOUCH[:1], **TOUCH[1])
-        fake_gemini.call("complete_task", result={"response": "I could not."}).say("Done.")
-        door = replace(real_cli_door, decide=lambda request: False)
-        async with run("Go", options, via=door) as live:
-            events = [event async for event in live]
-        (decision,) = [event for event in events if isinstance(event, PermissionDecision)]
-        assert (decision.name, decision.id, decision.decision) == (TOUCH[0], "subagent-1", "deny")
-        assert not (options.cwd / "made").exists()
-        assert live.result.status == "success"
-
     async def test_a_command_that_was_allowed_rewrites_no_later_question(
         self, fake_gemini, options, real_cli_door, tmp_path
     ):
@@ -255,42 +241,20 @@ class TestTheRealCli:
         assert asked == ["run_shell_command"] * 3
         assert {file.name for file in options.cwd.iterdir()} == {"b.txt", "first"}
 
-    async def test_a_shell_that_talks_at_its_start_changes_no_decision(
+    async def test_neither_a_shell_that_talks_nor_hooks_that_are_off_change_a_decision(
         self, attempt, options, tmp_path
     ):
-        noise = tmp_path / "noise.sh"
+        """Hooks that the user switched off stay off, but ours."""
+        noise, log = tmp_path / "noise.sh", tmp_path / "log"
         noise.write_text("echo good morning")
-        env = {**options.env, "BASH_ENV": str(noise)}
-        events = await attempt(lambda request: False, TOUCH, env=env)
-        assert [event.status for event in events if isinstance(event, ToolResult)] == ["denied"]
-        assert attempt.made() == set()
-
-    async def test_the_users_own_hooks_still_run(self, attempt, tmp_path, fake_gemini):
-        log = tmp_path / "log"
-        theirs = {"type": "command", "command": f"cat > {log}; echo '{{}}'"}
-        hooks = {"BeforeTool": [{"matcher": "run_shell_command", "hooks": [theirs]}]}
-        events = await attempt(yes, TOUCH, door={"settings": {"hooks": hooks}})
-        assert [event.status for event in events if isinstance(event, ToolResult)] == ["success"]
-        assert json.loads(log.read_text())["tool_name"] == "run_shell_command"
-
-    async def test_hooks_that_the_user_switched_off_stay_off_but_ours(self, attempt, tmp_path):
-        log = tmp_path / "log"
         theirs = {"type": "command", "command": f"touch {log}"}
         hooks = {"BeforeTool": [{"matcher": "*", "hooks": [theirs]}]}
-        settings = {"hooks": hooks, "hooksConfig": {"enabled": False}}
-        events = await attempt(lambda request: False, TOUCH, door={"settings": settings})
+        door = {"settings": {"hooks": hooks, "hooksConfig": {"enabled": False}}}
+        env = {**options.env, "BASH_ENV": str(noise)}
+        events = await attempt(lambda request: False, TOUCH, door=door, env=env)
         assert [event.status for event in events if isinstance(event, ToolResult)] == ["denied"]
         assert attempt.made() == set()
         assert not log.exists()
-
-    async def test_a_long_silence_is_excused_while_somebody_thinks(self, attempt):
-        async def decide(request: PermissionRequest) -> Allow:
-            await asyncio.sleep(2.5)
-            return Allow()
-
-        await attempt(decide, TOUCH, door={"stall_timeout": 1.5})
-        assert attempt.result.status == "success"
-        assert attempt.made() == {"made"}
 
 
 class TestTheScript:

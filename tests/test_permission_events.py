@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from geminorum import (
+    Acp,
     Allow,
     Api,
     Deny,
@@ -35,9 +36,12 @@ def permissions_in(events: list[Event]) -> list[PermissionRequest | PermissionDe
     return [event for event in events if isinstance(event, PERMISSION)]
 
 
-async def read_until_asked(live: Run) -> PermissionRequest:
+async def read_until_asked(live: Run, seen: list[Event] | None = None) -> PermissionRequest:
+    """The next request; what comes with it and before it is added to `seen`."""
     async with asyncio.timeout(30):
         async for event in live:
+            if seen is not None:
+                seen.append(event)
             if isinstance(event, PermissionRequest):
                 return event
     raise AssertionError("the run ended without a request")
@@ -63,32 +67,44 @@ def options(fake_gemini, tmp_path) -> Options:
 
 @pytest.mark.gemini_cli
 class TestTheRealCli:
-    @pytest.mark.parametrize("answer", [Allow(), Deny("not now")], ids=["allow", "deny"])
     async def test_the_request_comes_when_it_is_asked_and_the_decision_when_it_is_answered(
-        self, fake_gemini, options, any_door, answer
+        self, fake_gemini, options, any_door
     ):
-        fake_gemini.call(SHELL, command="touch made").say("Done.")
-        person = Person(answer)
-        async with run("Go", options, via=replace(any_door, decide=person.decide)) as live:
-            request = await read_until_asked(live)
-            assert not person.may_answer.is_set()
-            assert (request.name, request.input["command"]) == (SHELL, "touch made")
-            assert request.decision is None
-            person.may_answer.set()
-            rest = [event async for event in live]
-        (decision,) = permissions_in(rest)
-        (result,) = [event for event in rest if isinstance(event, ToolResult)]
-        assert decision.id == request.id == result.id
-        assert decision.name == SHELL
-        assert decision.timestamp >= request.timestamp > 0
-        expected = ("deny", "not now") if isinstance(answer, Deny) else ("allow", None)
-        assert (decision.decision, decision.reason) == expected
-        assert rest.index(decision) < rest.index(result)
+        fake_gemini.call(SHELL, command="touch a").call(SHELL, command="touch b").say("Done.")
+        people = {"touch a": Person(Allow()), "touch b": Person(Deny("not now"))}
 
-    async def test_a_cancel_answers_the_open_request_with_no(self, fake_gemini, options, any_door):
+        async def decide(request: PermissionRequest) -> Allow | Deny:
+            return await people[request.input["command"]].decide(request)
+
+        requests = []
+        async with run("Go", options, via=replace(any_door, decide=decide)) as live:
+            events = []
+            for command, person in people.items():
+                request = await read_until_asked(live, events)
+                assert not person.may_answer.is_set()
+                assert (request.name, request.input["command"]) == (SHELL, command)
+                assert request.decision is None
+                requests.append(request)
+                person.may_answer.set()
+            events += [event async for event in live]
+        decisions = [event for event in events if isinstance(event, PermissionDecision)]
+        results = [event for event in events if isinstance(event, ToolResult)]
+        expected = [("allow", None), ("deny", "not now")]
+        assert [(one.decision, one.reason) for one in decisions] == expected
+        for request, decision, result in zip(requests, decisions, results, strict=True):
+            assert decision.id == request.id == result.id
+            assert decision.name == SHELL
+            assert decision.timestamp >= request.timestamp > 0
+            assert events.index(request) < events.index(decision) < events.index(result)
+
+    async def test_a_cancel_answers_the_open_request_with_no(
+        self, fake_gemini, options, real_cli_door
+    ):
+        """In a warm CLI; another is cancelled so in `test_decide_cli.py`."""
         fake_gemini.call(SHELL, command="touch made").say("Never said.")
         person = Person(Allow())
-        async with run("Go", options, via=replace(any_door, decide=person.decide)) as live:
+        door = Acp(executable=real_cli_door.executable, decide=person.decide)
+        async with run("Go", options, via=door) as live:
             request = await read_until_asked(live)
             await live.cancel()
             rest = [event async for event in live]
@@ -116,6 +132,7 @@ class TestTheRealCli:
     async def test_a_subagent_s_request_is_told_while_it_is_open(
         self, fake_gemini, options, real_cli_door
     ):
+        """Its calls are not in the stream; the question is."""
         fake_gemini.call("invoke_agent", agent_name="generalist", prompt="Touch it")
         fake_gemini.call(SHELL, command="touch made")
         fake_gemini.call("complete_task", result={"response": "I could not."}).say("Done.")
@@ -125,8 +142,10 @@ class TestTheRealCli:
             person.may_answer.set()
             rest = [event async for event in live]
         (decision,) = permissions_in(rest)
-        assert request.id is not None
-        assert decision.id == request.id
+        assert decision.id == request.id == "subagent-1"
+        assert (decision.name, decision.decision) == (SHELL, "deny")
+        assert not (options.cwd / "made").exists()
+        assert live.result.status == "success"
 
 
 class TestTheApi:
