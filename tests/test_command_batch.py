@@ -161,20 +161,20 @@ def test_a_reader_who_leaves_stops_it_and_loses_nothing(fake_gemini, tmp_path):
 @pytest.mark.gemini_cli
 def test_a_handful_through_the_real_cli_killed_and_gone_on(real_cli_door, fake_gemini, tmp_path):
     shouting(fake_gemini)
-    file = prompts(tmp_path, 6)
+    file = prompts(tmp_path, 4)
     env = {**fake_gemini.env, "GEMINI_CLI_PATH": str(real_cli_door.executable)}
     arguments = ("-j", "2", "--model", "gemini-2.5-flash")
-    done = command("batch", file, *arguments, "--budget", str(PRICE * 3), env=env)
+    done = command("batch", file, *arguments, "--budget", str(PRICE * 2), env=env)
     assert done.returncode == Exit.LIMIT, done.stderr
-    assert len(results(tmp_path)) == 3
-    assert len(fake_gemini.requests) == 3
+    assert len(results(tmp_path)) == 2
+    assert len(fake_gemini.requests) == 2
     child = subprocess.Popen(
         [*COMMAND, "batch", str(file), *arguments],
         env=environment(env),
         stderr=subprocess.PIPE,
         text=True,
     )
-    while len(fake_gemini.requests) < 4:
+    while len(fake_gemini.requests) < 3:
         assert child.poll() is None
         time.sleep(0.01)
     child.terminate()  # As Ctrl-C; `no_process_is_left` sees to the rest.
@@ -184,7 +184,7 @@ def test_a_handful_through_the_real_cli_killed_and_gone_on(real_cli_door, fake_g
     assert "Traceback" not in errors
     assert command("batch", file, *arguments, env=env).returncode == 0
     told = results(tmp_path)
-    assert Counter(one["id"] for one in told) == {f"p{n}": 1 for n in range(6)}
+    assert Counter(one["id"] for one in told) == {f"p{n}": 1 for n in range(4)}
     assert all(one["session_id"] and one["cost_usd"] for one in told)
 
 
@@ -324,15 +324,15 @@ def test_a_killed_batch_of_the_real_cli_lets_every_agent_finish_once(
     ).always()
     fake_gemini.say("Done.").always()
     env = {**fake_gemini.env, "GEMINI_CLI_PATH": str(real_cli_door.executable)}
-    arguments = ("-j", "3", "--model", "gemini-2.5-flash", "--approval", "yolo")
+    arguments = ("-j", "2", "--model", "gemini-2.5-flash", "--approval", "yolo")
     arguments = (*arguments, "--cwd", str(tmp_path))
-    file = prompts(tmp_path, 3)
+    file = prompts(tmp_path, 2)
     child = begin(file, *arguments, env=env)
-    kill_when(lambda: lines_of(tmp_path / "begun")["x"] == 3, child)
+    kill_when(lambda: lines_of(tmp_path / "begun")["x"] == 2, child)
     done = command("batch", file, *arguments, env=env)
     assert done.returncode == 0, done.stderr
-    assert lines_of(tmp_path / "begun")["x"] == 6
-    assert lines_of(tmp_path / "finished")["x"] == 3
+    assert lines_of(tmp_path / "begun")["x"] == 4
+    assert lines_of(tmp_path / "finished")["x"] == 2
     assert {one["text"] for one in results(tmp_path)} == {"Done."}
 
 
