@@ -1,7 +1,6 @@
 """The warm door: one process for many turns, somebody who is asked, and whatever goes wrong."""
 
 import asyncio
-import contextlib
 import json
 import os
 import random
@@ -403,32 +402,41 @@ async def test_a_mode_that_allows_is_not_asked_about(fake_gemini, options, acp):
 async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_never_runs(
     fake_gemini, options, acp
 ):
-    """S0-27, S0-28: a later yes changes nothing, and the session can be used again."""
-    pending, too_late = asyncio.Event(), asyncio.Event()
+    """S0-27, S0-28: a later yes changes nothing, also from somebody who does not take no for an
+    answer, and the session can be used again."""
+    pending, too_late = asyncio.Event(), []
 
     async def decide(request: PermissionRequest) -> Allow:
+        file = Path(request.input["file_path"]).name
         pending.set()
         try:
             await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            if file == "polite.txt":
+                raise
         finally:
-            too_late.set()
+            too_late.append(file)
         return Allow()
 
-    fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Never").say("Here")
+    files = ["polite.txt", "stubborn.txt"]
     async with connect(options, via=acp(decide=decide)) as chat:
-        async with chat.turn("Go") as live:
-            await pending.wait()
-            await live.cancel()
-            events = [event async for event in live]
-        assert last(events).status == "interrupted"
-        assert too_late.is_set()
-        (decision,) = of(PermissionDecision, events)
-        assert (decision.decision, decision.reason) == ("deny", "cancelled before it was decided")
-        assert len(fake_gemini.requests) == 1
-        result = await chat.ask("Still there?")
-        assert result.status == "success"
+        for number, file in enumerate(files, 1):
+            pending.clear()
+            fake_gemini.call("write_file", file_path=file, content="hi")
+            async with chat.turn("Go") as live:
+                await pending.wait()
+                await live.cancel()
+                events = [event async for event in live]
+            assert last(events).status == "interrupted"
+            (decision,) = of(PermissionDecision, events)
+            why = "cancelled before it was decided"
+            assert (decision.decision, decision.reason) == ("deny", why)
+            assert len(fake_gemini.requests) == number
+        assert too_late == files
+        fake_gemini.say("Here")
+        assert (await chat.ask("Still there?")).status == "success"
         assert len(agents(fake_gemini)) == 1
-    assert not (Path(options.cwd) / "a.txt").exists()
+    assert [*Path(options.cwd).iterdir()] == []
 
 
 async def test_a_turn_that_ends_early_leaves_the_session_usable(fake_gemini, options, door):
@@ -664,17 +672,6 @@ async def test_a_session_is_busy_for_others_while_it_is_open(
     assert (await ask("Me too", again, via=real_cli_door)).text == "Again"
 
 
-async def test_a_prompt_of_five_megabytes(fake_gemini, options, door):
-    """The CLI reports a quiet end; the session goes on."""
-    fake_gemini.say("Short enough")
-    async with connect(options, via=door) as chat:
-        with pytest.raises(errors.ContextOverflow):
-            await chat.ask("word " * 1_048_576)
-        assert (await chat.ask("Hi")).text == "Short enough"
-    with pytest.raises(errors.InvalidPrompt):
-        await ask("   ", options, via=door)
-
-
 async def test_a_line_that_is_no_message_is_told_and_passed_over(options, stand_in_acp):
     events = await told(run("Hi", options, via=stand_in_acp("garbled")))
     assert [error.code for error in of(Error, events)] == ["NDJSON_PARSE_ERROR"] * 3
@@ -843,9 +840,8 @@ async def test_an_answer_that_broke_is_no_success(fake_gemini, options, acp):
                 await ask(prompt, options, via=warm)
 
 
-async def test_what_the_api_refuses_has_its_type_and_the_session_goes_on(
-    fake_gemini, options, door
-):
+async def test_what_is_refused_has_its_type_and_the_session_goes_on(fake_gemini, options, door):
+    """By the API; and of a prompt of five megabytes, the CLI reports a quiet end."""
     kinds = {400: errors.ApiError, 401: errors.AuthError, 403: errors.AuthError}
     async with connect(options, via=door) as chat:
         for status, error in kinds.items():
@@ -854,6 +850,12 @@ async def test_what_the_api_refuses_has_its_type_and_the_session_goes_on(
                 await chat.ask("Hi")
             assert caught.value.status == status
             assert (await chat.ask("Hi")).text == f"Better than {status}"
+        with pytest.raises(errors.ContextOverflow):
+            await chat.ask("word " * 1_048_576)
+        fake_gemini.say("Short enough")
+        assert (await chat.ask("Hi")).text == "Short enough"
+    with pytest.raises(errors.InvalidPrompt):
+        await ask("   ", options, via=door)
 
 
 async def test_requests_that_the_cli_repeats_in_silence_end_with_an_error(
@@ -922,25 +924,6 @@ async def test_a_session_that_is_not_there_is_lost_or_replaced(fake_gemini, opti
     assert events[0].recoverable
     assert last(events).status == "success"
     assert last(events).resume != BOGUS
-
-
-async def test_a_yes_after_the_cancel_is_too_late(fake_gemini, options, acp):
-    """Also from somebody who does not take no for an answer."""
-    asked = asyncio.Event()
-
-    async def stubborn(request):
-        asked.set()
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.Event().wait()
-        return Allow()
-
-    fake_gemini.call("write_file", file_path="late.txt", content="x")
-    async with connect(options, via=acp(decide=stubborn)) as chat:
-        async with chat.turn("Write") as live:
-            await asked.wait()
-            await live.cancel()
-        assert live.result.status == "interrupted"
-    assert not (Path(options.cwd) / "late.txt").exists()
 
 
 async def test_a_turn_ends_with_its_chat(fake_gemini, options, door):
