@@ -47,8 +47,10 @@ class TestTheSession:
     async def test_a_chat_knows_its_session_from_its_first_turn_on(
         self, fake_gemini, options, any_door
     ):
-        fake_gemini.say("One.").say("Two.")
-        chat = connect(options, via=any_door)
+        """And it has a `decide` of its own, before that of its door."""
+        fake_gemini.call(SHELL, command="touch made").say("One.").say("Two.")
+        door = replace(any_door, decide=no)
+        chat = connect(options, via=door, decide=yes)
         async with chat:
             assert chat.session_id is None
             first = await chat.ask("First")
@@ -58,6 +60,9 @@ class TestTheSession:
             async with turn:
                 pass
         assert chat.session_id == first.session_id
+        assert [call.status for call in first.tools] == ["success"]
+        assert (options.cwd / "made").exists()
+        assert door.decide is no
 
     def test_a_chat_without_await_knows_it_too(self):
         with FakeGemini(default="Hello.") as fake:
@@ -109,16 +114,6 @@ class TestTheToolsOfAResult:
 
 
 class TestWhoDecides:
-    @pytest.mark.gemini_cli
-    async def test_a_chat_has_a_decide_of_its_own(self, fake_gemini, options, any_door):
-        door = replace(any_door, decide=no)
-        fake_gemini.call(SHELL, command="touch made").say("Done.")
-        async with connect(options, via=door, decide=yes) as chat:
-            (call,) = (await chat.ask("Go")).tools
-        assert call.status == "success"
-        assert (options.cwd / "made").exists()
-        assert door.decide is no
-
     async def test_the_api_asks_the_chat_too(self):
         def pay() -> str:
             return "paid"
