@@ -78,34 +78,30 @@ def contents_below(folder: Path) -> list[bytes]:
     return sorted(path.read_bytes() for path in folder.rglob("session-*.jsonl"))
 
 
-async def test_an_id_of_one_s_own_is_kept(fake_gemini, options, real_cli_door):
-    """B-37: an orchestrator may choose the id, and a second session cannot have it."""
+async def test_an_id_of_one_s_own_is_kept_and_one_that_is_not_there_is_lost(
+    fake_gemini, options, real_cli_door, tmp_path
+):
+    """B-37: an orchestrator may choose the id, and a second session cannot have it.
+
+    S1-50, B-22: a lost one is told by the CLI's exit code and stderr, with no event at all. Where
+    it is known to be in another folder, the error names that; nothing is started.
+    """
     fake_gemini.say("Hi").say("Again")
     mine = "11111111-2222-4333-8444-555555555555"
     first = await ask("Hi", options.changed(session_id=mine), via=real_cli_door)
     assert first.session_id == mine
     with pytest.raises(errors.InvalidOptions, match="already exists"):
         await ask("Hi", options.changed(session_id=mine), via=real_cli_door)
-    resumed = await ask("Hi", options.changed(resume=mine), via=real_cli_door)
-    assert resumed.text == "Again"
-
-
-async def test_a_session_that_is_not_there_is_lost(fake_gemini, options, real_cli_door, tmp_path):
-    """S1-50, B-22: told by the CLI's exit code and stderr, with no event at all.
-
-    Where it is known to be in another folder, the error names that; nothing is started.
-    """
-    fake_gemini.say("Hi")
-    here = await ask("Hi", options, via=real_cli_door)
     with pytest.raises(errors.SessionLost, match="Error resuming session") as caught:
         await ask("Hi", options.changed(resume=BOGUS), via=real_cli_door)
     assert caught.value.result.clear_session
     assert "without `resume`" in caught.value.hint
-    there = options.changed(cwd=tmp_path, resume=here.session_id)
     with pytest.raises(errors.InvalidOptions, match="belongs to the folder") as refused:
-        await ask("Hi", there, via=real_cli_door)
+        await ask("Hi", options.changed(cwd=tmp_path, resume=mine), via=real_cli_door)
     assert str(options.cwd) in str(refused.value.hint)
     assert len(fake_gemini.requests) == 1
+    resumed = await ask("Hi", options.changed(resume=mine), via=real_cli_door)
+    assert resumed.text == "Again"
 
 
 async def test_a_lost_session_may_be_replaced_by_a_fresh_one(fake_gemini, options, forgiving):
@@ -191,17 +187,6 @@ async def test_one_run_at_a_time_in_a_session(stand_in, options, chosen):
         assert live.result.status == "running"
 
 
-async def test_a_run_without_a_name_of_its_own_is_guarded_too(fake_gemini, options, real_cli_door):
-    """B-37: a second run that learns the generated session id cannot resume it meanwhile."""
-    fake_gemini.hang()
-    async with start("Hi", options, via=real_cli_door) as live:
-        async for event in live:
-            if event.type == "init":
-                break
-        with pytest.raises(errors.SessionBusy):
-            await ask("Hi", options.changed(resume=live.session_id), via=real_cli_door)
-
-
 def test_a_lock_dies_with_its_process(tmp_path):
     """B-37: the lock works across processes, and a killed process leaves none behind."""
     code = (
@@ -251,13 +236,18 @@ async def test_many_contenders_are_served_one_after_the_other(tmp_path):
 
 
 async def test_a_cancelled_first_turn_can_be_resumed(fake_gemini, options, real_cli_door):
-    """S1-49: `Done` carries what to resume, also after a cancel."""
+    """S1-49: `Done` carries what to resume, also after a cancel.
+
+    B-37: a second run that learns the generated session id cannot resume it before that.
+    """
     fake_gemini.call("run_shell_command", command="sleep 300").say("Back again")
     yolo = options.changed(approval="yolo")
     async with start("Remember Ada.", yolo, via=real_cli_door) as live:
         async for event in live:
             if event.type == "tool_use":
                 break
+        with pytest.raises(errors.SessionBusy):
+            await ask("Hi", options.changed(resume=live.session_id), via=real_cli_door)
     session = live.result.session_id
     assert session
     result = await ask("Go on", options.changed(resume=session), via=real_cli_door)
