@@ -212,23 +212,23 @@ def test_offline_suggests_only_what_can_work(tools, told, untold):
     assert not any(words in answer for words in untold), answer
 
 
+# A chat begins a prompt with what was undone; the simulated model must not do that again.
+POEM = "(I have undone your last changes to: q.txt)\n\nWrite a poem to poem.txt"
+
+
 def test_offline_shows_that_a_write_is_refused_unless_it_is_allowed(cli, work):
-    done = command("run", "--offline", "Write a poem to poem.txt", env=cli, cwd=work)
+    done = command("run", "--offline", POEM, env=cli, cwd=work)
     assert "[write_file poem.txt] denied" in done.stderr
+    assert "wrote" not in done.stderr
     assert "`write_file` was refused" in done.stdout
     assert "--approval auto_edit" in done.stdout
     assert list(work.iterdir()) == []
 
 
 def test_offline_can_write_when_it_may(cli, work):
-    # A chat begins a prompt with what was undone; the simulated model must not do that again.
-    prompt = "(I have undone your last changes to: q.txt)\n\nwrite a poem to p.txt"
-    arguments = ("run", "--offline", prompt)
-    assert "wrote" not in command(*arguments, env=cli, cwd=work).stderr
-    assert not (work / "p.txt").exists()
-    done = command(*arguments, "--approval", "auto_edit", env=cli, cwd=work)
-    assert "wrote p.txt\n" in done.stderr
-    assert "A pipe holds so much" in (work / "p.txt").read_text()
+    done = command("run", "--offline", POEM, "--approval", "auto_edit", env=cli, cwd=work)
+    assert "wrote poem.txt\n" in done.stderr
+    assert "A pipe holds so much" in (work / "poem.txt").read_text()
 
 
 def test_the_api_door(fake_gemini, env, work):
@@ -259,7 +259,7 @@ def test_a_failed_run_prints_what_it_has_and_why(status, code, words, fake_gemin
 
 def test_a_limit_has_its_own_code(fake_gemini, env, work):
     fake_gemini.hang()
-    done = command("run", "Hi", "--timeout", "3", env=env, cwd=work)
+    done = command("run", *API, "Hi", "--timeout", "3", env=env, cwd=work)
     assert done.returncode == Exit.LIMIT
     assert "timed out" in done.stderr
     assert "raise --timeout" in done.stderr
