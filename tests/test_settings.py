@@ -44,29 +44,32 @@ def with_settings(door: Cli, **settings: object) -> Cli:
 
 @pytest.fixture
 def clock(tmp_path, real_cli_door) -> Cli:
-    """A door whose CLI has an MCP server of ours."""
+    """A door whose CLI has an MCP server of ours, under two names."""
     server = tmp_path / "clock.py"
     server.write_text(MCP_SERVER)
     command = {"command": sys.executable, "args": [str(server)]}
-    return with_settings(real_cli_door, mcpServers={"clock": command})
+    return with_settings(real_cli_door, mcpServers={"clock": command, "dial": command})
+
+
+BOTH = Policy(rules=(Rule("mcp_clock_*", "allow"), Rule("mcp_dial_noon", "deny")))
 
 
 @pytest.mark.parametrize(
-    ("chosen", "status"),
+    ("chosen", "statuses"),
     [
-        ({"policy": Policy(rules=(Rule("mcp_clock_*", "allow"),))}, "success"),
-        ({"allowed_tools": ["mcp_clock_noon"]}, "success"),
-        ({"policy": Policy(rules=(Rule("mcp_clock_noon", "deny"),))}, "denied"),
-        ({}, "error"),  # Not offered at all: whether there is such a tool is not told.
+        ({"policy": BOTH}, ["success", "denied"]),
+        ({"allowed_tools": ["mcp_clock_noon"]}, ["success", "denied"]),
+        ({}, ["error", "error"]),  # Not offered at all: whether there is such a tool is not told.
     ],
 )
-async def test_an_mcp_server_of_the_run_serves_tools(fake_gemini, options, clock, chosen, status):
+async def test_an_mcp_server_of_the_run_serves_tools(fake_gemini, options, clock, chosen, statuses):
     """B-20: and a rule decides whether it may."""
-    fake_gemini.call("mcp_clock_noon").say("Done")
+    fake_gemini.call("mcp_clock_noon").call("mcp_dial_noon").say("Done")
     async with start("When?", options.changed(**chosen), via=clock) as live:
-        (result,) = [event async for event in live if isinstance(event, ToolResult)]
-    assert result.status == status
-    assert ("at twelve" in str(result.output)) is (status == "success")
+        results = [event async for event in live if isinstance(event, ToolResult)]
+    assert [result.status for result in results] == statuses
+    for result in results:
+        assert ("at twelve" in str(result.output)) is (result.status == "success")
 
 
 async def test_retries_are_a_setting(fake_gemini, options, real_cli_door):
