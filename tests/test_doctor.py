@@ -234,13 +234,15 @@ def test_a_program_that_may_not_be_executed_is_mended_by_the_fix(tmp_path: Path)
 
 @pytest.mark.gemini_cli
 def test_no_auth_is_named_and_the_fix_mends_it(machine: Machine, fake_gemini: FakeGemini) -> None:
-    """S1-24, B-17: without a login the check fails, and after its fix a real run succeeds."""
+    """S1-24, B-17: without a login the check fails, the real CLI prints nothing and exits with 41,
+    which raises AuthError, and after the fix a real run succeeds."""
     del machine.env["GEMINI_API_KEY"]
     found = machine.check("auth")
     assert (found.level, found.code) == ("fail", "AUTH")
     assert found.fix.startswith("export GEMINI_API_KEY=…")
-    with pytest.raises(AuthError):
+    with pytest.raises(AuthError, match="set GEMINI_API_KEY") as caught:
         machine.ask()
+    assert caught.value.exit_code == 41
     fake_gemini.say("In.")
     machine.talks_to(fake_gemini)  # exports the key that the fix asks for
     put(machine.settings, SELECT_KEY)
@@ -491,6 +493,7 @@ def test_an_env_file_of_the_folder_that_takes_the_key_elsewhere_is_warned_of(
 def test_an_untrusted_folder_is_named_and_the_fix_mends_it(
     machine: Machine, fake_gemini: FakeGemini
 ) -> None:
+    """B-30: with `trust_workspace=False`, the refusal of the real CLI raises TrustError."""
     fake_gemini.say("In.")
     machine.talks_to(fake_gemini)
     put(machine.settings, SELECT_KEY)
@@ -498,8 +501,9 @@ def test_an_untrusted_folder_is_named_and_the_fix_mends_it(
     found = machine.check("folder trust")
     assert (found.level, found.code) == ("fail", "TRUST")
     assert str(machine.work) in found.detail
-    with pytest.raises(TrustError):
+    with pytest.raises(TrustError, match="trusted directory") as caught:
         machine.ask()
+    assert caught.value.exit_code == 55
     assert found.fix == "Options(trust_workspace=None)"
     machine.wishes = {"trust_workspace": None}
     assert machine.check("folder trust").level == "ok"
@@ -707,7 +711,7 @@ def test_broken_settings_are_named_and_the_fix_mends_them(
     found = doctor.settings_check(machine.options, machine.env)
     assert (found.level, found.code) == ("fail", "CONFIG")
     assert str(file) in found.detail
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError, match=r"settings\.json"):
         machine.ask()
     typed(found.fix)
     assert doctor.settings_check(machine.options, machine.env).level == "ok"
