@@ -222,7 +222,7 @@ class TestPolicyFiles:
 
 
 @pytest.mark.parametrize("line", ["a: b\n", "\n", "description: x\n  y\n"], ids=repr)
-def test_a_skill_of_very_many_lines_is_read_once(file, line):
-    path = file(f"---\n{line * (600_000 // len(line))}---\n".encode(), "SKILL.md")
+def test_a_skill_of_a_million_lines_is_read_once(file, line):
+    path = file(f"---\n{line * (3_000_000 // len(line))}---\n".encode(), "SKILL.md")
     with pytest.raises(InvalidOptions, match="has no name"):
         skills.read(path)
