@@ -404,6 +404,26 @@ def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkey
     assert home.exists()
 
 
+@pytest.mark.parametrize(
+    "note",
+    [
+        {"home": "/", "cwd": "/", "session_id": "**"},
+        {"home": "\0", "cwd": "\0", "session_id": "1"},
+        {"home": "/", "cwd": "/", "session_id": 3},
+        "not an object",
+    ],
+)
+def test_no_note_in_a_swept_overlay_keeps_a_run_from_starting(home, tmp_path, monkeypatch, note):
+    """An agent with a shell can write one."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    stale = tmp_path / "geminorum-kept-home-1-a"
+    stale.mkdir(mode=0o700)
+    (stale / "unused_session.json").write_text(json.dumps(note))
+    with Overlay.filled(home, {}) as living:
+        assert living.exists()
+        assert not stale.exists()
+
+
 def test_a_folder_is_kept_while_anybody_holds_it(tmp_path):
     """A keeper that has a copy of the descriptor, for one."""
     folder = OwnedFolder("x-", tmp_path)

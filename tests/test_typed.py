@@ -42,6 +42,34 @@ def test_threads_may_decode_a_type_for_the_first_time_at_once():
     assert done.returncode == 0, done.stderr
 
 
+# In a process of its own, because a failure waits for itself.
+WITHIN_ANOTHER = """
+import msgspec
+from geminorum import typed
+
+class Inner(msgspec.Struct):
+    number: int
+
+class Lazy:
+    @property
+    def kind(self):
+        return type(typed.decode(b'{"number": 1}', Inner).number)
+
+lazy = Lazy()
+
+class Outer(msgspec.Struct):
+    number: "lazy.kind"
+
+print(typed.decode(b'{"number": 3}', Outer).number)
+"""
+
+
+def test_a_type_may_be_described_while_the_annotations_of_another_are_evaluated():
+    command = [sys.executable, "-c", WITHIN_ANOTHER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.stdout == "3\n", done.stderr
+
+
 def test_nothing_in_the_library_describes_a_type_to_msgspec_without_the_lock():
     """The command does, in its only thread."""
     found = {

@@ -26,6 +26,10 @@ class _Threads:
     """
 
     def __init__(self) -> None:
+        self.start_over()
+
+    def start_over(self) -> None:
+        """In a fork too, which inherits no threads."""
         self._lock = threading.Lock()
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = 0
@@ -34,10 +38,6 @@ class _Threads:
         future: Future[T] = Future()
         self._begin(partial(_settle, future, work))
         return future
-
-    def start_over(self) -> None:
-        """In a fork, which inherits no threads."""
-        self.__init__()  # type: ignore[misc]
 
     def _begin(self, job: Callable[[], None]) -> None:
         with self._lock:

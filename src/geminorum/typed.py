@@ -17,7 +17,9 @@ import msgspec
 T = TypeVar("T")
 Hook: TypeAlias = Callable[[type, Any], Any]
 
-_DESCRIBING = threading.Lock()
+# Reentrant: the annotations of a caller's type are evaluated meanwhile, and may import a module
+# that describes types of its own.
+_DESCRIBING = threading.RLock()
 if hasattr(os, "register_at_fork"):
     # A fork has no other threads: none that would complete a description, or release the lock.
     os.register_at_fork(

@@ -55,5 +55,6 @@ class UnusedSession(msgspec.Struct, frozen=True):
 
     @staticmethod
     def remove_noted_in(folder: Path) -> None:
-        with suppress(OSError, msgspec.MsgspecError):
+        # Whatever an agent has made of the note, it does not keep later runs from starting.
+        with suppress(OSError, ValueError, RecursionError, msgspec.MsgspecError):
             typed.decode(read_bytes(folder / _NOTE), UnusedSession).remove()
