@@ -47,7 +47,8 @@ class Crowd:
     def __init__(self) -> None:
         self._began = time.perf_counter()
         self._firsts: list[float] = []
-        self._failures = 0
+        self.problems: list[str] = []
+        """Why agents failed."""
 
     async def follow(self, live: Run) -> None:
         """Reads a run to its end."""
@@ -57,7 +58,8 @@ class Crowd:
                 if is_first:
                     self._firsts.append(time.perf_counter() - self._began)
                     is_first = False
-        self._failures += not live.result.ok
+        if not live.result.ok:
+            self.problems.append(f"{live.result.exception()!r} {live.result.stderr}")
 
     async def measure(self, agent: Agent, number: int) -> Figures:
         async with StallMeter() as stalls:
@@ -66,8 +68,9 @@ class Crowd:
             wall, cpu = time.perf_counter() - self._began, time.process_time() - cpu
         # Twice: of a single one, there are no percentiles.
         percentiles = quantiles(self._firsts * 2, n=100, method="inclusive")
+        failures = len(self.problems)
         return Figures(
-            self._failures, wall, percentiles[49], percentiles[98], stalls.longest, cpu / number
+            failures, wall, percentiles[49], percentiles[98], stalls.longest, cpu / number
         )
 
 

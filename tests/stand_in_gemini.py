@@ -31,7 +31,8 @@ def main() -> None:
         "pid": os.getpid(),
         "children": children,
     }
-    unfinished = plan_path.with_suffix(".tmp")
+    # Several of one plan may run at once.
+    unfinished = plan_path.with_suffix(f".{os.getpid()}")
     unfinished.write_text(json.dumps(call))
     unfinished.rename(plan_path.with_suffix(".call"))
     complain(plan)
