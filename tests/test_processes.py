@@ -199,6 +199,34 @@ async def test_files_of_a_loop_share_one_descriptor_which_ends_with_the_last(tmp
             await asyncio.sleep(0.001)
 
 
+async def test_what_many_programs_write_is_looked_at_together(monkeypatch):
+    monkeypatch.setattr(file_watch, "_LONGEST_REST", 0.2)
+    monkeypatch.setattr(file_watch, "_PAUSE_PER_FILE", 0.2)
+    with contextlib.ExitStack() as stack:
+        captures = [stack.enter_context(contextlib.closing(Capture())) for _ in range(8)]
+        watches = [
+            stack.enter_context(contextlib.closing(FileWatch(capture.reader, None)))
+            for capture in captures
+        ]
+        looks = [0] * len(captures)
+
+        async def follow(number: int) -> None:
+            seen = 0
+            while seen < 50:
+                await watches[number].wait()
+                looks[number] += 1
+                seen += len(captures[number].read(100))
+
+        async with asyncio.timeout(30), asyncio.TaskGroup() as group:
+            for number in range(len(captures)):
+                group.create_task(follow(number))
+            for _ in range(50):
+                for capture in captures:
+                    os.write(capture.writer, b"x")
+                await asyncio.sleep(0)
+        assert max(looks) < 25
+
+
 def inotify_descriptors() -> int:
     links = [str(fd.readlink()) for fd in Path("/proc/self/fd").iterdir() if fd.is_symlink()]
     return links.count("anon_inode:inotify")

@@ -17,7 +17,11 @@ _IN_MODIFY = 0x2
 _EVENT = struct.Struct("iIII")
 _OVERFLOW = -1
 """In place of a watch: the kernel had no room for what was to be told."""
-_EVENTS_AT_ONCE = 256 * _EVENT.size
+_EVENTS_AT_ONCE = 4096 * _EVENT.size
+_MANY_FILES = 5
+_PAUSE_PER_FILE, _LONGEST_REST = 0.0002, 0.02
+"""Between two looks at what the system tells while many programs write: each look costs as much as
+a program's next line, and many lines that came meanwhile cost hardly more than one."""
 _SAFETY_NET_SECONDS = 0.5
 """Between looks although the system tells: some file systems forget to."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
@@ -103,6 +107,7 @@ class _Inotify:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._handle = loop, -1
         self._watches: dict[int, Callable[[], None]] = {}
+        self._resting: asyncio.TimerHandle | None = None
 
     def watch(self, file: int, on_change: Callable[[], None]) -> int | None:
         """The number of the watch; None if the system grants none."""
@@ -137,6 +142,8 @@ class _Inotify:
     def _close_if_unused(self) -> None:
         if self._watches:
             return
+        if self._resting is not None:
+            self._resting.cancel()
         with suppress(Exception):
             self._loop.remove_reader(self._handle)
         soon(partial(os.close, self._handle))
@@ -152,6 +159,19 @@ class _Inotify:
             for number in self._watches if _OVERFLOW in numbers else numbers:
                 if (on_change := self._watches.get(number)) is not None:
                     on_change()
+        self._rest()
+
+    def _rest(self) -> None:
+        """Lets changes gather for a moment, the longer the more files there are."""
+        if len(self._watches) < _MANY_FILES:
+            return
+        self._loop.remove_reader(self._handle)
+        seconds = min(len(self._watches) * _PAUSE_PER_FILE, _LONGEST_REST)
+        self._resting = self._loop.call_later(seconds, self._look_again)
+
+    def _look_again(self) -> None:
+        self._resting = None
+        self._loop.add_reader(self._handle, self._on_change)
 
 
 _INOTIFY: dict[asyncio.AbstractEventLoop, _Inotify] = {}

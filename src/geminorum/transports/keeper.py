@@ -11,7 +11,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -22,6 +21,7 @@ from geminorum.reserve import RESERVE
 from geminorum.transports import keeper_program as program
 from geminorum.transports.inherited import identity, limits, umask
 from geminorum.transports.marked_tree import kill_everything
+from geminorum.transports.nameless_file import nameless_file
 
 _START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
 _LOST = "the process that keeps the runs was killed"
@@ -172,10 +172,8 @@ class KeeperServer:
         with ExitStack() as stack:
             ours, theirs = map(stack.enter_context, _line())
             end, ending = map(stack.enter_context, _pipe())
-            with theirs, ending, tempfile.TemporaryFile(prefix="geminorum-") as request:
-                request.write(_encoded(command, cwd, env))
-                request.seek(0)
-                self._send([request.fileno(), theirs.fileno(), ending.fileno(), *stdio, *kept])
+            with theirs, ending, nameless_file(_encoded(command, cwd, env)) as request:
+                self._send([request, theirs.fileno(), ending.fileno(), *stdio, *kept])
             pid, keeper = _pids_of_started(ours, command[0])
             stack.pop_all()
         return KeptProcess(ours, end, pid, (self.pid or 0, keeper), run_id)

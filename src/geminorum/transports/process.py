@@ -25,6 +25,7 @@ from geminorum.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
 from geminorum.transports.file_watch import FileWatch
 from geminorum.transports.keeper import KEEPERS
 from geminorum.transports.marked_tree import marked, start_marked
+from geminorum.transports.nameless_file import nameless_file
 
 # What is read at once, with all that is made of it, should fit into a processor's own cache.
 CHUNK = 64 * 1024
@@ -416,10 +417,8 @@ def _readable(stdin: bytes | OpenInput) -> Iterator[int]:
         yield stdin.reader
         stdin.close_reader()
         return
-    with tempfile.TemporaryFile(prefix="geminorum-") as source:
-        source.write(stdin)
-        source.seek(0)
-        yield source.fileno()
+    with nameless_file(stdin) as source:
+        yield source
 
 
 def start_program(
