@@ -201,7 +201,7 @@ async def test_files_of_a_loop_share_one_descriptor_which_ends_with_the_last(tmp
 
 async def test_what_many_programs_write_is_looked_at_together(monkeypatch):
     monkeypatch.setattr(file_watch, "_LONGEST_REST", 0.2)
-    monkeypatch.setattr(file_watch, "_PAUSE_PER_FILE", 0.2)
+    monkeypatch.setattr(file_watch, "_REST_PER_FILE", 0.2)
     with contextlib.ExitStack() as stack:
         captures = [stack.enter_context(contextlib.closing(Capture())) for _ in range(8)]
         watches = [

@@ -6,7 +6,7 @@ import asyncio
 import os
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from typing import Any
@@ -18,10 +18,10 @@ _EVENT = struct.Struct("iIII")
 _OVERFLOW = -1
 """In place of a watch: the kernel had no room for what was to be told."""
 _EVENTS_AT_ONCE = 4096 * _EVENT.size
-_MANY_FILES = 5
-_PAUSE_PER_FILE, _LONGEST_REST = 0.0002, 0.02
-"""Between two looks at what the system tells while many programs write: each look costs as much as
-a program's next line, and many lines that came meanwhile cost hardly more than one."""
+_MANY_FILES, _TOLD_AT_ONCE = 5, 16
+_REST_PER_FILE, _LONGEST_REST = 0.0002, 0.02
+"""In seconds. Where many programs write, to be woken costs as much as to read a line, and what
+gathers meanwhile costs hardly more than one line."""
 _SAFETY_NET_SECONDS = 0.5
 """Between looks although the system tells: some file systems forget to."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02
@@ -107,7 +107,8 @@ class _Inotify:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop, self._handle = loop, -1
         self._watches: dict[int, Callable[[], None]] = {}
-        self._resting: asyncio.TimerHandle | None = None
+        self._next: asyncio.Handle | None = None
+        """What it does before it listens again, where it does not."""
 
     def watch(self, file: int, on_change: Callable[[], None]) -> int | None:
         """The number of the watch; None if the system grants none."""
@@ -133,7 +134,7 @@ class _Inotify:
         if self._handle < 0:
             return False
         try:
-            self._loop.add_reader(self._handle, self._on_change)
+            self._listen()
         except (NotImplementedError, OSError):
             os.close(self._handle)
             self._handle = -1
@@ -142,8 +143,8 @@ class _Inotify:
     def _close_if_unused(self) -> None:
         if self._watches:
             return
-        if self._resting is not None:
-            self._resting.cancel()
+        if self._next is not None:
+            self._next.cancel()
         with suppress(Exception):
             self._loop.remove_reader(self._handle)
         soon(partial(os.close, self._handle))
@@ -156,21 +157,29 @@ class _Inotify:
             # The name behind each event, where there is one, is that of a file in a folder; what
             # is watched here are files.
             numbers = {number for number, *_ in _EVENT.iter_unpack(data)}
-            for number in self._watches if _OVERFLOW in numbers else numbers:
-                if (on_change := self._watches.get(number)) is not None:
-                    on_change()
-        self._rest()
+            changed = [*(self._watches if _OVERFLOW in numbers else numbers)]
+            if len(self._watches) < _MANY_FILES:
+                self._tell(changed)
+            else:
+                self._loop.remove_reader(self._handle)
+                self._tell_in_turns(changed)
 
-    def _rest(self) -> None:
-        """Lets changes gather for a moment, the longer the more files there are."""
-        if len(self._watches) < _MANY_FILES:
+    def _tell(self, changed: Sequence[int]) -> None:
+        for number in changed:
+            if (on_change := self._watches.get(number)) is not None:
+                on_change()
+
+    def _tell_in_turns(self, changed: Sequence[int]) -> None:
+        """A few at a time, so that others have their turn in between; then rests, so that changes
+        gather: the longer, the more files there are."""
+        self._tell(changed[:_TOLD_AT_ONCE])
+        if left := changed[_TOLD_AT_ONCE:]:
+            self._next = self._loop.call_soon(self._tell_in_turns, left)
             return
-        self._loop.remove_reader(self._handle)
-        seconds = min(len(self._watches) * _PAUSE_PER_FILE, _LONGEST_REST)
-        self._resting = self._loop.call_later(seconds, self._look_again)
+        rest = min(len(self._watches) * _REST_PER_FILE, _LONGEST_REST)
+        self._next = self._loop.call_later(rest, self._listen)
 
-    def _look_again(self) -> None:
-        self._resting = None
+    def _listen(self) -> None:
         self._loop.add_reader(self._handle, self._on_change)
 
 
