@@ -304,6 +304,14 @@ def test_a_refused_call_has_its_result_when_the_model_is_told():
     assert decoder.close(4) == []
 
 
+def test_a_call_that_was_asked_about_has_the_frame_of_the_question():
+    decoder = AcpDecoder("s")
+    request = decoder.question(question(), raw({"asked": "this"}), 1)
+    decoder.asked(request, 2)
+    _, use = decoder.decided(request, Allow(), 2)
+    assert use.raw == {"asked": "this"}
+
+
 def test_a_question_that_was_withdrawn_says_so():
     decoder = AcpDecoder("s")
     request = decoder.question(question(), raw({}), 1)

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geminorum import Cli, Options, ask, connect, errors, owned_folder, run, sync
+from geminorum import Cli, Options, Pool, ask, connect, errors, owned_folder, run, sync
 from geminorum.off_loop import off_loop
 from geminorum.sessions.places import was_used
 from geminorum.transports import process, spares
@@ -395,3 +395,17 @@ async def test_no_more_runs_wait_than_clis_start(program, options, held):
         go_on(held, pid)
         answers = [(await one).text for one in runs]
     assert answers.count(str(pid)) == 1
+
+
+def test_a_pool_that_is_opened_again_starts_ahead_again(program, options, said):
+    pool = Pool(Cli(executable=program), size=1, wait=60)
+
+    async def use() -> None:
+        async with pool:
+            await pool.warm(options)
+            assert (await ask("Hello", options, via=pool)).ok
+
+    asyncio.run(use())
+    asyncio.run(use())
+    assert len(said(WENT_AHEAD)) == 2
+    assert pool.report().started >= 2

@@ -19,8 +19,8 @@ class HeadlessSlots:
         self.transport = transport
         self._wait = wait
         self._free = asyncio.Semaphore(size)
-        count = size if transport.spare is None else transport.spare
-        self._spares = Spares(count, transport.spare_age, renews=True)
+        self._spare_count = size if transport.spare is None else transport.spare
+        self._spares, self._started_before = self._new_spares(), 0
         self.waiting = self.conversations = self.turns = 0
 
     def open(self, options: Options, transport: Cli) -> _Slot:
@@ -31,8 +31,16 @@ class HeadlessSlots:
         async with CliConversation(self.transport, options) as conversation:
             await self._spares.warm(conversation.order_for(options))
 
+    def begin(self) -> None:
+        """For a block, perhaps another one, and perhaps in another event loop."""
+        self._started_before = self.started
+        self._spares = self._new_spares()
+
     async def close(self) -> None:
         await self._spares.close()
+
+    def _new_spares(self) -> Spares:
+        return Spares(self._spare_count, self.transport.spare_age, renews=True)
 
     @property
     def spares(self) -> list[Spare]:
@@ -42,7 +50,7 @@ class HeadlessSlots:
     @property
     def started(self) -> int:
         """How many CLIs were started ahead."""
-        return self._spares.started
+        return self._started_before + self._spares.started
 
     async def acquire(self) -> None:
         self.waiting += 1

@@ -139,6 +139,8 @@ class Pool:
         if self._loop is not None:
             raise GeminorumError("this pool is already open", hint="make another: Pool(…)")
         self._loop = asyncio.get_running_loop()
+        if self._headless is not None:
+            self._headless.begin()
         return self
 
     async def __aexit__(self, *_: object) -> None:

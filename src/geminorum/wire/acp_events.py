@@ -148,7 +148,9 @@ class AcpDecoder:
             return []
         events = [*self.flush(at), decided_event(request, decision, at)]
         common = self._common(at)
-        use = self._use(request.name, request.id or "", request.input, common)
+        # The question is all that the wire says about the call before it runs.
+        asked_in = common if request.frame is msgspec.UNSET else {**common, "frame": request.frame}
+        use = self._use(request.name, request.id or "", request.input, asked_in)
         if isinstance(decision, Allow | AllowAlways):
             self._open[request.id or ""] = use
             return [*events, use]
