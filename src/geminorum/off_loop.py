@@ -8,10 +8,9 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -35,12 +34,7 @@ class _Threads:
         self._waiting: deque[Callable[[], None]] = deque()
         self._running = 0
 
-    def submit(self, work: Callable[[], T]) -> Future[T]:
-        future: Future[T] = Future()
-        self._begin(partial(_settle, future, work))
-        return future
-
-    def _begin(self, job: Callable[[], None]) -> None:
+    def begin(self, job: Callable[[], None]) -> None:
         with self._lock:
             if self._running == _MAX_THREADS:
                 self._waiting.append(job)
@@ -67,11 +61,49 @@ class _Threads:
                 job = self._waiting.popleft()
 
 
-def _settle(future: Future[Any], work: Callable[[], Any]) -> None:
-    try:
-        future.set_result(work())
-    except BaseException as error:
-        future.set_exception(error)
+class _Job(Generic[T]):
+    """Work for a thread, and its outcome for the loop that waits for it."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work, self._loop = work, asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._is_over = False
+        self._made: list[T] = []
+        self.error: BaseException | None = None
+
+    def do(self) -> None:
+        """In a thread."""
+        try:
+            self._made.append(self._work())
+        except BaseException as error:
+            self.error = error
+        del self._work  # What it holds may be needed no more, before this thread has ended.
+        with suppress(RuntimeError):  # Nobody waits in a loop that is closed.
+            self._loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._is_over = True
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def wait(self) -> asyncio.CancelledError | None:
+        """Until it is over, however often the caller is cancelled, as by a scope of anyio's; the
+        last of these cancellations."""
+        # Not a future of `concurrent.futures`, with `asyncio.wait`: for a hundred runs that start
+        # at once, these would take the loop longer than all else that it does for them.
+        cancelled: asyncio.CancelledError | None = None
+        while not self._is_over:
+            self._waiter = self._loop.create_future()
+            try:
+                await self._waiter
+            except asyncio.CancelledError as error:
+                cancelled = error
+        return cancelled
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return self._made[0]
 
 
 _THREADS = _Threads()
@@ -85,30 +117,21 @@ async def off_loop(work: Callable[[], T], undo: Callable[[T], None] | None = Non
     A caller who is cancelled meanwhile waits for its end all the same; then `undo` gets what it
     made.
     """
-    future = asyncio.wrap_future(_THREADS.submit(work))
-    cancelled = await _ended(future)
-    if cancelled is None:
-        return future.result()
-    if undo is not None and future.exception() is None:
-        await _ended(asyncio.wrap_future(_THREADS.submit(partial(undo, future.result()))))
-    raise cancelled
-
-
-async def _ended(future: asyncio.Future[Any]) -> asyncio.CancelledError | None:
-    """Waits for it, however often the caller is cancelled, as by a scope of anyio's; the last of
-    these cancellations."""
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        with suppress(BaseException):
-            future.result()  # Nobody else asks; asyncio would complain.
-    return cancelled
+    job = _Job(work)
+    _THREADS.begin(job.do)
+    cancelled = await job.wait()
+    try:
+        if cancelled is None:
+            return job.result()
+        if undo is not None and job.error is None:
+            undoing = _Job(partial(undo, job.result()))
+            _THREADS.begin(undoing.do)
+            await undoing.wait()
+        raise cancelled
+    finally:
+        del job  # Its error would hold this frame, and this frame the error.
 
 
 def soon(work: Callable[[], None]) -> None:
     """Has the work done by a thread, whenever that is. For what cannot fail."""
-    _THREADS.submit(work)
+    _THREADS.begin(work)
