@@ -2,16 +2,22 @@
 
 import _thread
 import asyncio
+import contextlib
+import json
 import os
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
+from geminorum import Cli
 from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.surroundings import environment
+from geminorum.transports.launch import overlay, read_guard
+from geminorum.transports.launch.read_guard import ReadGuard
 from geminorum.transports.process import OpenInput
 
 
@@ -104,3 +110,25 @@ def test_a_variable_that_another_thread_removes_is_no_error(monkeypatch):
     found = environment(Options())
     assert found["HOME"] == "/home/me"
     assert "JUST_REMOVED" not in found
+
+
+def test_what_several_threads_admit_at_once_is_all_admitted(tmp_path, monkeypatch):
+    """The file that is written last has to have them all."""
+    folders = [tmp_path / str(number) for number in range(8)]
+    guard = ReadGuard(tmp_path, Cli(), [tmp_path])
+    all_at_once = threading.Barrier(len(folders), timeout=0.5)
+
+    def slow_replace(file, content):
+        with contextlib.suppress(threading.BrokenBarrierError):
+            all_at_once.wait()
+            time.sleep(20 / len(content))  # Whoever knows of the fewest writes last.
+        overlay.replace_file(file, content)
+
+    monkeypatch.setattr(read_guard, "replace_file", slow_replace)
+    threads = [threading.Thread(target=guard.admit, args=([folder],)) for folder in folders]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    admitted = json.loads((tmp_path / "read_guard.json").read_text())["projects"]
+    assert {str(folder) for folder in folders} <= {path for paths in admitted for path in paths}

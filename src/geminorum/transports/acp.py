@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from geminorum.cost import PriceBook
@@ -345,16 +346,18 @@ class AcpConversation:
     async def _own_or_given(self, stack: AsyncExitStack) -> AcpProcess:
         if self._given is not None:
             _refuse_unsupported(self.options)
-            self._given.check(self.options)
-            await self._check_folders(self._given.program)
+            await off_loop(partial(self._check_with, self._given))
             return self._given
         program = await _program(self.door, self.options)
-        await self._check_folders(program)
+        await off_loop(partial(self._check_folders, program))
         return await stack.enter_async_context(AcpProcess(self.door, self.options, program))
 
-    async def _check_folders(self, program: CliProgram) -> None:
-        context = LaunchContext(self.door, self.options)
-        await off_loop(lambda: check_folders(context, program))
+    def _check_with(self, process: AcpProcess) -> None:
+        process.check(self.options)
+        self._check_folders(process.program)
+
+    def _check_folders(self, program: CliProgram) -> None:
+        check_folders(LaunchContext(self.door, self.options), program)
 
     def _choose_session(self) -> None:
         wanted, home = self.options.resume, self.process.home

@@ -145,9 +145,10 @@ class AcpProcess:
             raise ProcessEnded("initialize") from None
 
     def check(self, options: Options) -> None:
-        """Refuses a session that this process cannot have, and makes it ready for any other."""
-        if process_wide(options) != process_wide(self.options):
-            ours, theirs = process_wide(options), process_wide(self.options)
+        """Refuses a session that this process cannot have, and makes it ready for any other. Reads
+        and writes files: for a thread."""
+        ours, theirs = process_wide(options), process_wide(self.options)
+        if ours != theirs:
             names = [n for n in ours.__struct_fields__ if getattr(ours, n) != getattr(theirs, n)]
             raise Unsupported(
                 f"{', '.join(names)} cannot differ between the sessions of one process",

@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
 import psutil
 
 from geminorum.errors import GeminorumError
+from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.surroundings import upwards
 from geminorum.transports.acp import Acp
@@ -278,7 +280,7 @@ class Worker:
         # Whatever goes wrong here, a full disk too, would go wrong for a guest, who is told.
         with suppress(GeminorumError, ProcessEnded, Refused, OSError):
             process = await self.started()
-            process.check(options)
+            await off_loop(partial(process.check, options))
             # Model and mode are for its guest to choose.
             bare = options.changed(model=None, approval=None)
             seen = _look_of(working_folder(bare))

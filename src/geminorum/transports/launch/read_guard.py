@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -34,6 +35,7 @@ class ReadGuard:
     def __init__(self, home: Path, transport: _Opening, folders: Iterable[Path]) -> None:
         self._home, self._transport = home, transport
         self._projects = [_roots_as_text(folders)]
+        self._admitting = threading.Lock()
 
     @property
     def node_flag(self) -> str:
@@ -48,10 +50,11 @@ class ReadGuard:
     def admit(self, folders: Iterable[Path]) -> None:
         """Adds the project around these folders, before the CLI first reads there."""
         roots = _roots_as_text(folders)
-        if roots not in self._projects:
-            self._projects.append(roots)
-        # Also where nothing is new: a command that was allowed may have rewritten it.
-        replace_file(self._home / _RULES, self._rules().encode())
+        with self._admitting:  # Or else the file could be left without what another thread adds.
+            if roots not in self._projects:
+                self._projects.append(roots)
+            # Also where nothing is new: a command that was allowed may have rewritten it.
+            replace_file(self._home / _RULES, self._rules().encode())
 
     def _rules(self) -> str:
         home = [str(self._home), str(self._home.resolve())]
