@@ -20,6 +20,8 @@ from geminorum.testing import FakeGemini
 ROUNDS = 7
 MODEL = "gemini-2.5-flash"
 PROMPT = "Say hello"
+# The console script of the environment that measures, so that its own start counts too.
+COMMAND = Path(sys.executable).with_name("geminorum")
 PLACES = (
     os.environ.get("GEMINORUM_TEST_CLI"),
     Path(__file__).parent.parent / ".gemini-cli/node_modules/.bin/gemini",
@@ -31,13 +33,15 @@ def measure() -> list[Figure]:
         start = ColdStart(found_cli(), Path(folder), fake.env)
         # One of each to warm up, then side by side: what slows one slows its neighbours.
         rounds = [start.round() for _ in range(ROUNDS + 1)][1:]
-    plain, ours, fresh = (median(column) for column in zip(*rounds, strict=True))
+    plain, ours, fresh, command = (median(column) for column in zip(*rounds, strict=True))
     return [
         Figure("plain `gemini`", plain, "s"),
         Figure("geminorum", ours, "s"),
         Figure("geminorum, in a Python that starts with it", fresh, "s"),
+        Figure("`geminorum run`, the whole command", command, "s"),
         Figure("geminorum, of plain", median(r[1] / r[0] for r in rounds), at_most=0.55),
         Figure("… in a Python that starts with it", median(r[2] / r[0] for r in rounds)),
+        Figure("`geminorum run`, of plain", median(r[3] / r[0] for r in rounds), at_most=0.52),
     ]
 
 
@@ -47,8 +51,8 @@ class ColdStart:
     folder: Path
     env: Mapping[str, str]
 
-    def round(self) -> tuple[float, float, float]:
-        return self.plain(), self.ours(), self.fresh()
+    def round(self) -> tuple[float, float, float, float]:
+        return self.plain(), self.ours(), self.fresh(), self.command()
 
     def plain(self) -> float:
         """As one would by hand: the npm shim, the PATH's node, the CLI's own defaults."""
@@ -83,6 +87,21 @@ class ColdStart:
             check=True,
         )
         return time.perf_counter() - began
+
+    def command(self) -> float:
+        """As a script would: `geminorum run PROMPT`, with its output in a pipe."""
+        began = time.perf_counter()
+        done = subprocess.run(
+            [COMMAND, "run", PROMPT, "-m", MODEL, "--cli", self.cli, "-C", self.folder],
+            env={**os.environ, **self.env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=True,
+        )
+        seconds = time.perf_counter() - began
+        if done.stdout != b"Hello\n":
+            raise RuntimeError(f"geminorum run gave no answer: {done}")
+        return seconds
 
 
 async def asked(cli: Path, folder: Path, env: Mapping[str, str]) -> None:
