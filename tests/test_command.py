@@ -7,6 +7,7 @@ import subprocess
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -18,9 +19,12 @@ from geminorum import Options, errors
 from geminorum.apps.command import main
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.exits import Exit, exit_for
-from geminorum.apps.command.flags import Via, _whole_id, options_from, takes_options
+from geminorum.apps.command.flag_table import OPTIONS_FLAGS, RUN_FLAGS, Via
+from geminorum.apps.command.flags import takes_options
 from geminorum.apps.command.guard import command_hint, guarded
+from geminorum.apps.command.quick_run import run_values
 from geminorum.apps.command.show_help import _help
+from geminorum.apps.command.typed_options import _whole_id, options_from
 
 
 def test_help_lists_every_command_and_loads_none():
@@ -301,9 +305,7 @@ def test_the_page_on_the_command_has_the_table_of_exit_codes():
 
 def test_every_option_has_a_flag():
     """The command can say what `Options` can."""
-    from geminorum.apps.command.flags import _FLAGS
-
-    assert set(_FLAGS) == set(Options.__struct_fields__)
+    assert set(OPTIONS_FLAGS) == set(Options.__struct_fields__)
 
 
 def test_flags_mean_what_options_mean(tmp_path):
@@ -399,3 +401,98 @@ def test_a_hint_that_only_python_can_follow_is_replaced():
     done = command("run", "Hi", "--via", "api", "--resume", "abc")
     assert "has no resume" in done.stderr
     assert "another transport may: --via cli" in done.stderr
+
+
+def run_parameters(words: list[str]) -> dict[str, Any]:
+    """As Typer reads them."""
+    from geminorum.apps.command.run import app
+
+    return dict(typer.main.get_command(app).make_context("run", [*words]).params)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "Hi",
+        "-",
+        "Hi -m flash -q",
+        "--quiet Hi --model=flash --cwd /tmp -a auto_edit",
+        "--json --via acp Hi --effort high --timeout 5 --max-turns 3 --max-budget-usd 0.5",
+        "Hi --env A=1 --env=B=2=3 --allow-tool read_file --deny-tool a --deny-tool b",
+        "Hi --no-literal --trust-workspace --yolo --replace-system-prompt",
+        "Hi --literal --no-trust-workspace --include-directory a --include-directory=b",
+        "-f a.txt --options o.toml --cli /bin/gemini --start-timeout 1 --stall-timeout 2.5",
+        "Hi -r latest --session-id x --home h --policy file_write=allow --output-schema s.json",
+        "Hi --offline --system-prompt Be_brief --network-timeout .5 -C . --approval plan",
+    ],
+)
+def test_a_plain_line_is_read_as_typer_reads_it(line: str) -> None:
+    words = line.split()
+    read = run_values(words)
+    assert read is not None
+    assert normal(read) == normal(run_parameters(words))
+
+
+def normal(values: dict[str, Any]) -> dict[str, Any]:
+    """Without the difference between a flag that is missing and one that is given no times."""
+    return {name: None if value in ([], ()) else value for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--help",
+        "Hi -h",
+        "Hi there",
+        "-- Hi",
+        "Hi -mflash",
+        "Hi -m=flash",
+        "-qf a.txt",
+        "Hi --model",
+        "Hi --model=",
+        "Hi --model -q",
+        "Hi --modell flash",
+        "Hi --quiet=yes",
+        "Hi --quiet --quiet",
+        "Hi -m flash --model pro",
+        "Hi --literal --no-literal",
+        "Hi --via telnet",
+        "Hi --effort HIGH",
+        "Hi --max-turns many",
+        "Hi --max-turns 1_000",
+        "Hi --timeout inf",
+        "Hi --timeout 1e3",
+        "Hi --timeout ٣",
+        "Hi --timeout .",
+    ],
+)
+def test_what_has_rules_of_its_own_is_left_to_typer(line: str) -> None:
+    assert run_values(line.split()) is None
+
+
+def test_completion_is_left_to_typer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("_GEMINORUM_COMPLETE", "complete_bash")
+    assert run_values(["Hi"]) is None
+
+
+def test_every_flag_of_run_can_be_read_without_typer() -> None:
+    untyped = run_values([])
+    assert untyped is not None
+    for name, flag in {**RUN_FLAGS, **OPTIONS_FLAGS}.items():
+        spelling = flag.names[0].partition("/")[0]
+        lines = [[spelling], *([spelling, text] for text in ("5", "acp", "low", "plan"))]
+        assert any((run_values(line) or untyped)[name] != untyped[name] for line in lines), name
+
+
+def test_a_run_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
+    """Typer, rich and pydantic take longer to load than all else that precedes the agent."""
+    code = (
+        "import sys; from geminorum.apps.command import main\n"
+        f"code = main(['run', 'Hi', '--cli', {str(tmp_path / 'missing')!r}])\n"
+        "print(code, *{'typer', 'rich', 'pydantic'} & set(sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
+    )
+    assert done.stdout.split() == [str(Exit.SETUP.value)]

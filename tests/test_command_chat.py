@@ -19,7 +19,7 @@ from geminorum.apps.command import keep
 from geminorum.apps.command.chat import is_command
 from geminorum.apps.command.chat_talk import Talk
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import Program, Via
+from geminorum.apps.command.flag_table import Program, Via
 from geminorum.apps.command.show import Showing
 from geminorum.apps.command.undo import Copies
 

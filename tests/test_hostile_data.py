@@ -13,7 +13,7 @@ import pytest
 import typer
 
 from geminorum import Options, Policy, Rule, events, sessions, skills
-from geminorum.apps.command.flags import data_in
+from geminorum.apps.command.typed_options import data_in
 from geminorum.contracts.provider_adapter.translation import PromptTranslationFailed, _arguments
 from geminorum.doctor.mending import _add
 from geminorum.errors import ConfigError, InvalidOptions, SessionUnreadable

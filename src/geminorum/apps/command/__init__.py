@@ -8,16 +8,16 @@ from collections.abc import Sequence
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; never raises for what a user can do wrong. The codes are in `exits`."""
     if argv is not None:
-        from geminorum.apps.command.app import called
+        from geminorum.apps.command.dispatch import call
 
-        return called(argv)
+        return call(argv)
     # The program itself: what is typed while it loads, or on its way out, is no traceback.
     _end_at_once_on_ctrl_c()
-    from geminorum.apps.command.app import called
+    from geminorum.apps.command.dispatch import call
     from geminorum.apps.command.guard import ignore_ctrl_c
 
     try:
-        return called(argv)
+        return call(argv)
     finally:
         ignore_ctrl_c()
 

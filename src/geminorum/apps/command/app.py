@@ -1,4 +1,4 @@
-"""The table of commands, and what happens around each of them.
+"""The table of commands, as Typer knows them.
 
 To add one: a row in COMMANDS and a module of that name beside this file. The module has a
 `typer.Typer` named `app` (make it with `new_app()`). With one `@app.command()` it is a plain
@@ -6,17 +6,17 @@ command (`geminorum doctor`); with several, or with an `@app.callback()`, it is 
 (`geminorum sessions list`). The module is imported only when its command is called, so it may
 import what it likes on top, but rich, asyncio and the like are better inside functions.
 
-A command returns None (exit code 0) or an `exits.Exit`. It lets a `GeminorumError` pass, which is
-shown with its hint and turned to its exit code here, as are closed pipes and Ctrl-C. For a mistake
-of the user's that has no error of its own: `raise typer.BadParameter("what; what to type")`.
-Plain data goes out through `show.print_json_line`, tables through `show.console()`. A command that
-sends prompts wears `@flags.takes_options` under `@app.command()` and gets an `Options`.
+A command returns None (exit code 0) or an `exits.Exit`. It lets a `GeminorumError` pass; `guard`
+shows it with its hint and turns it into its exit code, and does so for closed pipes and Ctrl-C too.
+For a mistake of the user's that has no error of its own: `raise typer.BadParameter("what; what to
+type")`. Plain data goes out through `show.print_json_line`, tables through `show.console()`. A
+command that sends prompts wears `@flags.takes_options` under `@app.command()` and gets `Options`.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any, NamedTuple
@@ -25,14 +25,6 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from geminorum.apps.command.guard import (
-    forgive_narrow_encodings,
-    guarded,
-    leave_properly_on_signals,
-    replace_closed_streams,
-    show_warnings_plainly,
-)
-from geminorum.apps.command.printable_output import make_output_printable
 from geminorum.apps.command.show_help import command_page, front_page, page_width
 
 
@@ -170,16 +162,9 @@ def geminorum(
     """Drive Gemini as an agent."""
 
 
-def called(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
-    replace_closed_streams()
-    forgive_narrow_encodings()
-    make_output_printable()
-    leave_properly_on_signals()
-    show_warnings_plainly()
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    command = get_command(root)
-    return guarded(lambda: command.main(arguments, "geminorum", standalone_mode=False))
+def command_line(arguments: list[str]) -> Any:
+    """Have Typer read the arguments and call the command that they name."""
+    return get_command(root).main(arguments, "geminorum", standalone_mode=False)
 
 
 def _no_such_command(name: str, known: Iterable[str], path: str) -> str:

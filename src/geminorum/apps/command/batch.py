@@ -13,7 +13,8 @@ import typer
 from geminorum import Options
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import CliPath, Program, Via, takes_options
+from geminorum.apps.command.flag_table import Program, Via
+from geminorum.apps.command.flags import CliPath, takes_options
 from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from geminorum.apps.command.flags import text_in
+from geminorum.apps.command.typed_options import text_in
 from geminorum.errors import InvalidOptions
 
 _SHAPES = 'write one per line: "a prompt" or {"prompt": "…", "id": "…"}'

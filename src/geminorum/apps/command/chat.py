@@ -13,14 +13,8 @@ import typer
 from geminorum import Options, connect
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import (
-    CliPath,
-    Program,
-    StallTimeout,
-    StartTimeout,
-    Via,
-    takes_options,
-)
+from geminorum.apps.command.flag_table import Program, Via
+from geminorum.apps.command.flags import CliPath, StallTimeout, StartTimeout, takes_options
 from geminorum.apps.command.show import Showing, console
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from rich.text import Text as Line
 
 from geminorum import Allow, Deny, PermissionRequest
 from geminorum.apps.command import show_events as shown
+from geminorum.apps.command.show_facts import printable
 from geminorum.apps.command.show_markdown import Indented
 from geminorum.views.plain_text import printable_line
 
@@ -142,7 +143,7 @@ def _on_a_line(name: str) -> str:
 
 
 def _exposed(text: str) -> str:
-    return shown.without_padding(shown.printable(text))
+    return shown.without_padding(printable(text))
 
 
 def _change(arguments: dict[str, Any], cwd: Path) -> tuple[str, str] | None:

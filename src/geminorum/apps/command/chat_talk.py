@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.text import Text as Line
 
 from geminorum import Event, Result
-from geminorum.apps.command import show_events as shown
+from geminorum.apps.command import show_facts as facts
 from geminorum.apps.command.private_files import write_private
 from geminorum.apps.command.show_markdown import Indented
 
@@ -67,7 +67,7 @@ class Talk:
 
     def say(self, text: str, label: str = "") -> None:
         """A line; where a terminal breaks it, it goes on below its text and not below its label."""
-        line = Line(shown.printable(text))
+        line = Line(facts.printable(text))
         if self._console.is_terminal:
             self._console.print(Indented(line, " " * len(label), first=label))
         else:
@@ -102,14 +102,14 @@ class Talk:
     def _cost(self, _: str) -> None:
         known = [result.cost for result in self.results if result.cost]
         for number, result in enumerate(self.results, 1):
-            self.say(" · ".join(shown.facts_of(result)), f"  turn {number}: ")
+            self.say(" · ".join(facts.facts_of(result)), f"  turn {number}: ")
         if not self.results:
             return self.say("nothing yet: no turn has ended")
         if len(known) < len(self.results):
             return self.say("not known: a turn reported no cost", "  total: ")
         total = sum((cost.usd for cost in known), Decimal())
         about = "" if all(cost.exact for cost in known) else "about "
-        return self.say(f"{about}{shown.dollars(total)}", "  total: ")
+        return self.say(f"{about}{facts.dollars(total)}", "  total: ")
 
     def _files(self, _: str) -> None:
         rows = list(self._file_rows())
@@ -123,8 +123,8 @@ class Talk:
             copied = {one.path for one in kept}
             for one in kept:
                 mark = "  (undone)" if one.copy in self._put_back else ""
-                yield f"turn {number}  {shown.short(one.path)}{mark}"
-            for path in shown.written(result.files):
+                yield f"turn {number}  {facts.short(one.path)}{mark}"
+            for path in facts.written(result.files):
                 if Path(path).resolve() not in copied:
                     yield f"turn {number}  {path}  (no copy of what it was: /undo cannot help)"
 
@@ -133,9 +133,9 @@ class Talk:
         if not outcomes:
             return self.say("nothing to undo: no turn has written a file that I have a copy of")
         for one in outcomes:
-            self.say(f"{shown.short(one.path)}: {one.text}", f"  {'✓' if one.done else '✗'} ")
+            self.say(f"{facts.short(one.path)}: {one.text}", f"  {'✓' if one.done else '✗'} ")
         self._put_back |= {one.kept.copy for one in outcomes if one.done}
-        self._undone += [shown.short(one.path) for one in outcomes if one.done]
+        self._undone += [facts.short(one.path) for one in outcomes if one.done]
         return self.say("(not undone: what shell commands and MCP servers did)", "  ")
 
     def _save(self, name: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import geminorum
-from geminorum.apps.command.flags import Program, Via
+from geminorum.apps.command.flag_table import Program, Via
 
 if TYPE_CHECKING:
     from geminorum import Acp, Api, Cli

@@ -11,7 +11,7 @@ import typer
 
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags import data_in
+from geminorum.apps.command.typed_options import data_in
 
 if TYPE_CHECKING:
     from geminorum import Options

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from geminorum.apps.command.app import new_app
-from geminorum.apps.command.flags import text_in
+from geminorum.apps.command.typed_options import text_in
 from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:

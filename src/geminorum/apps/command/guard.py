@@ -18,8 +18,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.show_style import arrow, styled
 from geminorum.views.plain_text import printable
@@ -29,14 +27,14 @@ if TYPE_CHECKING:
 
     from geminorum import GeminorumError
 
-# Where the library that Typer stands on keeps it depends on the version.
-UsageError: type[Any] = typer.BadParameter.__mro__[1]
 
+def guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
+    """The exit code of some work, with its errors shown: nobody should see a traceback.
 
-def guarded(work: Callable[[], Any]) -> int:
-    """The exit code of some work, with its errors shown: nobody should see a traceback."""
+    `command` has the help page for what was typed wrong, where Typer knows of no other.
+    """
     try:
-        code = _told(work)
+        code = _told(work, command)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -51,7 +49,7 @@ def guarded(work: Callable[[], Any]) -> int:
         return _bug(error)
 
 
-def _told(work: Callable[[], Any]) -> int:
+def _told(work: Callable[[], Any], command: str) -> int:
     """… and what it was that went wrong; what cannot even be told is raised."""
     from geminorum import GeminorumError
 
@@ -62,20 +60,33 @@ def _told(work: Callable[[], Any]) -> int:
     except GeminorumError as error:
         tell(command_words(error.message), command_hint(error.hint) or _next_step(error))
         return exit_for(error)
-    except UsageError as error:
-        return _usage(error)
-    except (KeyboardInterrupt, typer.Abort):
+    except KeyboardInterrupt:
         return _stopped()
     except SystemExit as error:
         # Typer leaves with 1 when the reader has gone, which would look like a failed run.
         gone = isinstance(error.__context__, BrokenPipeError)
         return _closed_pipe() if gone else int(error.code or 0)
     except BaseException as error:
-        # Somebody pressed Ctrl-C once more while everything was about to end. asyncio is not
-        # loaded for this question: whoever was cancelled has loaded it.
+        # Neither Typer nor asyncio is loaded for these questions: whoever raised has loaded it.
+        if _is_usage_error(error):
+            return _usage(error, command)
+        if _was_aborted(error):
+            return _stopped()
+        # Somebody pressed Ctrl-C once more while everything was about to end.
         if type(error).__name__ != "CancelledError":
             raise
         return _told_to_leave[0] if _told_to_leave else _stopped()
+
+
+def _is_usage_error(error: BaseException) -> bool:
+    typer = sys.modules.get("typer")
+    # Where the library that Typer stands on keeps it depends on the version.
+    return typer is not None and isinstance(error, typer.BadParameter.__mro__[1])
+
+
+def _was_aborted(error: BaseException) -> bool:
+    typer = sys.modules.get("typer")
+    return typer is not None and isinstance(error, typer.Abort)
 
 
 def _be_interrupted_by_ctrl_c() -> None:
@@ -281,9 +292,9 @@ def _flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def _usage(error: Any) -> Exit:
+def _usage(error: Any, command: str) -> Exit:
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else "geminorum"
+    path = context.command_path if context else command
     if context and type(error).__name__ == "NoArgsIsHelpError":
         sys.stdout.write(context.get_help() + "\n")
         return Exit.USAGE

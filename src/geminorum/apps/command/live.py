@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from geminorum import Error, Event, Text, TextDelta, ToolResult, ToolUse
 from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.show import Showing, print_line
+from geminorum.apps.command.show_facts import facts_of, gist, written
 from geminorum.apps.command.show_style import arrow
 from geminorum.errors import MissingResult
 from geminorum.events import encode
@@ -140,8 +141,6 @@ class PlainView(QuietView):
                 pass
 
     def finish(self, result: Result) -> None:
-        from geminorum.apps.command.show_events import facts_of, written
-
         for path in written(result.files):
             _aside(f"wrote {path}")
         _aside(" · ".join([result.status, *facts_of(result)]))
@@ -149,8 +148,6 @@ class PlainView(QuietView):
             _aside(f"session {result.session_id}")
 
     def _ended(self, result: ToolResult) -> None:
-        from geminorum.apps.command.show_events import gist
-
         use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
         _aside(f"[{printable_line(use.name)} {gist(use.input)[:100]}] {result.status}")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from geminorum.apps.command.flags import Via
+from geminorum.apps.command.flag_table import Via
 from geminorum.apps.command.guard import broken
 from geminorum.apps.command.show import Showing
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, cast
 import typer
 
 from geminorum.apps.command.app import new_app
-from geminorum.apps.command.flags import Approval, data_in, policy_from
+from geminorum.apps.command.flag_table import Approval
 from geminorum.apps.command.tables import Column, Sheet, put
+from geminorum.apps.command.typed_options import data_in, policy_from
 from geminorum.errors import InvalidOptions
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ def _judged(call: ToolUse, then: str, rules: Rules) -> Judged:
 
 def sheet(calls: list[Judged]) -> Sheet:
     from geminorum.apps.command.session_views import brief
-    from geminorum.apps.command.show_events import gist
+    from geminorum.apps.command.show_facts import gist
 
     columns = [
         Column("would be", colours={"allowed": "green", "denied": "red"}),

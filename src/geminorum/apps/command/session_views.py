@@ -105,6 +105,7 @@ def page(events: Iterable[Event]) -> Iterator[RenderableType]:
     from rich.text import Text as Styled
 
     from geminorum.apps.command import show_events as show
+    from geminorum.apps.command.show_facts import printable
     from geminorum.apps.command.show_markdown import Indented
 
     uses: dict[str | None, ToolUse] = {}
@@ -112,7 +113,7 @@ def page(events: Iterable[Event]) -> Iterator[RenderableType]:
         match event:
             case UserMessage():
                 yield ""
-                yield Indented(Styled(show.printable(event.text), "bold cyan"), first="> ")
+                yield Indented(Styled(printable(event.text), "bold cyan"), first="> ")
             case Text():
                 yield show.said(event.text)
             case Thinking():
@@ -189,7 +190,7 @@ def _flat(text: str) -> str:
 
 def _safe(text: str) -> str:
     """Without what would make a terminal do things: models and files may say anything."""
-    from geminorum.apps.command.show_events import printable
+    from geminorum.apps.command.show_facts import printable
 
     return printable(text)
 

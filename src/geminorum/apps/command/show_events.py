@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text as Line
 
-from geminorum import Cost, Error, Init, Result, ToolResult, ToolUse
+from geminorum import Error, Init, Result, ToolResult, ToolUse
 from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.show_facts import facts_of, gist, printable, written
 from geminorum.apps.command.show_markdown import Indented, Markdown
-from geminorum.views import plain_text
 from geminorum.views.plain_text import printable_line
-
-if TYPE_CHECKING:
-    from geminorum import FileChange
 
 LONGEST_MARKDOWN = 200_000
 """Letters; a longer answer is printed as it is, for it would take seconds to lay out."""
@@ -28,7 +25,6 @@ _LINES = 12
 _LONGEST = 500
 """Letters of one line of them."""
 _ONE_ROW: dict[str, Any] = {"no_wrap": True, "overflow": "ellipsis"}
-_TELLING = ("command", "file_path", "path", "dir_path", "query", "pattern", "url", "prompt")
 
 
 def said(text: str) -> RenderableType:
@@ -49,13 +45,6 @@ def heading(init: Init, door: str, offline: bool) -> Line:
     line = Line.assemble(("● ", "cyan"), (model, "bold"), (f" · {door}", "dim"))
     elsewhere = init.cwd and Path(init.cwd) != Path.cwd()
     return line.append(f" · {printable_line(init.cwd or '')}", "dim") if elsewhere else line
-
-
-def gist(arguments: dict[str, Any]) -> str:
-    """The argument that says best what a call is about, on one line."""
-    named = [arguments[name] for name in _TELLING if isinstance(arguments.get(name), str)]
-    texts = [*named, *(value for value in arguments.values() if isinstance(value, str))]
-    return " ".join(printable(texts[0]).split()) if texts else ""
 
 
 def call_running(use: ToolUse) -> Line:
@@ -165,20 +154,6 @@ def status_line(seconds: float, calls: int, tokens: int, usd: Decimal | None, ad
     return Line(text, "dim", no_wrap=True, overflow="ellipsis")
 
 
-def money(cost: Cost) -> str:
-    """Dollars, marked where they are an estimate or where nobody is billed."""
-    about = "" if cost.exact else "about "
-    note = "" if cost.billed_usd else ", not billed"
-    return f"{about}{dollars(cost.usd)}{note}"
-
-
-def dollars(usd: Decimal) -> str:
-    """Cents from a dollar on; below that as many digits as tell it from nothing."""
-    if usd >= 1:
-        return f"${usd:.2f}"
-    return f"${usd:.4f}" if usd == 0 or usd >= Decimal("0.0001") else f"${usd:.6f}"
-
-
 _ENDINGS = {
     "success": ("✓ done", "green"),
     "error": ("✗ failed", "red"),
@@ -200,29 +175,6 @@ def summary(result: Result, brief: bool = False) -> RenderableType:
     return Group("", Indented(ending, first=""), *map(Indented, rows))
 
 
-def facts_of(result: Result) -> list[str]:
-    """Model, time, tokens and cost, those that are known."""
-    usage = result.usage
-    facts = [printable_line(result.model or ""), f"{result.duration:.1f} s"]
-    if usage:
-        cached = f", {usage.cached:,} cached" if usage.cached else ""
-        facts.append(f"{usage.input:,} in{cached} / {usage.output + usage.thoughts:,} out")
-    facts.append(money(result.cost) if result.cost else result.cost_note or "")
-    return [fact for fact in facts if fact]
-
-
-def written(files: Iterable[FileChange]) -> list[str]:
-    """The paths, each once, in the order of writing."""
-    return [short(path) for path in dict.fromkeys(change.path for change in files)]
-
-
-def short(path: str | Path) -> str:
-    """As one would type it: from the current folder on, where it lies below that."""
-    here = Path.cwd()
-    below = Path(path).is_relative_to(here)
-    return printable_line(str(Path(path).relative_to(here) if below else path))
-
-
 def _first(lines: list[str], count: int | None = _LINES) -> Iterator[str]:
     yield from lines[:count]
     if count is not None and len(lines) > count:
@@ -231,8 +183,3 @@ def _first(lines: list[str], count: int | None = _LINES) -> Iterator[str]:
 
 def _diff_style(line: str) -> str:
     return {"+": "green", "-": "red"}.get(line[:1], "dim")
-
-
-def printable(text: str) -> str:
-    """Without the letters by which a file or a model could take over the terminal."""
-    return plain_text.printable(text).expandtabs(4)

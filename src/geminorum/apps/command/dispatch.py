@@ -1,0 +1,46 @@
+"""Arguments in, an exit code out: what happens around every command."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from geminorum.apps.command.guard import (
+    forgive_narrow_encodings,
+    guarded,
+    leave_properly_on_signals,
+    replace_closed_streams,
+    show_warnings_plainly,
+)
+from geminorum.apps.command.printable_output import make_output_printable
+
+
+def call(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    replace_closed_streams()
+    forgive_narrow_encodings()
+    make_output_printable()
+    leave_properly_on_signals()
+    show_warnings_plainly()
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] == ["run"]:
+        return guarded(lambda: _run_prompt(arguments), "geminorum run")
+    return guarded(lambda: _by_typer(arguments))
+
+
+def _run_prompt(arguments: list[str]) -> Any:
+    from geminorum.apps.command.quick_run import run_values
+
+    if (given := run_values(arguments[1:])) is None:
+        return _by_typer(arguments)
+    from geminorum.apps.command.run_once import run_once
+    from geminorum.apps.command.typed_options import with_options
+
+    return run_once(**with_options(given))
+
+
+def _by_typer(arguments: list[str]) -> Any:
+    from geminorum.apps.command.app import command_line
+
+    return command_line(arguments)
