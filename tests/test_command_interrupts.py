@@ -22,13 +22,15 @@ def started(*words: str, env: dict[str, str], cwd: Path) -> subprocess.Popen[byt
     return subprocess.Popen([*COMMAND, *words], env=env, cwd=cwd, **pipes)
 
 
-@pytest.mark.parametrize("module", ["typer", "asyncio"])
-def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(tmp_path, module):
+@pytest.mark.parametrize(
+    ("module", "words"), [("typer", ["--help"]), ("asyncio", ["run", "--offline", "Hi"])]
+)
+def test_ctrl_c_while_the_command_is_loaded_is_no_traceback(tmp_path, module, words):
     interrupted = "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)\n"
     tmp_path.joinpath(f"{module}.py").write_text(interrupted)
     env = environment()
     env["PYTHONPATH"] = f"{tmp_path}:{env['PYTHONPATH']}"
-    code, stderr = ended(started("run", "--offline", "Hi", env=env, cwd=tmp_path))
+    code, stderr = ended(started(*words, env=env, cwd=tmp_path))
     assert code in (-signal.SIGINT, 130)
     assert "Traceback" not in stderr
 

@@ -6,7 +6,9 @@ import re
 import signal
 from collections import Counter
 from contextlib import asynccontextmanager
+from functools import partial
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -117,7 +119,58 @@ def test_ctrl_c_while_a_door_is_opened_ends_it():
             yield None
 
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(watched("Hi", Options(), Slow(), JsonView()))
+        asyncio.run(watched("Hi", Options(), Slow(), JsonView))
+
+
+class Noting(JsonView):
+    """A view that writes down when it is made and when it goes."""
+
+    def __init__(self, notes):
+        self._notes = notes
+        notes.append("screen made")
+
+    def __exit__(self, *_):
+        self._notes.append("screen gone")
+
+
+@pytest.mark.parametrize(
+    ("at_once", "order"),
+    [
+        (True, ["agent started", "screen made", "agent ended", "screen gone"]),
+        (False, ["screen made", "agent started", "agent ended", "screen gone"]),
+    ],
+)
+def test_the_screen_does_not_keep_an_agent_waiting(at_once, order):
+    """It is loaded while the agent starts, and stays until the agent has ended."""
+    notes = []
+
+    class Turn:
+        stderr = ""
+
+        async def __aenter__(self):
+            notes.append("agent started")
+            return self
+
+        async def __aexit__(self, *_):
+            notes.append("agent ended")
+
+        async def read(self):
+            return []
+
+        async def stop(self, reason, limit=None):
+            pass
+
+        def hurry(self):
+            pass
+
+    class Door:
+        @asynccontextmanager
+        async def open(self, options):
+            yield SimpleNamespace(turn=lambda prompt: Turn())
+
+    view = partial(Noting, notes)
+    asyncio.run(watched("Hi", Options(), Door(), view, opens_at_once=at_once))
+    assert notes == order
 
 
 def test_a_narrow_code_page_has_plain_marks():

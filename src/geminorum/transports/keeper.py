@@ -263,9 +263,18 @@ class KeeperServer:
         if self._link is not None:
             self._link.close()
         if self._program is not None:
-            with suppress(subprocess.TimeoutExpired):
-                self._program.wait(_KILL_WAIT_SECONDS)
+            _wait_for_end(self._program, _KILL_WAIT_SECONDS)
         self._link = self._program = None
+
+
+def _wait_for_end(program: subprocess.Popen[bytes], seconds: float) -> None:
+    """Returns as soon as it has ended: `Popen.wait` with a limit looks only now and then."""
+    if sys.platform == "linux" and program.returncode is None:
+        with suppress(OSError), FileIO(os.pidfd_open(program.pid), "r") as end:
+            _is_readable(end, seconds)
+            seconds = 0
+    with suppress(subprocess.TimeoutExpired):
+        program.wait(seconds)
 
 
 def _is_supported() -> bool:
@@ -303,7 +312,7 @@ def _pids_of_started(line: socket.socket, name: str) -> tuple[int, int]:
     raise OSError(errno.ECONNRESET, _LOST, name)
 
 
-def _is_readable(line: socket.socket, seconds: float) -> bool:
+def _is_readable(line: socket.socket | FileIO, seconds: float) -> bool:
     poller = select.poll()
     poller.register(line, select.POLLIN)
     return bool(poller.poll(seconds * 1000))

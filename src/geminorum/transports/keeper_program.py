@@ -403,3 +403,5 @@ def _parent_of(pid: int) -> int | None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]))
+    # Whoever hung up waits for our end, and Python would first tidy its memory.
+    os._exit(0)

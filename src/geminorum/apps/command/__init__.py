@@ -15,11 +15,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     _end_at_once_on_ctrl_c()
     from geminorum.apps.command.dispatch import call
     from geminorum.apps.command.guard import ignore_ctrl_c
+    from geminorum.apps.command.leaving import leave
 
     try:
-        return call(argv)
+        code = call(argv)
     finally:
         ignore_ctrl_c()
+    leave(code)
+    return code
 
 
 def _end_at_once_on_ctrl_c() -> None:

@@ -218,7 +218,7 @@ async def _turn(
     live = talk.turn(table.talk.prompt(text))
     questions.pause, questions.cancel = getattr(view, "paused", None), live.cancel
     try:
-        await follow(live, view, options, fresh=fresh, also=table.talk.events)
+        await follow(live, lambda: view, options, fresh=fresh, also=table.talk.events)
     finally:
         questions.pause = questions.cancel = None
         # Before the summary: whatever changes a file from then on is not the agent.

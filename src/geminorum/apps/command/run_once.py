@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from geminorum import Options
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flag_table import Program, Via
 from geminorum.apps.command.show import Showing
 from geminorum.apps.command.typed_options import misuse, text_in
+
+if TYPE_CHECKING:
+    from geminorum.apps.command.live import View
+    from geminorum.apps.command.undo import Copies
 
 _FOR_EXAMPLE = 'write geminorum run "What does this folder do?"'
 
@@ -59,15 +65,33 @@ def _run(text: str, options: Options, via: Via, program: Program, how: Showing) 
     import asyncio
 
     from geminorum.apps.command.choose_transport import door_for
-    from geminorum.apps.command.live import view_for
-    from geminorum.apps.command.offline import simulated, tell_so
     from geminorum.apps.command.turn import watched
-    from geminorum.apps.command.undo import Copies
 
+    copies: Copies | None = None
     with ExitStack() as stack:
         if how.offline:
-            tell_so(how)
-            options = stack.enter_context(simulated(options, via))
-        copies = stack.enter_context(Copies()) if how.redraws and via is Via.CLI else None
+            options = stack.enter_context(_offline(options, via, how))
+        if how.redraws and via is Via.CLI:
+            copies = stack.enter_context(_new_copies())
         door = door_for(via, program=program, settings=copies.settings() if copies else None)
-        return asyncio.run(watched(text, options, door, view_for(via, how, copies)))
+        look = partial(_view, via, how, copies)
+        return asyncio.run(watched(text, options, door, look, opens_at_once=via is Via.CLI))
+
+
+def _offline(options: Options, via: Via, how: Showing) -> AbstractContextManager[Options]:
+    from geminorum.apps.command.offline import simulated, tell_so
+
+    tell_so(how)
+    return simulated(options, via)
+
+
+def _new_copies() -> Copies:
+    from geminorum.apps.command.undo import Copies
+
+    return Copies()
+
+
+def _view(via: Via, how: Showing, copies: Copies | None) -> View:
+    from geminorum.apps.command.live import view_for
+
+    return view_for(via, how, copies)

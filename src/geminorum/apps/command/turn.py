@@ -6,7 +6,7 @@ import asyncio
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -18,29 +18,49 @@ if TYPE_CHECKING:
     from geminorum.apps.command.live import View
 
 
-async def watched(prompt: str, options: Options, door: Any, view: View) -> Exit:
+async def watched(
+    prompt: str,
+    options: Options,
+    door: Any,
+    make_view: Callable[[], View],
+    *,
+    opens_at_once: bool = False,
+) -> Exit:
     """Run the prompt and show it; how it ended."""
     live = run(prompt, options, via=door)
-    await follow(live, view, options, fresh=options.resume is None)
+    view = await follow(
+        live, make_view, options, fresh=options.resume is None, opens_at_once=opens_at_once
+    )
     return concluded(live, view)
 
 
 async def follow(
-    live: Run, view: View, options: Options, *, fresh: bool, also: list[Event] | None = None
-) -> None:
+    live: Run,
+    make_view: Callable[[], View],
+    options: Options,
+    *,
+    fresh: bool,
+    opens_at_once: bool = False,
+    also: list[Event] | None = None,
+) -> View:
     """Show a turn's events until its end. Ctrl-C cancels it; once more, it is killed.
 
-    `fresh`: nothing was said in the session before. `also` collects the events.
+    `fresh`: nothing was said in the session before. `opens_at_once`: there is nothing to look at
+    until the agent starts. `also` collects the events.
     """
     # The view around all of it: to open a door, and to end an agent, may take a while.
-    with view, ctrl_c(live, view) as has_begun:
+    with ExitStack() as screen, ctrl_c(live) as has_begun:
+        view = None if opens_at_once else screen.enter_context(make_view())
         async with live:
-            has_begun()
+            # What only the screen needs is loaded while the agent starts, instead of before.
+            view = view or screen.enter_context(make_view())
+            has_begun(view)
             async with _spending(live, view, options, fresh):
                 async for event in live:
                     view.show(event)
                     if also is not None:
                         also.append(event)
+    return view
 
 
 def concluded(live: Run, view: View) -> Exit:
@@ -54,18 +74,18 @@ def concluded(live: Run, view: View) -> Exit:
 
 
 @contextmanager
-def ctrl_c(live: Run, view: View) -> Iterator[Callable[[], None]]:
+def ctrl_c(live: Run) -> Iterator[Callable[[View], None]]:
     """The first Ctrl-C asks the agent to end, the second does not wait. Yields what is to be
-    called when there is an agent: before that, the first ends it all."""
+    called when there is an agent, with its view: before that, the first ends it all."""
     loop = asyncio.get_running_loop()
     presses: list[asyncio.Task[None]] = []
-    begun: list[bool] = []
+    begun: list[View] = []
     stopped = False
 
     def pressed() -> None:
         nonlocal stopped
         if begun and not presses:
-            view.stopping()
+            begun[0].stopping()
             presses.append(loop.create_task(live.cancel()))
             return
         stopped = True
@@ -76,7 +96,7 @@ def ctrl_c(live: Run, view: View) -> Iterator[Callable[[], None]]:
     # Not loop.add_signal_handler, which Windows has not got.
     before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(pressed))
     try:
-        yield lambda: begun.append(True)
+        yield begun.append
     except asyncio.CancelledError:
         if not stopped:
             raise  # Not our doing: a signal ends the process.
