@@ -496,3 +496,26 @@ def test_a_run_starts_without_what_it_does_not_need(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=True
     )
     assert done.stdout.split() == [str(Exit.SETUP.value)]
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["alone", "profiled"])
+def test_what_is_to_run_at_the_end_of_the_process_runs(watched: bool) -> None:
+    """Only the memory is left as it is; and who profiles the command gets to the end of it."""
+    code = (
+        "import atexit, sys, threading; from geminorum.apps.command import main\n"
+        "atexit.register(print, 'registered')\n"
+        "end = threading.main_thread().join\n"
+        "threading.Thread(target=lambda: end() or print('thread')).start()\n"
+        f"sys.setprofile((lambda *_: None) if {watched} else None)\n"
+        "sys.argv = ['geminorum', 'config', 'nothing']\n"
+        "code = main()\n"
+        "sys.setprofile(None)\n"
+        "print('returned')\n"
+        "sys.exit(code)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=False
+    )
+    assert done.returncode == Exit.USAGE
+    returned = ["returned"] if watched else []
+    assert done.stdout.split() == [*returned, "thread", "registered"]

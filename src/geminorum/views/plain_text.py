@@ -9,6 +9,7 @@ accents, tabs and line ends, and the invisible letters that join them where they
 from __future__ import annotations
 
 import re
+from functools import cache
 from json.encoder import encode_basestring_ascii
 
 # Control characters but tab and line end; format characters; Unicode's "default ignorable" ones;
@@ -48,15 +49,19 @@ _COUNTRIES = "|".join(
     "".join(chr(0xE0000 + ord(letter)) for letter in name) for name in ("gbeng", "gbsct", "gbwls")
 )
 _ANY = re.compile(f"[{_HIDDEN}{_JOINERS}]")
-_SHOWN = re.compile(
-    f"(\U0001f3f4(?:{_COUNTRIES})\U000e007f)|(?:[{_HIDDEN}]|(?!{_AT_WORK})[{_JOINERS}])+"
-)
+_SHOWN = f"(\U0001f3f4(?:{_COUNTRIES})\U000e007f)|(?:[{_HIDDEN}]|(?!{_AT_WORK})[{_JOINERS}])+"
+
+
+@cache
+def _shown() -> re.Pattern[str]:
+    """Compiled where a text needs it: few do, and it takes 7 ms, which every command would wait."""
+    return re.compile(_SHOWN)
 
 
 def printable(text: str) -> str:
     """The text with an escape for each letter that acts or hides; lines end in a newline."""
     text = text.replace("\r\n", "\n")
-    return _SHOWN.sub(_spelled, text) if _ANY.search(text) else text
+    return _shown().sub(_spelled, text) if _ANY.search(text) else text
 
 
 def printable_line(text: str) -> str:

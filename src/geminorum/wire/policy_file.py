@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 import warnings
 from collections.abc import Iterator
 from functools import lru_cache
@@ -61,6 +60,8 @@ def table_of(text: str) -> dict[str, Any]:
     # Python takes time that grows with the square of a key's length.
     if _LONG_KEY.search(text):
         raise ValueError(f"a key of more than {_MOST_STEPS} parts")
+    import tomllib  # Not on top: most runs have no policy to read.
+
     try:
         return tomllib.loads(text)
     except RecursionError as error:

@@ -14,7 +14,6 @@ import textwrap
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -305,8 +304,10 @@ def _usage(error: Any, command: str) -> Exit:
 def _wrong(error: Any) -> str:
     """What is wrong with what was typed, in our words where the library has others."""
     if near := getattr(error, "possibilities", None):
+        import difflib
+
         name = error.option_name
-        best = get_close_matches(name, near, n=1, cutoff=0) or near
+        best = difflib.get_close_matches(name, near, n=1, cutoff=0) or near
         return f"there is no option {name}; did you mean {best[0]}?"
     told: str = error.format_message()
     for pattern, words in _LIBRARY_WORDS:
