@@ -9,10 +9,14 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from chaos.plan import Plan, Story
-from geminorum import Acp, Api, Cli, Options, Pool
-from geminorum.transports import Transport
+
+# The judge of a trial needs only the folders. Loading geminorum would take longer than its work.
+if TYPE_CHECKING:
+    from geminorum import Options
+    from geminorum.transports import Transport
 
 MODEL = "gemini-2.5-flash"
 GRACE_SECONDS, LIMIT_SECONDS, NETWORK_SECONDS = 0.5, 25.0, 3.0
@@ -83,6 +87,8 @@ class Stage:
         return program
 
     def options(self, plan: Plan, api: int = 0) -> Options:
+        from geminorum import Options
+
         given = Options(cwd=self.work, home=self.home, model=MODEL, timeout=LIMIT_SECONDS)
         if plan.transport == "api":
             given = Options(model=MODEL, timeout=LIMIT_SECONDS)
@@ -111,6 +117,8 @@ class Stage:
 
     @asynccontextmanager
     async def opened(self, plan: Plan, api: int = 0) -> AsyncIterator[Transport]:
+        from geminorum import Acp, Api, Cli, Pool
+
         program = self.cli if plan.agent == "real" else self.stand_in()
         warm = Acp(executable=program, grace=GRACE_SECONDS)
         match plan.transport:
