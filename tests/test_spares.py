@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -33,7 +34,7 @@ from geminorum import (
 from geminorum import run as start
 from geminorum.testing import FakeGemini
 from geminorum.transports import spares
-from geminorum.transports.launch.start_record import Look, StartRecord, state_of
+from geminorum.transports.launch.start_record import Look, StartRecord, State, state_of
 from stand_in import make_package
 
 MODEL = "gemini-2.5-flash"
@@ -104,7 +105,7 @@ def sessions_in(home: Path) -> list[Path]:
 # ---- a run
 
 
-PROMPTS = ["Hello", "\nHello\n\n", "/help me", "@file", "ä€😀", "word " * 60_000]
+PROMPTS = ["\nHello\n\n", "/help me, @file, ä€😀 " + "word " * 60_000]
 
 
 async def test_the_model_gets_the_same_request_as_from_a_cold_run(
@@ -122,48 +123,50 @@ async def test_the_model_gets_the_same_request_as_from_a_cold_run(
         assert len(said(WENT_AHEAD)) == number
 
 
-async def test_each_run_has_a_session_and_a_process_of_its_own(fake_gemini, options, ahead, said):
-    for number in range(3):
-        fake_gemini.say(f"Answer {number}")
+async def test_each_run_has_a_session_and_a_process_of_its_own(
+    fake_gemini, options, quick_ahead, said
+):
     results, processes = [], []
     for number in range(3):
         if number:
-            processes.append((await waiting(ahead)).pid)
-        results.append(await ask(f"Prompt {number}", options, via=ahead))
-    assert [result.text for result in results] == ["Answer 0", "Answer 1", "Answer 2"]
+            processes.append((await waiting(quick_ahead)).pid)
+        results.append(await ask(f"Prompt {number}", options, via=quick_ahead))
+    assert [result.text for result in results[1:]] == [str(pid) for pid in processes]
     assert len({result.session_id for result in results}) == 3
-    assert len({*processes}) == 2
+    assert len({result.text for result in results}) == 3
     assert not any(map(psutil.pid_exists, processes))
     assert len(said(WENT_AHEAD)) == 2
-    assert "Prompt 1" not in json.dumps(fake_gemini.requests[-1].body)
 
 
-async def test_a_run_begins_with_its_prompt_and_not_with_its_process(fake_gemini, options, ahead):
-    """The duration is the run's, and so is the budget: the time that a CLI waited is nobody's."""
-    await first_run(fake_gemini, options, ahead)
-    await asyncio.sleep(1.5)
-    fake_gemini.say("Hi.")
-    result = await ask("Go", options.changed(max_budget_usd=1, timeout=60), via=ahead)
-    assert result.ok
-    assert result.usage.exact
-    assert result.cost.usd > 0
-    assert len(result.usage.requests) == 1
-
-
-@pytest.mark.parametrize("turns", [3])
 async def test_the_next_turn_of_a_conversation_starts_ahead(
-    fake_gemini, options, real_cli_door, said, turns
+    fake_gemini, options, real_cli_door, said
 ):
+    """Unless somebody else goes on with the session meanwhile: then it is read again."""
     cli = Cli(executable=real_cli_door.executable)
+
+    async def ask_elsewhere(number: int) -> None:
+        fake_gemini.say(f"Answer {number}")
+        await ask(f"Prompt {number}", options.changed(resume=chat.session_id), via=cli)
+
+    async def ask_here(number: int) -> None:
+        fake_gemini.say(f"Answer {number}")
+        await chat.ask(f"Prompt {number}")
+        told = json.dumps(fake_gemini.requests[-1].body["contents"])
+        assert [told.count(f"Prompt {n}") for n in range(number + 1)] == [1] * (number + 1)
+        assert [told.count(f"Answer {n}") for n in range(number)] == [1] * number
+
     async with connect(options, via=cli) as chat:
-        for number in range(turns):
-            fake_gemini.say(f"Answer {number}")
-            await chat.ask(f"Prompt {number}")
-            await next_turn_waits(chat)
-    told = json.dumps(fake_gemini.requests[-1].body["contents"])
-    assert [told.count(f"Prompt {number}") for number in range(turns)] == [1] * turns
-    assert [told.count(f"Answer {number}") for number in range(turns - 1)] == [1] * (turns - 1)
-    assert len(said(WENT_AHEAD)) == turns - 1
+        await ask_here(0)
+        await next_turn_waits(chat)
+        await ask_here(1)
+        assert len(said(WENT_AHEAD)) == 1
+        await next_turn_waits(chat)
+        await ask_elsewhere(2)
+        await ask_here(3)
+        assert len(said(WENT_AHEAD)) == 1
+        await asyncio.sleep(0.1)  # The next one is starting.
+        await ask_elsewhere(4)
+        await ask_here(5)
     assert len(sessions_in(fake_gemini.home)) == 1
 
 
@@ -253,18 +256,24 @@ async def test_functions_decisions_and_typed_answers_work_as_on_a_cold_run(
     assert len(said(WENT_AHEAD)) == 1
 
 
-async def test_a_policy_holds_and_a_time_limit_ends_the_run(fake_gemini, options, ahead, said):
+async def test_a_policy_a_budget_and_a_time_limit_hold(fake_gemini, options, ahead, said):
+    """A run begins with its prompt: what it has spent is its own, however long a CLI has waited."""
     denied = options.changed(policy=Policy(shell_execute="deny"))
     await first_run(fake_gemini, denied, ahead)
+    await asyncio.sleep(1.5)
     fake_gemini.call("run_shell_command", command="touch made").say("Sorry.")
-    async with start("Make it", denied, via=ahead) as live:
+    limited = denied.changed(max_budget_usd=1, timeout=60)
+    async with start("Make it", limited, via=ahead) as live:
         results = [event async for event in live if isinstance(event, ToolResult)]
     assert [result.status for result in results] == ["denied"]
     assert not (options.cwd / "made").exists()
+    assert live.result.usage.exact
+    assert live.result.cost.usd > 0
+    assert len(live.result.usage.requests) == 2
     await waiting(ahead)
     fake_gemini.say("Never.", delay=60)
     with pytest.raises(errors.RunTimeout):
-        await ask("Wait", denied.changed(timeout=2), via=ahead)
+        await ask("Wait", limited.changed(timeout=2), via=ahead)
     assert len(said(WENT_AHEAD)) == 2
 
 
@@ -320,27 +329,40 @@ def repository(options: Options, home: Path) -> Options:
 
 
 CHANGES = [
-    *(new_file, new_context, context_of_the_user, other_settings, other_policy),
-    *(policy_of_the_user, other_key, other_folder, repository),
+    *(other_policy, other_key, new_file, new_context, policy_of_the_user),
+    *(context_of_the_user, other_settings, repository, other_folder),
 ]
 
 
 async def test_a_run_starts_cold_if_anything_that_a_start_reads_has_changed(
-    fake_gemini, options, ahead, real_cli_door, said, monkeypatch
+    fake_gemini, options, ahead, real_cli_door, said
 ):
-    monkeypatch.setattr(spares, "_MOST_UNFIT", len(CHANGES) + 1)
+    spare = await first_run(fake_gemini, options, ahead)
+    assert spare.why_unfit(spare.order, 600) is None
+    plans, files = [spare.process.prepared.plan], changed_files(spare)
+    for change in CHANGES:
+        order = replace(spare.order, options=change(options, fake_gemini.home))
+        assert spare.why_unfit(order, 600) is not None
+        plan = spare.process.prepared.plan_for(spare._context_of(order))
+        changed = changed_files(spare)
+        assert plan not in plans or changed - files, f"{change.__name__} was not noticed"
+        plans, files = [*plans, plan], changed
     fake_gemini.say("Hi.").always()
-    await ask("First", options, via=ahead)
-    for number, change in enumerate(CHANGES, 1):
-        spare = await waiting(ahead)
-        options = change(options, fake_gemini.home)
-        assert (await ask("Hello", options, via=ahead)).ok
-        assert len(said(NOT_USED)) == number, change.__name__
-        assert not psutil.pid_exists(spare.pid)
+    for cli in (ahead, Cli(executable=real_cli_door.executable)):
+        assert (await ask("Hello", options, via=cli)).ok
     assert said(WENT_AHEAD) == []
-    await ask("Hello", options, via=Cli(executable=real_cli_door.executable))
+    assert len(said(NOT_USED)) == 1
+    assert not psutil.pid_exists(spare.pid)
     first, second = map(comparable, fake_gemini.requests[-2:])
     assert first == second
+
+
+def changed_files(spare: spares.Spare) -> set[tuple[str, State | None]]:
+    """All of them, as they are now: for a run, the first is enough."""
+    assert spare._record is not None
+    looks = spare._record.looks
+    changed = (look.file for look in looks if StartRecord((look,), ()).first_difference())
+    return {(file, state_of(file)) for file in changed}
 
 
 async def test_an_upgraded_cli_is_started_anew(fake_gemini, options, quick_cli, said):
@@ -362,39 +384,6 @@ async def test_none_survives_what_may_be_a_midnight(
     fake_gemini.say("Hi.")
     assert (await ask("Hello", options, via=quick_ahead)).ok
     assert said(NOT_USED)[0] == f"{NOT_USED}the day may have changed"
-
-
-async def test_others_may_have_the_session_while_the_next_turn_starts(
-    fake_gemini, options, real_cli_door
-):
-    cli = Cli(executable=real_cli_door.executable)
-    async with connect(options, via=cli) as chat:
-        fake_gemini.say("First answer")
-        first = await chat.ask("First")
-        await asyncio.sleep(0.1)
-        fake_gemini.say("Elsewhere answer").say("Second answer")
-        await ask("Elsewhere", options.changed(resume=first.session_id), via=cli)
-        await chat.ask("Second")
-    told = json.dumps(fake_gemini.requests[-1].body["contents"])
-    assert all(told.count(word) == 1 for word in ("First answer", "Elsewhere answer", "Second"))
-    assert len(sessions_in(fake_gemini.home)) == 1
-
-
-async def test_a_session_that_somebody_else_went_on_with_is_read_again(
-    fake_gemini, options, real_cli_door, said
-):
-    cli = Cli(executable=real_cli_door.executable)
-    async with connect(options, via=cli) as chat:
-        fake_gemini.say("First answer")
-        first = await chat.ask("First")
-        await next_turn_waits(chat)
-        fake_gemini.say("Elsewhere answer")
-        await ask("Elsewhere", options.changed(resume=first.session_id), via=cli)
-        fake_gemini.say("Second answer")
-        await chat.ask("Second")
-    told = json.dumps(fake_gemini.requests[-1].body["contents"])
-    assert all(told.count(word) == 1 for word in ("First answer", "Elsewhere answer", "Second"))
-    assert said(WENT_AHEAD) == []
 
 
 @pytest.mark.parametrize("seconds", [0.2])
@@ -423,14 +412,21 @@ async def test_one_that_was_killed_or_stopped_costs_no_run(fake_gemini, options,
         assert result.text != str(spare.pid)
 
 
-async def test_one_that_was_told_to_end_costs_no_run(fake_gemini, options, ahead, said):
+async def test_one_that_was_told_to_end_costs_no_run_and_none_leaves_anything(
+    fake_gemini, options, real_cli_door, said, tmp_path, monkeypatch
+):
     """The CLI then ends with 0, as if it had done its work."""
-    spare = await first_run(fake_gemini, options, ahead)
-    os.kill(spare.pid, signal.SIGTERM)
-    fake_gemini.say("Hi.")
-    assert (await ask("Hello", options, via=ahead)).text == "Hi."
-    reasons = (NOT_USED, "a CLI that was started ahead was killed", f"{AHEAD} took no prompt")
-    assert any(map(said, reasons))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    async with Cli(executable=real_cli_door.executable, spare=1, spare_age=600) as cli:
+        spare = await first_run(fake_gemini, options, cli)
+        os.kill(spare.pid, signal.SIGTERM)
+        fake_gemini.say("Hi.")
+        assert (await ask("Hello", options, via=cli)).text == "Hi."
+        reasons = (NOT_USED, "a CLI that was started ahead was killed", f"{AHEAD} took no prompt")
+        assert any(map(said, reasons))
+        await waiting(cli)
+    assert len(sessions_in(fake_gemini.home)) == 2
+    assert [*tmp_path.glob("geminorum-*")] == []
 
 
 async def test_one_that_is_killed_with_the_prompt_in_its_hands_costs_no_run(
@@ -525,16 +521,6 @@ async def test_agents_that_change_their_folder_have_none_started_for_a_while(
 
 
 # ---- nothing is left
-
-
-async def test_what_was_not_used_leaves_no_session_process_or_folder(
-    fake_gemini, options, real_cli_door, tmp_path, monkeypatch
-):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    async with Cli(executable=real_cli_door.executable, spare=2) as cli:
-        await first_run(fake_gemini, options, cli)
-    assert len(sessions_in(fake_gemini.home)) == 1
-    assert [*tmp_path.glob("geminorum-*")] == []
 
 
 KILLED = """
