@@ -10,6 +10,7 @@ from command_line import geminorum_command as command
 from geminorum import Cli, doctor
 from geminorum.apps.command.doctor_try import verdict_on
 from geminorum.apps.command.exits import Exit
+from geminorum.doctor import probes
 from geminorum.doctor.probes import ROWS, SESSION_ID
 from geminorum.doctor.trying import seconds_for_probes
 from geminorum.install import PINNED_CLI
@@ -49,7 +50,11 @@ exec {command} "$@"
 
 
 @pytest.mark.gemini_cli
-def test_a_row_that_no_longer_holds_is_named_and_only_that_one(real_cli, tmp_path):
+def test_a_row_that_no_longer_holds_is_named_and_only_that_one(real_cli, tmp_path, monkeypatch):
+    """Of the probe that needs the flag, and of another one: all of them are tried above."""
+    some = [probe for probe in probes.PROBES if {SESSION_ID, probes.ALLOWED} & {*probe.rows}]
+    monkeypatch.setattr(probes, "PROBES", some)
+    monkeypatch.setattr(probes, "ROWS", [row for probe in some for row in probe.rows])
     program = tmp_path / "gemini"
     program.write_text(WITHOUT_A_FLAG.format(command=" ".join(f"'{word}'" for word in real_cli)))
     program.chmod(0o755)
