@@ -88,6 +88,14 @@ def asking(request: dict) -> None:
     reply(request, stopReason="end_turn", _meta=quota())
 
 
+def waiting_at_go(request: dict) -> None:
+    """Says Hello, but to a prompt of Go only that it has begun."""
+    if "Go" in json.dumps(request["params"]["prompt"]):
+        text(request, "Begun")
+    else:
+        well_behaved(request)
+
+
 def deaf_after_one(request: dict) -> None:
     well_behaved(request)
     time.sleep(LONGEST_LIFE)
@@ -154,6 +162,7 @@ HABITS = {
     "halved": halved,
     "refusing in halves": refusing_in_halves,
     "deaf after one": deaf_after_one,
+    "waiting at Go": waiting_at_go,
     "slow to open": well_behaved,
     "never open": well_behaved,
 }

@@ -150,10 +150,9 @@ async def test_conversations_of_one_kind_share_a_process(fake_gemini, options, d
     assert alone()
 
 
-async def test_another_kind_has_a_process_of_its_own(fake_gemini, options, door, monkeypatch):
+async def test_another_kind_has_a_process_of_its_own(options, calm, monkeypatch):
     """What belongs to the process is its options, and the variables that it was started with."""
-    fake_gemini.say("Hello").always()
-    async with Pool(door) as pool:
+    async with Pool(calm) as pool:
         for kind in (options, options.changed(system_prompt="Be brief")):
             async with connect(kind, via=pool) as chat:
                 await chat.ask("Hi")
@@ -282,9 +281,8 @@ async def test_a_process_that_has_seen_enough_is_replaced(options, calm, limit, 
     assert alone()
 
 
-async def test_a_process_that_has_run_enough_tools_is_replaced(fake_gemini, options, door):
-    fake_gemini.call("write_file", file_path="a.txt", content="x").say("Written")
-    async with Pool(door, size=2, max_tool_calls=1) as pool:
+async def test_a_process_that_has_run_enough_tools_is_replaced(options, stand_in_acp):
+    async with Pool(stand_in_acp("at_a_tool"), size=2, max_tool_calls=1) as pool:
         await one_is_replaced(pool, options)
         assert pool.report().recycled == {"tool calls": 1}
     assert alone()
@@ -399,11 +397,9 @@ async def test_a_queue_is_served_in_its_order(options, calm):
 # ---- what breaks
 
 
-async def test_a_process_that_dies_is_replaced(fake_gemini, options, door):
+async def test_a_process_that_dies_is_replaced(options, stand_in_acp):
     """S0-34: its turns are told, each with one Done; the next conversation knows nothing of it."""
-    fake_gemini.say("Hello").always()
-    fake_gemini.when("Go").hang("Begun").always()
-    async with Pool(door, size=1) as pool:
+    async with Pool(stand_in_acp("waiting at Go"), size=1) as pool:
         await ask("Hi", options, via=pool)
         (old,) = pids(pool)
         async with connect(options, via=pool) as one, connect(options, via=pool) as two:
@@ -553,10 +549,9 @@ async def test_a_cli_that_is_not_there_is_told_to_whoever_asks(tmp_path, options
 # ---- the block
 
 
-async def test_leaving_the_block_ends_what_runs(fake_gemini, options, door):
+async def test_leaving_the_block_ends_what_runs(options, stand_in_acp):
     """S0-34: a turn in flight is told, one Done; nothing is left."""
-    fake_gemini.hang("Begun").always()
-    async with Pool(door) as pool:
+    async with Pool(stand_in_acp("deaf")) as pool:
         chat = await connect(options, via=pool).__aenter__()
         live = await chat.turn("Go").__aenter__()
         events = []
@@ -617,15 +612,13 @@ async def test_leaving_while_a_session_is_being_opened(stand_in_acp, tmp_path):
             await starting
 
 
-async def test_a_cancelled_block_leaves_nothing(fake_gemini, options, door):
-    fake_gemini.hang("Begun").always()
-
+async def test_a_cancelled_block_leaves_nothing(options, stand_in_acp):
     async def block() -> None:
-        async with Pool(door) as pool:
+        async with Pool(stand_in_acp("telling")) as pool:
             await ask("Hi", options, via=pool)
 
     task = asyncio.create_task(block())
-    await until(lambda: fake_gemini.requests)
+    await until((options.cwd / "said").exists)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -697,7 +690,7 @@ def test_so_is_a_folder_behind_a_link_with_such_files_above_it(options, tmp_path
     assert key_of(Acp(), here) != key_of(Acp(), there)
 
 
-async def test_whoever_decides_does_so_for_the_right_guest(fake_gemini, options, door):
+async def test_whoever_decides_does_so_for_the_right_guest(options, stand_in_acp):
     """In the context of the turn, not of whoever had the process started."""
     who: contextvars.ContextVar[str] = contextvars.ContextVar("who")
     seen = []
@@ -708,10 +701,9 @@ async def test_whoever_decides_does_so_for_the_right_guest(fake_gemini, options,
 
     async def guest(name):
         who.set(name)
-        fake_gemini.call("write_file", file_path=f"{name}.txt", content="x").say("ok")
-        await ask("Go", options, via=pool)
+        assert "proceed_once" in (await ask("Go", options, via=pool)).text
 
-    async with Pool(replace(door, decide=decide), size=1) as pool:
+    async with Pool(stand_in_acp("asking", decide=decide), size=1) as pool:
         await asyncio.create_task(guest("alice"))
         await asyncio.create_task(guest("bob"))
         assert len(pids(pool)) == 1
@@ -745,10 +737,10 @@ def test_a_pool_goes_into_via_like_every_transport():
 # ---- all of it at once
 
 
-TURNS, CHATS = 200, 8
+TURNS, CHATS = 60, 6
 
 
-async def test_two_hundred_turns_with_cancels_kills_and_slow_answers(fake_gemini, options, door):
+async def test_many_turns_with_cancels_kills_and_slow_answers(fake_gemini, options, door):
     """S0-34: each ends in one Done; no process, task or descriptor is left; the pool is whole."""
     dice, before = random.Random(6), descriptors()
     turns = iter(range(TURNS))
@@ -782,18 +774,18 @@ async def test_two_hundred_turns_with_cancels_kills_and_slow_answers(fake_gemini
 
     def victims(pool: Pool) -> list[int]:
         # One that is on its way out for another reason would not count as crashed.
-        running = [one for one in pool.report().processes if one.sessions < 25]
+        running = [one for one in pool.report().processes if one.sessions < 12]
         return [one.pid for one in running if one.pid is not None and one.retired is None]
 
     async def killing(pool: Pool) -> None:
         nonlocal kills
-        for mark in (40, 80, 120, 160):
+        for mark in (20, 40):
             await until_long(lambda mark=mark: len(endings) >= mark)
             await until_long(lambda: victims(pool))
             os.kill(dice.choice(victims(pool)), signal.SIGKILL)
             kills += 1
 
-    async with asyncio.timeout(80), Pool(door, size=2, at_once=CHATS // 2, max_sessions=30) as pool:
+    async with asyncio.timeout(80), Pool(door, size=2, at_once=CHATS // 2, max_sessions=16) as pool:
         async with asyncio.TaskGroup() as group:
             group.create_task(killing(pool))
             for _ in range(CHATS):
@@ -804,7 +796,7 @@ async def test_two_hundred_turns_with_cancels_kills_and_slow_answers(fake_gemini
         assert len(pool.report().processes) <= 2
     assert len(endings) == TURNS == report.turns
     assert {ending.status for ending in endings} == {"success", "interrupted", "error"}
-    assert report.crashed == kills == 4
+    assert report.crashed == kills == 2
     assert report.waiting == 0
     assert alone()
     assert descriptors() <= before

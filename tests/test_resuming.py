@@ -105,7 +105,7 @@ async def test_an_id_of_one_s_own_is_kept_and_one_that_is_not_there_is_lost(
 
 
 async def test_a_lost_session_may_be_replaced_by_a_fresh_one(fake_gemini, options, forgiving):
-    """B-22: once, the stream says so, and a chat goes on in it."""
+    """B-22: once, the stream says so with the CLI's reason, and a chat goes on in it."""
     fake_gemini.say("A fresh start").say("And on")
     async with connect(options.changed(resume=BOGUS), via=forgiving) as chat:
         async with chat.turn("I am Ada.") as live:
@@ -114,6 +114,7 @@ async def test_a_lost_session_may_be_replaced_by_a_fresh_one(fake_gemini, option
     told = [event for event in events if isinstance(event, Error)]
     assert [(error.code, error.recoverable) for error in told] == [("SESSION_LOST", True)]
     assert "fresh session" in told[0].message
+    assert "No previous sessions found" in told[0].message
     first = live.result
     assert (first.text, first.ok, first.clear_session) == ("A fresh start", True, True)
     assert first.session_id not in (None, BOGUS)
