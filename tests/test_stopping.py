@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geminorum import Options, ToolUse, ask, sync
+from geminorum import Cli, Options, ToolUse, ask, sync
 from geminorum import run as start
 from geminorum.errors import GeminorumError, RunTimeout
 from left_processes import TEST_MARK, marked_processes
@@ -50,7 +50,8 @@ async def read_until_tool(live) -> None:
 
 async def stumble(live) -> None:
     async with live:
-        await read_until_tool(live)
+        await anext(aiter(live))
+        assert len(running()) >= 2
         raise ZeroDivisionError
 
 
@@ -75,56 +76,21 @@ class TestTheRealCliInItsShellTool:
         assert rest[-1].status == "interrupted"
         assert live.result.session_id
 
-    async def test_a_timeout_ends_the_whole_tree(self, sleeping, real_cli_door):
-        """S1-39, S1-55, B-12: a real run that exceeds its timeout leaves no process, and keeps its
-        session id."""
-        with pytest.raises(RunTimeout, match="timed out after 10 s") as caught:
-            await ask("Sleep", sleeping.changed(timeout=10), via=real_cli_door)
-        assert nothing_left()
-        assert caught.value.result.session_id
-
-    async def test_an_exception_in_the_loop_ends_the_whole_tree(self, sleeping, real_cli_door):
-        live = start("Sleep", sleeping, via=real_cli_door)
-        with pytest.raises(ZeroDivisionError):
-            await stumble(live)
-        assert nothing_left()
-        assert live.result.status == "interrupted"
-
-    async def test_a_dropped_iterator_ends_the_whole_tree(self, sleeping, real_cli_door):
-        await read_until_tool(start("Sleep", sleeping, via=real_cli_door))
-        gc.collect()
-        await asyncio.sleep(0.5)
-        assert nothing_left()
-
-    async def test_a_cancelled_task_ends_the_whole_tree(self, sleeping, real_cli_door):
-        task = asyncio.create_task(ask("Sleep", sleeping, via=real_cli_door))
-        while not any("sleep" in " ".join(p.cmdline()) for p in running()):
-            await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert nothing_left()
-
-    @pytest.mark.parametrize("verb", ["sys.exit(3)", "1 / 0", "os.kill(os.getpid(), 2)"])
-    def test_the_interpreters_exit_ends_the_whole_tree(
-        self, sleeping, real_cli_door, verb, tmp_path
-    ):
-        program = tmp_path / "program.py"
-        program.write_text(
-            textwrap.dedent(f"""
-            import os, sys, time
+    def test_ctrl_c_ends_the_whole_tree(self, sleeping, real_cli_door, tmp_path):
+        program = f"""
+            import os, signal, time
             from geminorum import Cli, Options, sync, ToolUse
+            # A shell lets what it starts in the background ignore it.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
             live = sync.run("Sleep", Options.from_dict({sleeping_as_data(sleeping)!r}),
                             via=Cli(executable={str(real_cli_door.executable)!r}))
             live.__enter__()
             for event in live:
                 if isinstance(event, ToolUse):
                     time.sleep(0.5)
-                    {verb}
-            """)
-        )
-        done = subprocess.run([sys.executable, program], capture_output=True, timeout=60)
-        assert done.returncode != 0
+                    os.kill(os.getpid(), signal.SIGINT)
+            """
+        assert exit_code_of(program, tmp_path) != 0
         assert nothing_left()
 
 
@@ -135,6 +101,64 @@ def sleeping_as_data(options: Options) -> dict:
         "model": options.model,
         "approval": options.approval,
     }
+
+
+def exit_code_of(program: str, folder: Path) -> int:
+    file = folder / "program.py"
+    file.write_text(textwrap.dedent(program))
+    return subprocess.run([sys.executable, file], capture_output=True, timeout=60).returncode
+
+
+class TestAProgramWithAShellTool:
+    """The stand-in with a grandchild in a session of its own, as the real CLI has one above."""
+
+    @pytest.fixture
+    def at_its_tool(self, stand_in) -> Cli:
+        return stand_in(INIT, hang=True, grandchildren=("tool",))
+
+    async def test_a_timeout_ends_the_whole_tree(self, at_its_tool):
+        """S1-39, S1-55, B-12: a run that exceeds its timeout leaves no process, and keeps its
+        session id."""
+        with pytest.raises(RunTimeout, match="timed out after 3 s") as caught:
+            await ask("Sleep", Options(timeout=3), via=at_its_tool)
+        assert nothing_left()
+        assert caught.value.result.session_id == "s-1"
+
+    async def test_an_exception_in_the_loop_ends_the_whole_tree(self, at_its_tool):
+        live = start("Sleep", via=at_its_tool)
+        with pytest.raises(ZeroDivisionError):
+            await stumble(live)
+        assert nothing_left()
+        assert live.result.status == "interrupted"
+
+    async def test_a_dropped_iterator_ends_the_whole_tree(self, at_its_tool):
+        await anext(aiter(start("Sleep", via=at_its_tool)))
+        assert len(running()) >= 2
+        gc.collect()
+        await asyncio.sleep(0.5)
+        assert nothing_left()
+
+    async def test_a_cancelled_task_ends_the_whole_tree(self, at_its_tool):
+        task = asyncio.create_task(ask("Sleep", via=at_its_tool))
+        while not any("sleep" in " ".join(p.cmdline()) for p in running()):
+            await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert nothing_left()
+
+    @pytest.mark.parametrize("verb", ["sys.exit(3)", "1 / 0"])
+    def test_the_interpreters_exit_ends_the_whole_tree(self, at_its_tool, verb, tmp_path):
+        program = f"""
+            import sys
+            from geminorum import Cli, sync
+            live = sync.run("Sleep", via=Cli(executable={str(at_its_tool.executable)!r}))
+            live.__enter__()
+            for event in live:
+                {verb}
+            """
+        assert exit_code_of(program, tmp_path) != 0
+        assert nothing_left()
 
 
 class TestStubbornPrograms:
@@ -296,8 +320,6 @@ class TestNothingLeaks:
         assert not running()
 
     async def test_a_failed_start_leaves_nothing_behind(self, tmp_path, monkeypatch):
-        from geminorum import Cli
-
         room = tmp_path / "room"
         room.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(room))
