@@ -840,20 +840,14 @@ class TestTheRealCli:
         assert fake_gemini.requests[0].prompt == 'Process the prompt in "a@b.md"'
         assert "Do this." in str(fake_gemini.requests[1].tool_results)
 
-    @pytest.mark.parametrize("name", ["me@corp/plan.md", "@corp/@plan.md", "plan.md@", "a@b.c."])
-    def test_a_prompt_file_with_an_at_is_named_as_it_is(
-        self, provider, fake_gemini, workspace, name
-    ):
+    def test_a_prompt_file_with_an_at_is_named_as_it_is(self, provider, fake_gemini, workspace):
         """S4-15, B-1: the CLI expands no file, and the model sees no backslash in the name."""
-        file = workspace / name
-        file.parent.mkdir(exist_ok=True)
-        for decoy in (file, workspace / "corp" / "plan.md", workspace / "b.c."):
-            decoy.parent.mkdir(exist_ok=True)
-            decoy.write_text("The CLI read it.")
+        for decoy in ("@corp/@plan.md", "corp/plan.md", "@plan.md"):
+            (workspace / decoy).parent.mkdir(exist_ok=True)
+            (workspace / decoy).write_text("The CLI read it.")
         fake_gemini.say("Done.")
-        provider().generate("ignored", {"prompt_file": name}, "Be brief.")
-        quoted = name if name.endswith("@") else f'"{name}"'
-        told = f"Be brief.\n\nProcess the prompt in {quoted}"
+        provider().generate("ignored", {"prompt_file": "@corp/@plan.md"}, "Be brief.")
+        told = 'Be brief.\n\nProcess the prompt in "@corp/@plan.md"'
         assert fake_gemini.requests[0].prompt == told
         assert "The CLI read it." not in json.dumps(fake_gemini.requests[0].contents)
 
@@ -864,20 +858,18 @@ class TestTheRealCli:
         provider().generate("ignored", {"prompt_file": "a@b c.md"})
         assert fake_gemini.requests[0].prompt == r"Process the prompt in a\@b c.md"
 
-    def test_an_allowed_tool_runs_unasked(self, provider, fake_gemini, workspace):
-        """S4-12, B-20: a tool in `allowed_tools` runs in the real CLI without approval."""
-        self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
-        chosen = provider(allowed_tools=["run_shell_command"], approval_mode="auto_edit")
-        chosen.generate("Go")
-        assert (workspace / "made").exists()
-
-    def test_the_other_tools_stay_as_they_are(self, provider, fake_gemini, workspace):
-        """S4-12, B-20: neither refused, as by a whitelist, nor asked about, as by a Policy."""
+    def test_an_allowed_tool_runs_unasked_and_the_others_stay_as_they_are(
+        self, provider, fake_gemini, workspace
+    ):
+        """S4-12, B-20: a tool in `allowed_tools` runs in the real CLI without approval. The others
+        are neither refused, as by a whitelist, nor asked about, as by a Policy."""
         offered = []
         for config in ({}, {"allowed_tools": ["run_shell_command"]}):
-            self.attempt(fake_gemini, *self.WRITE)
+            fake_gemini.call(self.WRITE[0], **self.WRITE[1])
+            self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
             provider(approval_mode="auto_edit", **config).generate("Go")
             (workspace / "a.txt").unlink()
+            assert (workspace / "made").exists() is bool(config)
             offered.append({*fake_gemini.requests[-1].tools})
         assert {"google_web_search", "read_file"} <= offered[0]
         assert offered[1] - offered[0] >= {"run_shell_command"}

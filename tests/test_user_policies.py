@@ -58,8 +58,16 @@ def rules(draw) -> dict:
 
 
 def word(listed: list[dict], tool: str, arguments: dict) -> str | None:
+    return word_of(read(listed), tool, arguments)
+
+
+def read(listed: list[dict]) -> Rules:
+    return Rules(read_policy(toml(*listed)).rule)
+
+
+def word_of(rules: Rules, tool: str, arguments: dict) -> str | None:
     """What the first rule that fits says; None where none fits."""
-    found = Rules(read_policy(toml(*listed)).rule).verdict(tool, arguments)
+    found = rules.verdict(tool, arguments)
     return None if found.because.startswith("no rule") else found.decision
 
 
@@ -69,11 +77,12 @@ def test_the_stricter_of_two_words_counts_for_every_call(theirs, ours):
     users = user_policy([toml(*theirs)], {}).rules
     both = stricter(users, ours)
     assert policy_problems(toml(*both)) == []
+    of_them, of_us, of_both = map(read, (theirs, ours, both))
     for tool, arguments in CALLS:
-        words = [word(theirs, tool, arguments), word(ours, tool, arguments)]
+        words = [word_of(of_them, tool, arguments), word_of(of_us, tool, arguments)]
         said = [one for one in words if one is not None]
         expected = max(said, key=STRICTNESS.index) if said else None
-        assert word(both, tool, arguments) == expected, (tool, arguments)
+        assert word_of(of_both, tool, arguments) == expected, (tool, arguments)
 
 
 @pytest.mark.parametrize(
@@ -221,13 +230,11 @@ class TestTheRealCli:
     @pytest.mark.parametrize(
         ("door", "options"),
         [
-            (Cli(), {"approval": "auto_edit"}),
             (Cli(), {"approval": "yolo"}),
             (Cli(), {"allowed_tools": ["write_file", "glob"]}),
             (Acp(), {"approval": "auto_edit"}),
-            (Acp(), {"approval": "yolo"}),
         ],
-        ids=["edit", "yolo", "listed", "acp-edit", "acp-yolo"],
+        ids=["yolo", "listed", "acp-edit"],
     )
     async def test_no_mode_and_no_list_goes_over_the_users_word(self, tried, users, door, options):
         users(rule("write_file", "ask_user", 1), rule("glob", "deny", 1))
