@@ -18,6 +18,12 @@ from geminorum.testing import Request, Tokens, prose
 
 API = ("--via", "api")
 """Where the door does not matter: this one needs no other program to start."""
+INIT = {"type": "init", "session_id": "s1", "model": "m", "timestamp": "2026-01-01T00:00:00Z"}
+
+
+def said(text: str) -> dict[str, object]:
+    """What the stand-in says of an answer."""
+    return {"type": "message", "role": "assistant", "content": text, "delta": True}
 
 
 @pytest.fixture
@@ -279,8 +285,10 @@ def test_what_a_door_cannot_do_is_wrong_usage(env, work):
     assert "another transport may: --via cli or --via acp\n" in done.stderr
 
 
-def test_a_session_that_is_not_there(env, work):
-    done = command("run", "Hi", "--resume", "abc", env=env, cwd=work)
+def test_a_session_that_is_not_there(stand_in, work):
+    reason = 'Error resuming session: Invalid session identifier "abc".'
+    lost = str(stand_in(exit=42, stderr=reason).executable)
+    done = command("run", "Hi", "--cli", lost, "--resume", "abc", env={}, cwd=work)
     assert done.returncode == Exit.NOT_FOUND
     assert "--resume" in done.stderr
 
@@ -294,13 +302,16 @@ def test_a_session_goes_on(fake_gemini, env, work):
     assert "Remember seven" in str(fake_gemini.requests[1].contents)
 
 
-def test_a_reader_that_leaves_early_ends_the_run(fake_gemini, env, work):
+def test_a_reader_that_leaves_early_ends_the_run(stand_in, work):
     """`geminorum run --json … | head -3`: quietly, and the agent ends too."""
-    fake_gemini.say(*[f"Line {n}.\n" for n in range(50)], drip=0.1)
-    pipe = f'"{sys.executable}" -m geminorum run --json Hi | head -3; echo ${{PIPESTATUS[0]}}'
+    cli = stand_in(INIT, *[said(f"Line {n}.\n") for n in range(3000)], hang=True).executable
+    pipe = (
+        f'"{sys.executable}" -m geminorum run --json Hi --cli "{cli}" | head -3; '
+        "echo ${PIPESTATUS[0]}"
+    )
     done = subprocess.run(
         ["bash", "-c", pipe],
-        env=environment(env),
+        env=environment({}),
         cwd=work,
         capture_output=True,
         text=True,
@@ -309,7 +320,6 @@ def test_a_reader_that_leaves_early_ends_the_run(fake_gemini, env, work):
     first, _, _, code = done.stdout.splitlines()
     assert isinstance(events.decode(first), Init)
     assert (int(code), done.stderr) == (Exit.CLOSED_PIPE, "")
-    assert fake_gemini.abandoned
 
 
 def test_ctrl_c_stops_the_agent_and_prints_what_there_is(fake_gemini, env, work):
@@ -331,12 +341,12 @@ def test_ctrl_c_stops_the_agent_and_prints_what_there_is(fake_gemini, env, work)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGHUP, 129)])
-def test_a_signal_ends_the_agent_too(number, code, fake_gemini, env, work):
+def test_a_signal_ends_the_agent_too(number, code, stand_in, work):
     """Nothing is left running: the fixture that watches every test would find it."""
-    fake_gemini.hang("Half of ")
+    door = stand_in(INIT, said("Half of "), hang=True, grandchildren=("tool",))
     child = subprocess.Popen(
-        [*COMMAND, "run", "Hi"],
-        env=environment(env),
+        [*COMMAND, "run", "Hi", "--cli", str(door.executable)],
+        env=environment({}),
         cwd=work,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -352,11 +362,7 @@ def test_a_signal_ends_the_agent_too(number, code, fake_gemini, env, work):
 @pytest.mark.parametrize("presses", [1, 2])
 def test_a_second_ctrl_c_does_not_wait(presses, stand_in, work):
     """A CLI that ignores the request to end has its grace, and is told of; or is killed at once."""
-    door = stand_in(
-        {"type": "init", "session_id": "s1", "model": "m", "timestamp": "2026-01-01T00:00:00Z"},
-        hang=True,
-        ignore_term=True,
-    )
+    door = stand_in(INIT, hang=True, ignore_term=True)
     child = subprocess.Popen(
         [*COMMAND, "run", "Hi", "--json", "--cli", str(door.executable)],
         env=environment(),
