@@ -1,6 +1,7 @@
 """What tests stand on: the real CLI, a stand-in for it, a watch over each process they start."""
 
 import os
+import signal
 import sys
 import time
 import uuid
@@ -30,6 +31,13 @@ settings.load_profile("geminorum")
 def _marked_session() -> None:
     """Every process that a test starts, however far it moves, carries this mark."""
     os.environ[TEST_MARK] = uuid.uuid4().hex
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _heeded_interrupts() -> None:
+    """What a shell starts in the background ignores Ctrl-C, and so would all that tests start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

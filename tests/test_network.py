@@ -76,9 +76,12 @@ def retries(events) -> list[Error]:
     return [one for one in events if isinstance(one, Error) and one.recoverable]
 
 
+@pytest.mark.parametrize("way_in", ["cli", "pool", "api"], indirect=True)
 async def test_an_absent_network_is_a_retry_in_the_stream_and_a_network_error(way_in, tmp_path):
+    """The turns of a pool are those of an `Acp`."""
     address = closed_port()
-    options = offline(tmp_path, address, network_timeout=1)
+    # Not less: on a busy machine, loading Google's SDK alone takes longer than a second.
+    options = offline(tmp_path, address, network_timeout=5)
     events, result = await told("Hi", options, way_in)
     assert {retry.code for retry in retries(events)} == {"NETWORK"}
     assert f"cannot reach {address}" in retries(events)[0].message

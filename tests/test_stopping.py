@@ -80,8 +80,6 @@ class TestTheRealCliInItsShellTool:
         program = f"""
             import os, signal, time
             from geminorum import Cli, Options, sync, ToolUse
-            # A shell lets what it starts in the background ignore it.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
             live = sync.run("Sleep", Options.from_dict({sleeping_as_data(sleeping)!r}),
                             via=Cli(executable={str(real_cli_door.executable)!r}))
             live.__enter__()

@@ -56,17 +56,13 @@ def options(fake_gemini, tmp_path):
     )
 
 
-@pytest.fixture(params=["cli", "acp", "pool"])
+@pytest.fixture(params=["cli", "pool"])
 async def door(request, real_cli_door) -> AsyncIterator[Any]:
-    """Every way to the real CLI."""
+    """Both ways to the real CLI; the turns of a pool are those of an `Acp`."""
     if request.param == "cli":
         yield real_cli_door
         return
-    warm = Acp(executable=real_cli_door.executable)
-    if request.param == "acp":
-        yield warm
-        return
-    async with Pool(warm, size=1) as pool:
+    async with Pool(Acp(executable=real_cli_door.executable), size=1) as pool:
         yield pool
 
 
