@@ -14,6 +14,7 @@ import pytest
 
 from geminorum import (
     Acp,
+    Cli,
     Event,
     Options,
     Text,
@@ -31,6 +32,7 @@ from geminorum.errors import InvalidOptions, SessionBusy, SessionLost, SessionUn
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.tailing import FileTail
+from geminorum.testing import FakeGemini
 from geminorum.views.messages import claude
 from geminorum.wire.session_file import CONTEXT, text_of, words_of
 
@@ -633,31 +635,32 @@ async def test_the_real_cli_resumes_a_fork(fake_gemini, options, real_cli_door):
     assert text_of(forked.messages[-1].content) == "From the fork."
     assert [c.name for m in forked.messages for c in m.tool_calls or ()] == ["list_directory"]
     assert len(sessions.list(options.cwd, home=home)) == 2
+    chats = original.path.parent
+    await forks_of_old_or_damaged_sessions_go_on(fake_gemini, options, real_cli_door, chats)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("0.11.3/session-2026-11-15T19-18-51286bac.json", "echo hi"),
-        ("0.61.0/same_minute_resume_then_wiped.jsonl", "fourth"),
-    ],
-)
-async def test_the_real_cli_resumes_a_fork_of_an_old_or_damaged_session(
-    fake_gemini, options, real_cli_door, name, said
-):
+OLD_OR_DAMAGED = {
+    "0.11.3/session-2026-11-15T19-18-51286bac.json": "echo hi",
+    "0.61.0/same_minute_resume_then_wiped.jsonl": "fourth",
+}
+"""And what somebody said in it."""
+
+
+async def forks_of_old_or_damaged_sessions_go_on(
+    fake_gemini: FakeGemini, options: Options, via: Cli, chats: Path
+) -> None:
     """B-5: the older formats, and a session that a resumption within the minute has wiped."""
     home = fake_gemini.home
-    fake_gemini.say("Hi.").say("From the fork.")
-    first = await ask("Hello", options, via=real_cli_door)
-    chats = sessions.find(options.cwd, first.session_id, home=home).path.parent
-    source = chats / f"session-2026-01-01T10-00-recorded{Path(name).suffix}"
-    shutil.copy(RECORDINGS / name, source)
-    info = sessions.fork(source, home=home)
-    result = await ask("Go on", options.changed(resume=info.id), via=real_cli_door)
-    assert result.text == "From the fork."
-    assert said in history(fake_gemini)
-    assert source.read_bytes() == (RECORDINGS / name).read_bytes()
-    assert sessions.load(info.id, home=home).usage.tool_calls == 4
+    for name, said in OLD_OR_DAMAGED.items():
+        source = chats / f"session-2026-01-01T10-00-recorded{Path(name).suffix}"
+        shutil.copy(RECORDINGS / name, source)
+        info = sessions.fork(source, home=home)
+        fake_gemini.say("From another fork.")
+        result = await ask("Go on", options.changed(resume=info.id), via=via)
+        assert result.text == "From another fork."
+        assert said in history(fake_gemini)
+        assert source.read_bytes() == (RECORDINGS / name).read_bytes()
+        assert sessions.load(info.id, home=home).usage.tool_calls == 4
 
 
 async def test_a_real_run_at_work_keeps_its_session(fake_gemini, options, real_cli_door):
