@@ -441,6 +441,11 @@ async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_nev
 
 
 async def test_a_turn_that_ends_early_leaves_the_session_usable(fake_gemini, options, door):
+    """S0-27, S0-28: by a cancel or by leaving; what had arrived is kept.
+
+    B-11: cancelling ends the running shell and its children. B-37: no other turn begins before; the
+    CLI would abort the first one.
+    """
     async with door.warm(options) as warm:
         await a_turn_ends_early(fake_gemini, options, warm)
         await a_cancel_ends_a_command(fake_gemini, options.changed(approval="yolo"), warm)
@@ -448,10 +453,6 @@ async def test_a_turn_that_ends_early_leaves_the_session_usable(fake_gemini, opt
 
 
 async def a_turn_ends_early(fake_gemini: FakeGemini, options: Options, warm: Any) -> None:
-    """S0-27, S0-28: by a cancel or by leaving; what had arrived is kept.
-
-    B-37: no other turn begins before; the CLI would abort the first one.
-    """
     fake_gemini.hang("Once upon").hang("There was").say("Another")
     async with connect(options, via=warm) as chat:
         async with chat.turn("Tell me") as live:
@@ -470,7 +471,6 @@ async def a_turn_ends_early(fake_gemini: FakeGemini, options: Options, warm: Any
 
 
 async def a_cancel_ends_a_command(fake_gemini: FakeGemini, options: Options, warm: Any) -> None:
-    """B-11: cancelling ends the running shell and its children."""
     fake_gemini.call("run_shell_command", command="touch begun; sleep 250; touch ended").say("Hm")
     begun = Path(options.cwd) / "begun"
     async with connect(options, via=warm) as chat:

@@ -618,7 +618,10 @@ async def test_real_sessions_are_listed_found_and_deleted(fake_gemini, options, 
 
 
 async def test_the_real_cli_resumes_a_fork(fake_gemini, options, real_cli_door):
-    """The original's bytes stay as they are; the fork goes on with tools and all."""
+    """The original's bytes stay as they are; the fork goes on with tools and all.
+
+    B-5: so do forks of older formats, and of a session that a resumption within the minute wiped.
+    """
     home = fake_gemini.home
     fake_gemini.call("list_directory", dir_path=".").say("Noted.").say("From the fork.")
     first = await ask("Remember seven", options, via=real_cli_door)
@@ -649,7 +652,6 @@ OLD_OR_DAMAGED = {
 async def forks_of_old_or_damaged_sessions_go_on(
     fake_gemini: FakeGemini, options: Options, via: Cli, chats: Path
 ) -> None:
-    """B-5: the older formats, and a session that a resumption within the minute has wiped."""
     home = fake_gemini.home
     for name, said in OLD_OR_DAMAGED.items():
         source = chats / f"session-2026-01-01T10-00-recorded{Path(name).suffix}"
