@@ -740,8 +740,10 @@ def test_a_pool_goes_into_via_like_every_transport():
 TURNS, CHATS = 60, 6
 
 
-async def test_many_turns_with_cancels_kills_and_slow_answers(fake_gemini, options, door):
+async def test_many_turns_with_cancels_kills_and_slow_answers(fake_gemini, options, door, calm):
     """S0-34: each ends in one Done; no process, task or descriptor is left; the pool is whole."""
+    # The first start of a process makes the server of its keepers, which stays.
+    await ask("Hi", options, via=calm)
     dice, before = random.Random(6), descriptors()
     turns = iter(range(TURNS))
     endings: list[Done] = []
@@ -773,9 +775,10 @@ async def test_many_turns_with_cancels_kills_and_slow_answers(fake_gemini, optio
             rule.say("Quickly")
 
     def victims(pool: Pool) -> list[int]:
-        # One that is on its way out for another reason would not count as crashed.
-        running = [one for one in pool.report().processes if one.sessions < 12]
-        return [one.pid for one in running if one.pid is not None and one.retired is None]
+        # One that is on its way out for another reason would not count as crashed, and the end of
+        # one without a conversation would be nobody's error.
+        busy = [one for one in pool.report().processes if one.conversations and one.sessions < 25]
+        return [one.pid for one in busy if one.pid is not None and one.retired is None]
 
     async def killing(pool: Pool) -> None:
         nonlocal kills
@@ -785,7 +788,7 @@ async def test_many_turns_with_cancels_kills_and_slow_answers(fake_gemini, optio
             os.kill(dice.choice(victims(pool)), signal.SIGKILL)
             kills += 1
 
-    async with asyncio.timeout(80), Pool(door, size=2, at_once=CHATS // 2, max_sessions=16) as pool:
+    async with asyncio.timeout(80), Pool(door, size=2, at_once=CHATS // 2, max_sessions=30) as pool:
         async with asyncio.TaskGroup() as group:
             group.create_task(killing(pool))
             for _ in range(CHATS):
@@ -799,7 +802,8 @@ async def test_many_turns_with_cancels_kills_and_slow_answers(fake_gemini, optio
     assert report.crashed == kills == 2
     assert report.waiting == 0
     assert alone()
-    assert descriptors() <= before
+    # The API of the test lives in this process; it learns a moment later who has hung up.
+    await until(lambda: descriptors() <= before)
 
 
 async def until_long(holds: Callable[[], object]) -> None:

@@ -169,10 +169,13 @@ async def test_latest_of_nothing_is_an_error_not_a_new_session(options, real_cli
         await ask("Hi", options.changed(resume="latest"), via=real_cli_door)
 
 
-async def test_latest_of_nothing_may_be_fresh(fake_gemini, options, forgiving):
-    fake_gemini.say("Fresh")
-    result = await ask("Hi", options.changed(resume="latest"), via=forgiving)
+async def test_latest_of_nothing_may_be_fresh(stand_in, options):
+    init = {"type": "init", "session_id": "new", "model": "flash"}
+    spoken = {"type": "message", "role": "assistant", "content": "Fresh", "delta": True}
+    via = stand_in(init, spoken, {"type": "result", "status": "success"}, fresh_if_lost=True)
+    result = await ask("Hi", options.changed(resume="latest"), via=via)
     assert (result.text, result.clear_session) == ("Fresh", True)
+    assert not [word for word in stand_in.call["argv"] if word.startswith("--resume")]
 
 
 @pytest.mark.parametrize("chosen", ["resume", "session_id"])
