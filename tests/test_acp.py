@@ -625,9 +625,11 @@ async def killed_in_the_handshake(fake: FakeGemini, options: Options, door: Acp)
     "kill", [killed_in_mid_turn, killed_between_turns, killed_in_the_handshake]
 )
 async def test_a_process_that_is_killed_ends_its_turn_with_a_typed_error(
-    fake_gemini, options, door, kill
+    fake_gemini, options, door, kill, stand_in_acp
 ):
     """S0-34, B-10: the turn has one Done and an error with the cause, and no process is left."""
+    # The first start of a process makes the server of its keepers, which stays.
+    await ask("Hi", options, via=stand_in_acp("well_behaved"))
     before = _held()
     events = await kill(fake_gemini, options, door)
     assert last(events).status == "error"
@@ -640,7 +642,7 @@ async def test_a_process_that_is_killed_ends_its_turn_with_a_typed_error(
     await _let_go(before)
 
 
-async def test_nothing_is_left_of_a_conversation(fake_gemini, options, acp):
+async def test_nothing_is_left_of_a_conversation(fake_gemini, options, acp, stand_in_acp):
     """No process, no task, no descriptor, no overlay."""
 
     async def decide(request: PermissionRequest) -> Allow:
@@ -655,7 +657,8 @@ async def test_nothing_is_left_of_a_conversation(fake_gemini, options, acp):
                     if isinstance(event, TextDelta):
                         break
 
-    await once()  # What is made once, and kept, is made now.
+    # What is made once, and kept, is made now.
+    await ask("Hi", options, via=stand_in_acp("well_behaved"))
     before = _held()
     await once()
     await _let_go(before)
