@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
@@ -50,7 +51,16 @@ def description() -> str:
     total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     system = f"Linux {platform.release().partition('-')[0]}"
     python = f"Python {platform.python_version()}"
-    return f"{os.cpu_count()} cores ({name}), {total:.0f} GB, {system}, {python}"
+    where = f"temporary files on {_file_system(Path(tempfile.gettempdir()))}"
+    return f"{os.cpu_count()} cores ({name}), {total:.0f} GB, {system}, {python}, {where}"
+
+
+def _file_system(folder: Path) -> str:
+    """Its kind, by the mount that the folder lies on."""
+    lines = Path("/proc/mounts").read_text(encoding="utf-8").splitlines()
+    kinds = {Path(place): kind for _, place, kind, *_ in map(str.split, lines)}
+    chain = (folder.resolve(), *folder.resolve().parents)
+    return next((kinds[one] for one in chain if one in kinds), "an unknown file system")
 
 
 def _available_mb() -> float:

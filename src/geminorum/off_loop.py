@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-_MAX_THREADS = 3
+_MAX_THREADS = 2
 """More would only take the interpreter from each other, and from the event loop, at each file that
 they touch: with 8, a hundred starts at once keep the loop waiting four times as long."""
 
