@@ -48,6 +48,8 @@ class Counter(logging.Handler):
 def every_run_over_a_spare(monkeypatch: pytest.MonkeyPatch, request) -> Iterator[None]:
     counter = Counter()
     monkeypatch.setattr(Spares, "take", take_a_new_one)
+    # The next turn's own would hold its session for a moment, and `take` does not wait for it here.
+    monkeypatch.setattr(Spares, "refill", lambda *_, **__: None)
     spares.log.addHandler(counter)
     level, spares.log.level = spares.log.level, logging.DEBUG
     yield
