@@ -235,10 +235,16 @@ def _kill_one(cli: Cli, dice: random.Random) -> None:
     assert cli._spares is not None
     pids = [spare.pid for spare in cli._spares.waiting]
     if not pids:
-        starting = [one for one in _descendants() if "start_record" in " ".join(one.cmdline())]
-        pids = [one.pid for one in starting if time.time() - one.create_time() < _STARTING_SECONDS]
+        pids = [one.pid for one in _descendants() if _is_starting(one)]
     with suppress(ProcessLookupError, IndexError):
         os.kill(dice.choice(pids), signal.SIGKILL)
+
+
+def _is_starting(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):  # It has ended meanwhile.
+        is_young = time.time() - process.create_time() < _STARTING_SECONDS
+        return is_young and "start_record" in " ".join(process.cmdline())
+    return False
 
 
 def _descendants() -> list[psutil.Process]:

@@ -20,16 +20,20 @@ TITLES = {
 _HEAD = """\
 # Figures under load
 
-So many agents start together in one Python process. `make load` measures this and writes this
-page; nothing else should run on the machine meanwhile.
+What happens when many agents start at the same moment in one Python process. The model is
+simulated and answers at once. `make load` measures this and writes this page: it needs a C
+compiler, an otherwise idle machine and about five minutes.
 
-- **first event**: from the common start to an agent's first event: half of the agents, and 99 of
-  100, had theirs by then.
-- **longest stall**: for how long the event loop kept other tasks waiting at most.
-- **CPU and memory**: of the whole machine, for each agent; in brackets, of the Python process.
+- **first event**: the time from the start of all agents until half of them (p50) and 99 % of them
+  (p99) had produced their first event.
+- **longest stall**: the longest time for which the event loop was blocked.
+- **CPU each, memory each**: what the whole machine used, divided by the number of agents; for CPU,
+  the share of the Python process is in brackets. A warm CLI that runs already is not counted.
 
-The stand-in is written in C, because one in Python would take 30 ms to start and measure itself.
-Each row is the median of {rounds} rounds in new processes.
+In the first table, a small C program takes the place of the CLI, so that the figures are those of
+geminorum and not those of Node. Each row is the median of {rounds} rounds in new processes.
+[A hundred runs share one event loop](decisions/0015-a-hundred-at-once.md) says what the time is
+spent on.
 
 Measured on {machine}, at commit {commit}.
 

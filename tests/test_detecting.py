@@ -149,6 +149,13 @@ def test_an_environment_variable_that_points_nowhere_is_passed_over(
     assert find_cli(env={**env, "GEMINI_CLI_PATH": "/nowhere/gemini"}).path == on_path
 
 
+def test_an_environment_variable_that_points_nowhere_is_named_where_nothing_is_found(
+    env: dict[str, str],
+) -> None:
+    with pytest.raises(CliNotFound, match="no file at GEMINI_CLI_PATH=/nowhere/gemini"):
+        find_cli(env={**env, "GEMINI_CLI_PATH": "/nowhere/gemini"})
+
+
 def test_path_comes_before_the_usual_places(tmp_path: Path, env: dict[str, str]) -> None:
     """S3-36, step 2; the given PATH counts, not the one of this process."""
     script(tmp_path / "home" / ".npm-global" / "bin" / "gemini")

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geminorum import Cli, Options, Pool, ask, connect, errors, owned_folder, run, sync
+from geminorum import Acp, Api, Cli, Options, Pool, ask, connect, errors, owned_folder, run, sync
 from geminorum.off_loop import off_loop
 from geminorum.sessions.places import was_used
 from geminorum.transports import process, spares
@@ -409,3 +409,46 @@ def test_a_pool_that_is_opened_again_starts_ahead_again(program, options, said):
     asyncio.run(use())
     assert len(said(WENT_AHEAD)) == 2
     assert pool.report().started >= 2
+
+
+INTERRUPTED = """
+import os, signal, sys, threading, time
+from pathlib import Path
+from geminorum import Options, sync
+from stand_in import StandIn
+
+def interrupt():
+    while not stand_in.has_spoken:
+        time.sleep(0.005)
+    os.kill(os.getpid(), signal.SIGINT)
+
+folder = Path(sys.argv[1])
+stand_in = StandIn(folder)
+word = {"type": "message", "role": "assistant", "content": "I"}
+lines = {"type": "init", "session_id": "s"}, word
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with sync.opened(stand_in(*lines, stderr="late", hang=True)) as cli:
+    threading.Thread(target=interrupt, daemon=True).start()
+    sync.ask("Hello", Options(cwd=folder, home=folder), via=cli)
+"""
+
+
+def test_ctrl_c_in_a_block_shows_nothing_but_itself(tmp_path):
+    """On its way out, the run still asks which secrets it must not show."""
+    command = [sys.executable, "-c", INTERRUPTED, tmp_path]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+    assert done.stderr.rstrip().endswith("KeyboardInterrupt")
+    assert done.stderr.count("Traceback") == 1
+
+
+async def test_spares_that_no_block_keeps_are_told_of(program, options, said):
+    await ask("Hello", options, via=Cli(executable=program, spare=2))
+    (told,) = said("the run starts cold")
+    assert "in a block, `async with" in told
+
+
+@pytest.mark.parametrize("transport", [Api(), Acp()], ids=["api", "acp"])
+def test_a_transport_without_processes_of_its_own_cannot_be_opened(transport):
+    with pytest.raises(errors.InvalidOptions, match="outlive a run"):
+        sync.opened(transport)

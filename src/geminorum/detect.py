@@ -109,7 +109,9 @@ def _named(name: str, env: Mapping[str, str]) -> Path:
 def _first_found(env: Mapping[str, str]) -> Path:
     found = next((path for path in _candidates(env) if path.is_file()), None)
     if found is None:
-        raise CliNotFound("the Gemini CLI is not installed", hint=INSTALL_CLI)
+        named = env.get("GEMINI_CLI_PATH")
+        wrong = f", and there is no file at GEMINI_CLI_PATH={named}" if named else ""
+        raise CliNotFound(f"the Gemini CLI is not installed{wrong}", hint=INSTALL_CLI)
     return found
 
 

@@ -16,7 +16,7 @@ from contextlib import AbstractAsyncContextManager, suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from geminorum import client
-from geminorum.errors import GeminorumError, Unsupported
+from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import DataT, Event
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
@@ -71,6 +71,12 @@ def opened(block: AbstractAsyncContextManager[Transport]) -> Opened:
         second = sync.ask("Say it again", via=cli)
     ```
     """
+    if not hasattr(block, "__aenter__"):
+        kind = type(block).__name__
+        hint = (
+            f"pass it as it is: via={kind}(); Cli(spare=…), Acp().warm() and Pool() can be opened"
+        )
+        raise InvalidOptions(f"{kind} has no processes that outlive a run", hint=hint)
     return Opened(block)
 
 
@@ -271,6 +277,8 @@ class Opened:
     def __init__(self, block: AbstractAsyncContextManager[Transport]) -> None:
         self._block = block
         self._transport: Transport | None = None
+        """The last that was open; runs ask for its secrets on their way out, too."""
+        self._is_open = False
         self.loop = BackgroundLoop()
         """Where its processes are at home, and so all conversations with them."""
 
@@ -283,6 +291,7 @@ class Opened:
         except BaseException:
             self.loop.__exit__()
             raise
+        self._is_open = True
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -295,7 +304,7 @@ class Opened:
 
     def secrets(self) -> list[str]:
         """Values that must not appear in a run's errors."""
-        return list(getattr(self._open(), "secrets", tuple)())
+        return list(getattr(self._transport, "secrets", tuple)())
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
         return self._open().open(options)
@@ -308,15 +317,16 @@ class Opened:
         return cast("Transport", deciding(decide))
 
     def _open(self) -> Transport:
-        if self._transport is None:
-            raise GeminorumError("it is not open", hint="with sync.opened(…) as cli: …")
+        if self._transport is None or not self._is_open:
+            text = "this transport is not open"
+            raise GeminorumError(text, hint="use it inside of its block: with sync.opened(…) as …")
         return self._transport
 
     async def _entered(self) -> Transport:
         return await self._block.__aenter__()
 
     async def _left(self) -> None:
-        self._transport = None
+        self._is_open = False
         await self._block.__aexit__(None, None, None)
 
 

@@ -27,11 +27,22 @@ from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.policies import refuse_without_hooks
 from geminorum.transports.launch.read_guard import check_folders
 from geminorum.transports.newer_cli import warn_if_newer
-from geminorum.transports.spares import REFILL_DELAY_SECONDS, Spare, SpareOrder, Spares
+from geminorum.transports.spares import (
+    REFILL_DELAY_AFTER_COLD_SECONDS,
+    REFILL_DELAY_SECONDS,
+    Spare,
+    SpareOrder,
+    Spares,
+    log,
+)
 from geminorum.transports.watch import StallTimeout
 from geminorum.wire.argv import missing_flags
 
 _MOST_SPARES = 64
+_NOT_IN_A_BLOCK = (
+    "the run starts cold: Cli(spare=%d) keeps CLIs waiting in a block, `async with Cli(…) as cli`, "
+    "and between the turns of a chat"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,9 +215,12 @@ class CliConversation:
         """A CLI that was started ahead and would run exactly as one that starts now."""
         order = self.order_for(options)
         if (found := await self._own.take(order)) is not None or self._shared is None:
+            if found is None and self._door.spare:
+                log.debug(_NOT_IN_A_BLOCK, self._door.spare)
             return found
         found = await self._shared.take(order)
-        self._shared.refill(order, REFILL_DELAY_SECONDS)
+        delays = REFILL_DELAY_SECONDS, REFILL_DELAY_AFTER_COLD_SECONDS
+        self._shared.refill(order, delays[found is None])
         return found
 
     def order_for(self, options: Options) -> SpareOrder:

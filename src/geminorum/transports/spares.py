@@ -52,8 +52,9 @@ _WAIT_SECONDS = 10.0
 """How long a run waits for a CLI that is starting: more than a start takes, also on a
 busy machine."""
 _MEMORY_CHECK_SECONDS = 2.0
-REFILL_DELAY_SECONDS = 1.0
-"""A run that has just begun needs the processor more than the one after it."""
+REFILL_DELAY_SECONDS, REFILL_DELAY_AFTER_COLD_SECONDS = 1.0, 3.0
+"""A run that has just begun needs the processor more than the one after it; one that starts cold
+needs it until Node has loaded the CLI."""
 _QUARTER_OF_AN_HOUR = 900
 _MOST_UNFIT, _REST_SECONDS = 4, 30.0
 """Agents that change their folder make every CLI started ahead unfit, which costs a second of
@@ -379,7 +380,7 @@ class Spares:
         for task in self._starting:
             task.cancel()
         for spare in [*self.waiting]:
-            self._discard(spare, "nobody needs it any more")
+            self._discard(spare, "its block has ended")
         cancelled: asyncio.CancelledError | None = None
         while tasks := [*self._starting, *self._ending]:
             try:
