@@ -122,13 +122,15 @@ class SessionTail:
 
     def read(self, session_id: str, *, thoroughly: bool = False) -> list[Written]:
         """What was written since the last look; new files are looked for now and then only."""
+        searches = thoroughly or time.monotonic() - self._searched >= _SEARCH
+        if not searches and not self._files:
+            return []
         with RESERVE.spent():
-            return self._read(session_id, thoroughly=thoroughly)
+            return self._read(session_id, searches=searches)
 
-    def _read(self, session_id: str, *, thoroughly: bool) -> list[Written]:
-        now = time.monotonic()
-        if thoroughly or now - self._searched >= _SEARCH:
-            self._searched = now
+    def _read(self, session_id: str, *, searches: bool) -> list[Written]:
+        if searches:
+            self._searched = time.monotonic()
             with suppress(OSError):  # A folder that cannot be listed now may be the next time.
                 for path in self._paths(session_id):
                     self._files.setdefault(path, FileTail(path))

@@ -16,6 +16,7 @@ def ran_denied_tool(
 
     `permitted` are others that may run: functions of the caller, whatever they are called.
     """
-    results = (event for event in events if isinstance(event, ToolResult))
-    done = (result.name or "" for result in results if result.status == "success")
-    return any(is_surely_denied(options, name, permitted) for name in done)
+    # Looked at for every event of a stream: each name once, and no question that a type answers.
+    done = [one for one in events if type(one) is ToolResult and one.status == "success"]
+    names = {result.name or "" for result in done}
+    return any(is_surely_denied(options, name, permitted) for name in names)
