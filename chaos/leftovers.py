@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from geminorum.cost import PRICES_THREAD
 from geminorum.transports.keeper import KEEPERS
 
 _EXECUTOR = "asyncio_"
@@ -27,6 +28,13 @@ def threads() -> list[str]:
     """Those of the event loop's own pool stay for the next call."""
     names = [thread.name for thread in threading.enumerate()]
     return sorted(name for name in names if not name.startswith(_EXECUTOR))
+
+
+def await_prices() -> None:
+    """The list of prices is loaded once for each process, beside its first run."""
+    for thread in threading.enumerate():
+        if thread.name == PRICES_THREAD:
+            thread.join()
 
 
 def tasks() -> list[str]:

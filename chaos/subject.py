@@ -57,6 +57,7 @@ class Trial:
             await self._calm_cycle(replace(self.plan, agent="stand-in"), WARM_UP)
         else:
             await self._calm_cycle(self.plan, WARM_UP)
+        leftovers.await_prices()
         before = leftovers.descriptors(), leftovers.threads()
         await self._hurt_cycle()
         await self._look_for_leftovers(*before)

@@ -1,5 +1,7 @@
 """Money: exact arithmetic where the price is known, None where it is not."""
 
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
@@ -291,3 +293,19 @@ def test_a_book_s_cost_shows_tokens_times_price():
         "          100 thoughts * $0.60/M = $0.00006",
         "total: $0.000171 (estimate)",
     ]
+
+
+BEGIN_TOGETHER = """
+import threading
+from geminorum import cost
+
+for _ in range(5):
+    cost.warm_up()
+print(sum(one.name == cost.PRICES_THREAD for one in threading.enumerate()))
+"""
+
+
+def test_runs_that_begin_together_load_the_price_list_once():
+    command = [sys.executable, "-c", BEGIN_TOGETHER]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout == "1\n", done.stderr

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -71,6 +71,7 @@ PRICES_2026_04 = PriceBook(
 Prices: TypeAlias = PriceBook | Literal["2026-04"] | None
 """A price book, the name of a built-in one, or None for the list prices of the day."""
 
+PRICES_THREAD = "geminorum-prices"
 _NAMED_BOOKS: Mapping[str, PriceBook] = {"2026-04": PRICES_2026_04}
 
 
@@ -149,10 +150,11 @@ def billing(env: Mapping[str, str]) -> Billing:
     return "vertex" if wants_vertex or env.get("GOOGLE_CLOUD_PROJECT") else "google_account"
 
 
+@cache
 def warm_up() -> None:
-    """Load the price list beside the run: it takes 250 ms that nobody should wait for."""
-    if "genai_prices.data" not in sys.modules:
-        threading.Thread(target=_load, name="geminorum-prices", daemon=True).start()
+    """Load the price list beside the first run: it takes 250 ms that nobody should wait for."""
+    with suppress(RuntimeError):  # The system has no thread to give.
+        threading.Thread(target=_load, name=PRICES_THREAD, daemon=True).start()
 
 
 def _load() -> None:
