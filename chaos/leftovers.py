@@ -34,7 +34,7 @@ def await_prices() -> None:
     """The list of prices is loaded once for each process, beside its first run."""
     for thread in threading.enumerate():
         if thread.name == PRICES_THREAD:
-            thread.join()
+            thread.join(60)
 
 
 def tasks() -> list[str]:

@@ -9,11 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 
 import pytest
 
 from geminorum import Cli
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import off_loop, soon
 from geminorum.options import Options
 from geminorum.surroundings import environment
 from geminorum.transports.launch import overlay, read_guard
@@ -32,6 +33,13 @@ async def test_interrupts_while_threads_start_cost_none_of_them(monkeypatch):
     monkeypatch.undo()
     async with asyncio.timeout(30):
         assert await off_loop(threading.get_ident) != threading.get_ident()
+
+
+async def test_work_that_fails_unheard_costs_no_thread():
+    for _ in range(8):
+        soon(partial(os.close, -1))
+    async with asyncio.timeout(30):
+        assert await off_loop(os.getpid) == os.getpid()
 
 
 async def test_programs_that_do_not_read_their_prompts_keep_nobody_else_waiting():

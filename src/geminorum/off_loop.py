@@ -133,5 +133,10 @@ async def off_loop(work: Callable[[], T], undo: Callable[[T], None] | None = Non
 
 
 def soon(work: Callable[[], None]) -> None:
-    """Has the work done by a thread, whenever that is. For what cannot fail."""
-    _THREADS.begin(work)
+    """Has the work done by a thread, whenever that is. Nobody hears of it if it fails."""
+    _THREADS.begin(partial(_quietly, work))
+
+
+def _quietly(work: Callable[[], None]) -> None:
+    with suppress(Exception):  # It would take its thread along, and there are two.
+        work()
