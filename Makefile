@@ -17,7 +17,7 @@ GEMINI := $(CLI)/node_modules/.installed
 # What holds on each version of the CLI, and what that depends on.
 RECORDS := $(foreach version,$(or $(VERSIONS),$(shell cat tests/versions/minors.txt)),.versions/$(version).json)
 CONTROLLED := $(shell find src -name '*.py') tests/conftest.py tests/versions/control.py \
-  $(foreach name,attacks running stopping,tests/test_$(name).py)
+  $(foreach name,attacks running stopping,tests/transports/test_$(name).py)
 
 # The tests of the Cli transport.
 HEADLESS := running stopping decide_cli python_tools structured_output budget resuming resuming_tools attacks bad_input secrets \
@@ -43,7 +43,7 @@ minors: $(PACKAGE)  ## list the CLI's versions on npm that test-versions tests
 	@PYTHONPATH=tests $(BIN)/python -m versions.minors
 
 test-spares: $(PACKAGE) $(GEMINI)  ## run the tests of the Cli transport over CLIs that were started ahead
-	PYTHONPATH=tests $(BIN)/python -m pytest -p over_spares -n 4 --dist worksteal $(foreach name,$(HEADLESS),tests/test_$(name).py)
+	PYTHONPATH=tests $(BIN)/python -m pytest -p over_spares -n 4 --dist worksteal $(foreach name,$(HEADLESS),tests/transports/test_$(name).py)
 
 test-compat: $(PACKAGE)  ## test the Api transport on several versions of Google's SDK
 	@$(BIN)/python tests/compat.py

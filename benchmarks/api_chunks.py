@@ -1,4 +1,4 @@
-"""CPU time per chunk of an API answer: our door beside the bare SDK, on the same stream.
+"""CPU time per chunk of an API answer: our transport beside the bare SDK, on the same stream.
 
 The server runs in a process of its own, so that only the client's work is counted.
 """
@@ -30,15 +30,15 @@ with FakeGemini() as fake:
 
 def measure() -> list[Figure]:
     with _server() as url:
-        asyncio.run(_through_our_door(url))  # The first run also loads what is needed.
+        asyncio.run(_through_our_transport(url))  # The first run also loads what is needed.
         asyncio.run(_through_the_sdk(url))
         rounds = [
-            (asyncio.run(_through_our_door(url)), asyncio.run(_through_the_sdk(url)))
+            (asyncio.run(_through_our_transport(url)), asyncio.run(_through_the_sdk(url)))
             for _ in range(ROUNDS)
         ]
     ours, bare = map(min, zip(*rounds, strict=True))
     return [
-        Figure("Api door, CPU per chunk", ours / CHUNKS * 1e6, "µs"),
+        Figure("Api transport, CPU per chunk", ours / CHUNKS * 1e6, "µs"),
         Figure("bare google-genai, CPU per chunk", bare / CHUNKS * 1e6, "µs"),
         Figure("added by us, of the bare SDK", (ours - bare) / bare, at_most=0.15),
     ]
@@ -56,10 +56,10 @@ def _server() -> Iterator[str]:
             process.communicate("\n")
 
 
-async def _through_our_door(url: str) -> float:
-    door = Api(api_key="none", base_url=url)
+async def _through_our_transport(url: str) -> float:
+    transport = Api(api_key="none", base_url=url)
     began, count = time.process_time(), 0
-    async with run("Count", Options(model=MODEL), via=door) as live:
+    async with run("Count", Options(model=MODEL), via=transport) as live:
         async for event in live:
             count += isinstance(event, TextDelta)
     return _checked(count, time.process_time() - began)

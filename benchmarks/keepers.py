@@ -13,8 +13,8 @@ from statistics import median
 
 from benchmarks.figures import Figure
 from benchmarks.stand_in import StandIn, saying
-from geminorum.transports.keeper import KEEPERS, KeeperServer
-from geminorum.transports.process import Child
+from geminorum.transports.process.keeper import KEEPERS, KeeperServer
+from geminorum.transports.process.tree import Child
 
 ROUNDS, RUNS, AT_ONCE = 15, 20, 10
 RESULT = (

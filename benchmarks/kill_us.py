@@ -1,6 +1,6 @@
 """`python -m benchmarks.kill_us [ROUNDS [NAME …]]`: kill -9 of us, with the real CLI at work.
 
-For each door, a process of ours lets the agent run `sleep 300`, beside jobs that leave their
+For each transport, a process of ours lets the agent run `sleep 300`, beside jobs that leave their
 session and their environment, and is killed. Counted are the processes that live 3 s later, and
 the temporary folders that are there after the next run. Exit code 1 when there are any.
 """
@@ -22,7 +22,7 @@ from benchmarks.cold_start import MODEL, found_cli
 from geminorum import Cli, Options, sync
 from geminorum.testing import FakeGemini
 
-DOORS = {
+TRANSPORTS = {
     "Cli": "nullcontext(Cli(executable=cli))",
     "Acp": "nullcontext(Acp(executable=cli))",
     "Pool": "sync.Pool(Acp(executable=cli))",
@@ -33,7 +33,7 @@ from contextlib import nullcontext
 from geminorum import Acp, Cli, Options, sync
 
 cli, folder, model = sys.argv[1:]
-with {door} as via:
+with {transport} as via:
     sync.ask("Sleep", Options(cwd=folder, model=model, approval="yolo"), via=via)
 """
 SLEEP = "setsid sleep 300 & env -i setsid sleep 300 & touch asleep; sleep 300"
@@ -52,10 +52,10 @@ class Round:
 
 
 def main(rounds: int, names: Sequence[str]) -> int:
-    print(f"{'door':<6}{'kills':>6}{'processes':>11}{'left':>6}{'slowest':>9}{'folders':>9}")
+    print(f"{'transport':<6}{'kills':>6}{'processes':>11}{'left':>6}{'slowest':>9}{'folders':>9}")
     missed = 0
     for name in names:
-        seen = [killed(DOORS[name]) for _ in range(rounds)]
+        seen = [killed(TRANSPORTS[name]) for _ in range(rounds)]
         started, left, folders = (
             sum(getattr(one, what) for one in seen) for what in ("started", "left", "folders")
         )
@@ -67,7 +67,7 @@ def main(rounds: int, names: Sequence[str]) -> int:
     return int(missed > 0)
 
 
-def killed(door: str) -> Round:
+def killed(transport: str) -> Round:
     """One kill, and one run after it."""
     # A temporary folder for us alone, in which everything that is left is ours.
     with tempfile.TemporaryDirectory() as room, FakeGemini(default="Awake.") as fake:
@@ -76,7 +76,7 @@ def killed(door: str) -> Round:
         work.mkdir()
         fake.call("run_shell_command", command=SLEEP)
         env = {**os.environ, **fake.env, "TMPDIR": str(temporary)}
-        tree = _kill(door, work, env)
+        tree = _kill(transport, work, env)
         began = time.perf_counter()
         _wait(lambda: not _alive(tree), LIMIT_SECONDS)
         seconds, left = time.perf_counter() - began, _alive(tree)
@@ -86,8 +86,15 @@ def killed(door: str) -> Round:
         return Round(len(tree), len(left), seconds, len([*temporary.glob("*gemin*")]))
 
 
-def _kill(door: str, work: Path, env: Mapping[str, str]) -> list[psutil.Process]:
-    words = [sys.executable, "-c", OURS.format(door=door), str(found_cli()), str(work), MODEL]
+def _kill(transport: str, work: Path, env: Mapping[str, str]) -> list[psutil.Process]:
+    words = [
+        sys.executable,
+        "-c",
+        OURS.format(transport=transport),
+        str(found_cli()),
+        str(work),
+        MODEL,
+    ]
     ours = subprocess.Popen(words, env=env)
     if not _wait(lambda: (work / "asleep").exists() or ours.poll() is not None, START_SECONDS):
         raise RuntimeError("the agent did not start")
@@ -127,4 +134,4 @@ def _wait(happened: Callable[[], object], seconds: float) -> bool:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, sys.argv[2:] or [*DOORS]))
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 3, sys.argv[2:] or [*TRANSPORTS]))

@@ -17,7 +17,7 @@ import msgspec
 from benchmarks.figures import Figure
 from benchmarks.recording import answers
 from benchmarks.stand_in import StandIn, saying
-from geminorum.wire.frames import Frame
+from geminorum.wire.stream_json.frames import Frame
 
 EVENTS = 200_000
 ROUNDS = 15

@@ -14,7 +14,7 @@ from benchmarks.cold_start import MODEL, PROMPT, found_cli
 from benchmarks.figures import Figure
 from geminorum import Acp, Cli, Options, ask, connect
 from geminorum.testing import FakeGemini
-from geminorum.transports.acp import WarmAcp
+from geminorum.transports.acp.transport import WarmAcp
 
 ROUNDS = 9
 SESSIONS, WAIT = 50, 0.5
@@ -28,8 +28,8 @@ async def _side_by_side() -> list[Figure]:
     with FakeGemini(default="Hello") as fake, tempfile.TemporaryDirectory() as folder:
         options = Options(model=MODEL, cwd=folder, env=fake.env, home=fake.home)
         cli = Cli(executable=found_cli())
-        door = Acp(executable=found_cli()).warm(options)
-        async with door as warm, connect(options, via=warm) as chat:
+        transport = Acp(executable=found_cli()).warm(options)
+        async with transport as warm, connect(options, via=warm) as chat:
             # One of each to warm up, then side by side: what slows one slows its neighbours.
             rounds = [
                 (

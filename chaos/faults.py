@@ -19,7 +19,7 @@ import psutil
 from chaos.plan import Plan
 from chaos.stage import STEPS, Stage
 from chaos.telling import Reader
-from geminorum.transports.keeper import KEEPERS
+from geminorum.transports.process.keeper import KEEPERS
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 
 from geminorum.cost import PRICES_THREAD
-from geminorum.transports.keeper import KEEPERS
+from geminorum.transports.process.keeper import KEEPERS
 
 _EXECUTOR = "asyncio_"
 

@@ -21,9 +21,9 @@ from geminorum import (
     Thinking,
     ToolResult,
     ToolUse,
+    Transport,
     run,
 )
-from geminorum.transports import Transport
 
 
 async def tell(prompt: str, options: Options, transport: Transport) -> list[str]:

@@ -164,7 +164,7 @@ def _load() -> None:
     """What any command might load; a library that this machine lacks is not missed."""
     for name in _PACKAGES:
         package = importlib.import_module(name)
-        for module in pkgutil.iter_modules(package.__path__, f"{name}."):
+        for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if module.name != "geminorum.testing.pytest_plugin":
                 importlib.import_module(module.name)
     for name in _MODULES:

@@ -1,4 +1,4 @@
-"""`make test-compat`: the API door's tests on several versions of Google's SDK.
+"""`make test-compat`: the API transport's tests on several versions of Google's SDK.
 
 Each version gets an environment of its own, with and without aiohttp, which the SDK would use if
 it found it. Prints one line for each; exits with 1 if any fails.
@@ -15,7 +15,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SDKS = {"2.30": "==2.30.*", "2.34": "==2.34.*", "newest": ">=3,<4"}
-TESTS = ["test_api.py", "test_api_readings.py", "test_contract_provider_adapter.py"]
+TESTS = [
+    "transports/test_api.py",
+    "transports/test_api_readings.py",
+    "contracts/test_contract_provider_adapter.py",
+]
 if (ROOT.parent / "shared/fixtures").is_dir():
     TESTS.append("other_projects/test_genai_answers.py")
 TOOLS = ("pytest>=9.0", "pytest-asyncio>=1.2", "pytest-xdist>=3.8", "hypothesis>=6.150")

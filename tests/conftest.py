@@ -66,8 +66,8 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="session")
-def real_cli_door() -> Cli:
-    """The `Cli` door to the real Gemini CLI, as `make test` installs it."""
+def real_transport() -> Cli:
+    """The `Cli` transport to the real Gemini CLI, as `make test` installs it."""
     path = os.environ.get("GEMINORUM_TEST_CLI") or ROOT / ".gemini-cli/node_modules/.bin/gemini"
     if not Path(path).exists():
         pytest.fail(f"no Gemini CLI at {path}: run `make test`, which installs it")
@@ -75,37 +75,37 @@ def real_cli_door() -> Cli:
 
 
 @pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
-def any_door(request: pytest.FixtureRequest, real_cli_door: Cli) -> Cli | Acp:
+def any_transport(request: pytest.FixtureRequest, real_transport: Cli) -> Cli | Acp:
     """Either way to the real CLI."""
-    return request.param(executable=real_cli_door.executable)
+    return request.param(executable=real_transport.executable)
 
 
 @pytest.fixture(scope="session")
-def real_cli(real_cli_door: Cli) -> list[str]:
-    """The command behind that door, for tests that start it by themselves."""
+def real_cli(real_transport: Cli) -> list[str]:
+    """The command behind that transport, for tests that start it by themselves."""
     from geminorum.detect import find_cli
 
-    return list(find_cli(real_cli_door.executable).command)
+    return list(find_cli(real_transport.executable).command)
 
 
 @pytest.fixture(scope="session")
 def quick_start() -> dict[str, str]:
-    """For tests that start the real CLI by themselves: what our own doors would add."""
+    """For tests that start the real CLI by themselves: what our own transports would add."""
     return {"GEMINI_CLI_NO_RELAUNCH": "true", "NODE_COMPILE_CACHE": str(COMPILED)}
 
 
 @pytest.fixture
 def stand_in_acp(tmp_path: Path) -> Callable[..., Acp]:
-    """Doors to a program that speaks the ACP, but for one bad habit."""
+    """Transports to a program that speaks the ACP, but for one bad habit."""
 
-    def door(habit: str, **how: Any) -> Acp:
+    def transport(habit: str, **how: Any) -> Acp:
         program = tmp_path / "gemini-stand-in"
         script = Path(__file__).with_name("stand_in_acp.py")
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -SE "{script}" "{habit}" "$@"\n')
         program.chmod(0o755)
         return Acp(executable=program, **{"grace": 0.5, **how})
 
-    return door
+    return transport
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import psutil
 
-from geminorum.transports.keeper import KEEPERS
+from geminorum.transports.process.keeper import KEEPERS
 
 TEST_MARK = "GEMINORUM_TEST_SESSION"
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from geminorum.errors import GeminorumError
-from geminorum.transports import spares
-from geminorum.transports.spares import Spare, SpareOrder, Spares
+from geminorum.transports.cli import spares
+from geminorum.transports.cli.spares import Spare, SpareOrder, Spares
 
 _WENT_AHEAD = "the prompt went to a CLI that was started"
 

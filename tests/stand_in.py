@@ -10,7 +10,7 @@ from geminorum.detect import PACKAGE
 
 
 class StandIn:
-    """Makes executables that play a Gemini CLI: `stand_in({...}, exit=53)` is a door to one."""
+    """Makes executables that play a Gemini CLI: `stand_in({...}, exit=53)` is a `Cli` for one."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -30,7 +30,7 @@ class StandIn:
         ignore_term: bool = False,
         grandchildren: tuple[str, ...] = (),
         read_stdin: bool = True,
-        **door: Any,
+        **transport: Any,
     ) -> Cli:
         """`lines` are frames, raw lines, or one recording's path; the rest says how it behaves."""
         self._made += 1
@@ -52,7 +52,7 @@ class StandIn:
             "read_stdin": read_stdin,
         }
         plan.write_text(json.dumps(wishes))
-        return Cli(executable=self._executable(plan), **{"grace": 0.5, **door})
+        return Cli(executable=self._executable(plan), **{"grace": 0.5, **transport})
 
     def _executable(self, plan: Path) -> Path:
         program = self._folder / f"gemini-{self._made}"

@@ -1,4 +1,4 @@
-"""A program that runs out of descriptors in the middle of a run: `without_descriptors.py DOOR`.
+"""A program that runs out of descriptors in mid-run: `without_descriptors.py TRANSPORT`.
 
 Prints how the run ended as JSON. A program of its own, because the limit is one of the process.
 """
@@ -20,7 +20,7 @@ from geminorum import Acp, Api, Cli, Done, Options, Pool, run
 from geminorum.errors import GeminorumError
 from geminorum.testing import FakeGemini
 from geminorum.transports import Transport
-from geminorum.transports.keeper import KEEPERS
+from geminorum.transports.process.keeper import KEEPERS
 
 MOST = 128
 LIMIT = 40.0
@@ -84,8 +84,8 @@ def without_keepers() -> None:
 async def scene(kind: str, program: str, exhaust: Callable[[], list[int]]) -> dict[str, Any]:
     told: list[Any] = []
     taken: list[int] = []
-    async with opened(kind, program) as (door, options):
-        async with run("Hi", options, via=door) as live:
+    async with opened(kind, program) as (transport, options):
+        async with run("Hi", options, via=transport) as live:
             async for event in live:
                 told.append(event)
                 if event.type == "text_delta":
@@ -108,12 +108,12 @@ async def scene(kind: str, program: str, exhaust: Callable[[], list[int]]) -> di
 async def openings(kind: str, program: str) -> list[str]:
     """What comes of opening a run with no descriptor left, with one, with two … until it opens."""
     outcomes = []
-    async with opened(kind, program) as (door, options):
+    async with opened(kind, program) as (transport, options):
         for spare in range(MOST):
             taken = exhaust_once()
             for fd in taken[:spare]:
                 os.close(fd)
-            outcomes.append(await opening(door, options))
+            outcomes.append(await opening(transport, options))
             for fd in taken[spare:]:
                 os.close(fd)
             if outcomes[-1] == "open":
@@ -121,9 +121,9 @@ async def openings(kind: str, program: str) -> list[str]:
     return [*outcomes, *left()]
 
 
-async def opening(door: Transport, options: Options) -> str:
+async def opening(transport: Transport, options: Options) -> str:
     try:
-        async with run("Hi", options, via=door) as live:
+        async with run("Hi", options, via=transport) as live:
             pass
     except GeminorumError as error:
         return type(error).__name__

@@ -22,8 +22,8 @@ from rich.terminal_theme import SVG_EXPORT_THEME
 from rich.text import Text as Line
 from rich.theme import Theme
 
-from geminorum.apps.command.live_terminal import TerminalView
-from geminorum.apps.command.show_style import STYLES
+from geminorum.apps.command.render.live_terminal import TerminalView
+from geminorum.apps.command.render.style import STYLES
 from geminorum.events import Event, decode
 from geminorum.sessions.exporting import export
 from geminorum.testing import FakeGemini, Tokens

@@ -11,11 +11,11 @@ from fuzz.soundness import Unsound, require_one_done, require_sound
 from fuzz.target import Target
 from geminorum.decisions import CANCELLED, Allow, Decision, Deny
 from geminorum.events import Event
-from geminorum.wire import acp
-from geminorum.wire.acp_events import AcpDecoder, omits_input
-from geminorum.wire.acp_verdict import TurnEnding, last_events, reported
+from geminorum.wire.acp import protocol as acp
+from geminorum.wire.acp.decoder import AcpDecoder, omits_input
+from geminorum.wire.acp.verdict import TurnEnding, last_events, reported
+from geminorum.wire.ending import Ending
 from geminorum.wire.lines import Lines
-from geminorum.wire.verdict import Ending
 
 _DECISIONS: tuple[Decision | None, ...] = (Allow(), Deny("no"), None)
 

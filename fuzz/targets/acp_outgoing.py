@@ -9,7 +9,7 @@ from fuzz.soundness import Unsound
 from fuzz.target import Target
 from geminorum.errors import InvalidPrompt
 from geminorum.prompt import encoded
-from geminorum.wire import acp
+from geminorum.wire.acp import protocol as acp
 
 
 def run(data: bytes) -> None:

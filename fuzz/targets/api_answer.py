@@ -10,10 +10,10 @@ from fuzz.seeds import more_seeds
 from fuzz.soundness import Unsound, require_same_in_pieces, require_sound
 from fuzz.target import Target
 from geminorum.events import Event
-from geminorum.transports.genai_client import _misread
-from geminorum.wire.genai import Answer, ApiRefusal, BadChunk, Call
-from geminorum.wire.genai_verdict import failure, remark
-from geminorum.wire.sse import EventStream
+from geminorum.transports.api.client import _misread
+from geminorum.wire.genai.answer import ApiRefusal, BadChunk, FunctionCall, ModelAnswer
+from geminorum.wire.genai.sse import EventStream
+from geminorum.wire.genai.verdict import failure, remark
 
 _SEEDS = (
     b'data: {"candidates":[{"content":{"parts":[{"text":"Hel"}],"role":"model"}}],'
@@ -37,8 +37,8 @@ _SEEDS = (
 
 def run(data: bytes) -> None:
     for chunk in require_same_in_pieces(_chunks, data):
-        require_sound(_events(Answer("s"), [chunk]))
-    answer = Answer("s")
+        require_sound(_events(ModelAnswer("s"), [chunk]))
+    answer = ModelAnswer("s")
     require_sound(_events(answer, _chunks([data])))
     require_sound(event for event in (failure(answer), remark(answer)) if event)
     repr((answer.request("m", 0), answer.text))
@@ -47,9 +47,9 @@ def run(data: bytes) -> None:
     msgspec.json.encode(answer.parts)
 
 
-def _require_call(call: Call) -> None:
+def _require_call(call: FunctionCall) -> None:
     try:
-        msgspec.convert(msgspec.to_builtins(call), Call)
+        msgspec.convert(msgspec.to_builtins(call), FunctionCall)
     except msgspec.ValidationError as error:
         raise Unsound(f"a call that is none: {error}") from error
 
@@ -59,7 +59,7 @@ def _chunks(pieces: Iterable[bytes]) -> list[bytes]:
     return [*(data for piece in pieces for data in stream.feed(piece)), *stream.close()]
 
 
-def _events(answer: Answer, chunks: Iterable[bytes]) -> Iterator[Event]:
+def _events(answer: ModelAnswer, chunks: Iterable[bytes]) -> Iterator[Event]:
     try:
         for chunk in chunks:
             yield from answer.add(chunk)

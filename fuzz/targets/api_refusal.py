@@ -5,7 +5,7 @@ from __future__ import annotations
 from fuzz.seeds import more_seeds
 from fuzz.soundness import require_sound
 from fuzz.target import Target
-from geminorum.wire.genai_verdict import refusal
+from geminorum.wire.genai.verdict import refusal
 
 _SEEDS = (
     b'7\n{"error":{"code":429,"message":"retry in 12.5s","status":"RESOURCE_EXHAUSTED","details":'

@@ -6,7 +6,7 @@ import typer
 
 from fuzz.scratch import scratch_file
 from fuzz.target import Target
-from geminorum.apps.command.batch_input import tasks_in
+from geminorum.apps.command.batch.input import tasks_in
 from geminorum.errors import InvalidOptions
 
 _SEEDS = (

@@ -7,8 +7,8 @@ from decimal import Decimal
 
 from fuzz.scratch import scratch_folder
 from fuzz.target import Target
-from geminorum.apps.command.batch_input import Task
-from geminorum.apps.command.batch_journal import Journal
+from geminorum.apps.command.batch.input import Task
+from geminorum.apps.command.batch.journal import Journal
 from geminorum.errors import GeminorumError
 
 _TASK = Task("1", "one")

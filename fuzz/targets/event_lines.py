@@ -6,7 +6,7 @@ from fuzz.seeds import stream_recordings
 from fuzz.soundness import require_sound
 from fuzz.target import Target
 from geminorum.events import decode, encode
-from geminorum.wire.verdict import replay
+from geminorum.wire.stream_json.verdict import replay
 
 _SEEDS = tuple(
     {type(event): encode(event) for text in stream_recordings() for event in replay(text)}.values()

@@ -9,7 +9,7 @@ from fuzz.target import Target
 from fuzz.waiting import answered
 from geminorum.decisions import Allow, Decision, Decisions, Deny
 from geminorum.events import PermissionRequest
-from geminorum.transports.asking import Asking
+from geminorum.transports.callbacks.permission_hook import PermissionHook
 
 _SEEDS = (
     b'{"session_id":"s","transcript_path":"/t","cwd":"/w","hook_event_name":"BeforeTool",'
@@ -25,7 +25,9 @@ async def _decide(request: PermissionRequest) -> Decision:
 
 
 def run(data: bytes) -> None:
-    asking = Asking(Decisions(_decide), "^(?:write_.*|mcp_geminorum_add)$", lambda: None, ["add"])
+    asking = PermissionHook(
+        Decisions(_decide), "^(?:write_.*|mcp_geminorum_add)$", lambda: None, ["add"]
+    )
     answer = answered(asking.answer(data))
     if answer.count(b"\n") != 1 or json.loads(answer)["decision"] not in ("allow", "deny"):
         raise Unsound(f"the script cannot read {answer[:200]!r}")

@@ -8,8 +8,8 @@ from fuzz.soundness import Unsound
 from fuzz.target import Target
 from fuzz.waiting import answered
 from geminorum.tools import Tool
-from geminorum.transports.loopback import Loopback
-from geminorum.transports.tool_server import ToolServer, served
+from geminorum.transports.callbacks.loopback import Loopback
+from geminorum.transports.callbacks.tool_server import ToolServer, served
 
 _HEAD = (
     b"POST /mcp HTTP/1.1\r\nHost: @host\r\nAuthorization: Bearer @token\r\n"

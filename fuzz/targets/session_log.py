@@ -11,7 +11,7 @@ from geminorum.errors import SessionUnreadable
 from geminorum.sessions.glance import info_of
 from geminorum.sessions.tailing import FileTail
 from geminorum.usage.billing import bill_of
-from geminorum.wire.saved_events import events_of
+from geminorum.wire.sessions.events import events_of
 
 _WORDS = (
     b'{"$rewindTo":"a"}\n',

@@ -8,8 +8,9 @@ from fuzz.seeds import stream_recordings
 from fuzz.soundness import require_one_done, require_same_in_pieces, require_sound
 from fuzz.target import Target
 from geminorum.events import Event
-from geminorum.wire.stream_json import StreamDecoder
-from geminorum.wire.verdict import Ending, last_events
+from geminorum.wire.ending import Ending
+from geminorum.wire.stream_json.decoder import StreamDecoder
+from geminorum.wire.stream_json.verdict import last_events
 
 
 def run(data: bytes) -> None:

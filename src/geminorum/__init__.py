@@ -54,17 +54,18 @@ if TYPE_CHECKING:
     from geminorum.prompt import Blob as Blob
     from geminorum.prompt import Link as Link
     from geminorum.tools import Tool as Tool
-    from geminorum.transports.acp import Acp as Acp
-    from geminorum.transports.api import Api as Api
-    from geminorum.transports.cli import Cli as Cli
-    from geminorum.transports.pool import Pool as Pool
+    from geminorum.transports import Transport as Transport
+    from geminorum.transports.acp.transport import Acp as Acp
+    from geminorum.transports.api.transport import Api as Api
+    from geminorum.transports.cli.transport import Cli as Cli
+    from geminorum.transports.pool.transport import Pool as Pool
     from geminorum.views.files import FileChange as FileChange
     from geminorum.views.result import Result as Result
     from geminorum.views.result import ToolCall as ToolCall
 
 # Where each public name lives. They are loaded when first asked for, so that importing the package
-# costs next to nothing and a door that is not used loads no library of its own.
-_HOMES = {
+# costs next to nothing and a transport that is not used loads no library of its own.
+_EXPORTS = {
     "": ("doctor", "errors", "events", "sessions", "skills", "sync", "usage", "views"),
     "client": ("Chat", "Run", "ask", "connect", "run"),
     "decisions": ("Allow", "AllowAlways", "Deny"),
@@ -78,20 +79,21 @@ _HOMES = {
     "permissions": ("Policy", "Rule"),
     "prompt": ("Blob", "Link"),
     "tools": ("Tool",),
-    "transports.api": ("Api",),
-    "transports.acp": ("Acp",),
-    "transports.cli": ("Cli",),
-    "transports.pool": ("Pool",),
+    "transports": ("Transport",),
+    "transports.api.transport": ("Api",),
+    "transports.acp.transport": ("Acp",),
+    "transports.cli.transport": ("Cli",),
+    "transports.pool.transport": ("Pool",),
     "views.files": ("FileChange",),
     "views.result": ("Result", "ToolCall"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: home for home, names in _EXPORTS.items() for name in names}
 
-__all__ = ["__version__", *sorted(_HOME_OF)]
+__all__ = ["__version__", *sorted(_MODULE_OF)]
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOME_OF.get(name)
+    home = _MODULE_OF.get(name)
     if home is None:
         raise AttributeError(f"module 'geminorum' has no attribute {name!r}")
     value = (

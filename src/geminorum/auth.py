@@ -15,11 +15,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from geminorum.environment import environment_of, home_of, upwards
 from geminorum.events import Billing
 from geminorum.options import Options
 from geminorum.regular_file import read_text
-from geminorum.surroundings import environment, home_of, upwards
-from geminorum.wire.settings_file import parsed_settings
+from geminorum.wire.launch.settings_file import parsed_settings
 
 Mode: TypeAlias = Literal["api_key", "vertex", "google_account", "compute", "refused", "none"]
 
@@ -58,7 +58,7 @@ def auth_mode(options: Options | None = None, env: Mapping[str, str] | None = No
     `env` is the run's whole environment. None: this process's variables plus `options.env`.
     """
     options = options or Options()
-    env = environment(options) if env is None else env
+    env = environment_of(options) if env is None else env
     home = home_of(options, env)
     # A folder's own is disarmed for our runs.
     found = dotenv_variables(options, home)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 from geminorum.cancellation import finish
 from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
 from geminorum.events import DataT, Event
+from geminorum.hints import advice, python_only
+from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
 from geminorum.redaction import Redactor
@@ -20,7 +22,12 @@ from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
 
 if TYPE_CHECKING:
+    from geminorum import schema
     from geminorum.decisions import Decide
+    from geminorum.transports.cli import transport as cli
+else:
+    schema = lazy_module("geminorum.schema")
+    cli = lazy_module("geminorum.transports.cli.transport")
 
 T = TypeVar("T")
 Beginning: TypeAlias = Callable[["_Deadline", AsyncExitStack], Awaitable[Turn]]
@@ -38,9 +45,9 @@ def run(
 
     Agent failures arrive as events and are not raised. Leaving the block stops the agent.
     """
-    checked, door = _checked(options), _door(via)
-    begin = partial(_only_turn, prompt, checked, door)
-    return Run(begin, checked, redactor_of(checked, door))
+    checked, transport = _checked(options), _transport_of(via)
+    begin = partial(_only_turn, prompt, checked, transport)
+    return Run(begin, checked, redactor_of(checked, transport))
 
 
 async def ask(
@@ -60,7 +67,7 @@ def connect(
 
     `decide` answers the permission requests of this conversation instead of the transport's own.
     """
-    return Chat(_checked(options), _deciding(_door(via), decide))
+    return Chat(_checked(options), _deciding(_transport_of(via), decide))
 
 
 class Run(Generic[DataT]):
@@ -69,7 +76,7 @@ class Run(Generic[DataT]):
     def __init__(self, begin: Beginning, options: Options[DataT], redactor: Redactor) -> None:
         self._begin, self._timeout = begin, options.timeout
         self._redactor = redactor
-        """Stands here, where everything passes, whichever door it came through."""
+        """Stands here, where everything passes, whichever transport it came through."""
         self._stack = AsyncExitStack()
         self._turn: Turn | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -94,7 +101,9 @@ class Run(Generic[DataT]):
 
     async def __aenter__(self) -> Run[DataT]:
         if self._turn is not None:
-            raise GeminorumError("this run has already begun", hint="call run() once more")
+            raise GeminorumError(
+                "this run has already begun", hint=python_only("call run() once more")
+            )
         deadline = _Deadline(self._timeout)
         with self._redactor.exceptions():
             async with AsyncExitStack() as stack:
@@ -122,7 +131,9 @@ class Run(Generic[DataT]):
     async def read(self) -> list[Event]:
         """Returns all events available, waiting for at least one; an empty list at the end."""
         if self._turn is None:
-            raise GeminorumError("the run has not begun", hint="async with run(…) as live: …")
+            raise GeminorumError(
+                "the run has not begun", hint=python_only("async with run(…) as live: …")
+            )
         with self._redactor.exceptions():
             events = self._redactor.events(await self._turn.read())
         self._fold.add(events)
@@ -200,7 +211,7 @@ class Chat(Generic[DataT]):
         """
         if not isinstance(self._transport, KeepsHistory):
             text = f"{type(self._transport).__name__} has no history; the CLI keeps its own"
-            raise Unsupported(text, hint="see geminorum.sessions, or use via=Api()")
+            raise Unsupported(text, hint=python_only("see geminorum.sessions, or use via=Api()"))
         conversation = self._open()
         assert isinstance(conversation, KeepsHistory)
         return list(conversation.history)
@@ -219,7 +230,9 @@ class Chat(Generic[DataT]):
 
     def _open(self) -> Conversation:
         if self._conversation is None:
-            raise GeminorumError("the chat is not open", hint="async with connect() as chat: …")
+            raise GeminorumError(
+                "the chat is not open", hint=python_only("async with connect() as chat: …")
+            )
         return self._conversation
 
 
@@ -231,7 +244,7 @@ class _Deadline:
         self.at = None if seconds is None else asyncio.get_running_loop().time() + seconds
 
     async def enter(self, block: AbstractAsyncContextManager[T], stack: AsyncExitStack) -> T:
-        """Enters a block of the door's, and leaves its end on the stack."""
+        """Enters a block of the transport's, and leaves its end on the stack."""
         try:
             with explained_shortage():
                 async with asyncio.timeout_at(self.at) as timer:
@@ -241,13 +254,17 @@ class _Deadline:
                 raise
             phase = getattr(block, "phase", "opening the conversation")
             text = f"timed out after {self._seconds:g} s while {phase}"
-            raise RunTimeout(text, hint="raise Options(timeout=…)") from error
+            raise RunTimeout(text, hint=advice("raise {Options.timeout=…}")) from error
 
 
 async def _only_turn(
-    prompt: Prompt, options: Options, door: Transport, deadline: _Deadline, stack: AsyncExitStack
+    prompt: Prompt,
+    options: Options,
+    transport: Transport,
+    deadline: _Deadline,
+    stack: AsyncExitStack,
 ) -> Turn:
-    conversation = await deadline.enter(door.open(options), stack)
+    conversation = await deadline.enter(transport.open(options), stack)
     return await _next_turn(prompt, conversation, deadline, stack)
 
 
@@ -277,9 +294,7 @@ def _typed(options: Options, data: Any) -> Any:
     """The answer's data in the shape that was asked for."""
     if options.output_schema is None:
         return data
-    from geminorum.schema import shape_of
-
-    return shape_of(options.output_schema).typed(data)
+    return schema.shape_of(options.output_schema).typed(data)
 
 
 def _checked(options: Options[DataT] | None) -> Options[DataT]:
@@ -287,26 +302,26 @@ def _checked(options: Options[DataT] | None) -> Options[DataT]:
         return Options()
     if not isinstance(options, Options):
         kind = type(options).__name__
-        raise InvalidOptions(f"options is a {kind}", hint="Options(…), or Options.from_dict(…)")
+        raise InvalidOptions(
+            f"options is a {kind}", hint=python_only("Options(…), or Options.from_dict(…)")
+        )
     return options
 
 
-def _deciding(door: Transport, decide: Decide | None) -> Transport:
+def _deciding(transport: Transport, decide: Decide | None) -> Transport:
     if decide is None:
-        return door
-    if (deciding := getattr(door, "deciding", None)) is None:
-        hint = "connect(decide=…) needs Cli, Acp, Api or a Pool"
-        raise Unsupported(f"{type(door).__name__} has nobody to ask", hint=hint)
+        return transport
+    if (deciding := getattr(transport, "deciding", None)) is None:
+        hint = python_only("connect(decide=…) needs Cli, Acp, Api or a Pool")
+        raise Unsupported(f"{type(transport).__name__} has nobody to ask", hint=hint)
     return cast("Transport", deciding(decide))
 
 
-def _door(via: Transport | None) -> Transport:
+def _transport_of(via: Transport | None) -> Transport:
     if via is None:
-        from geminorum.transports.cli import Cli
-
-        return Cli()
+        return cli.Cli()
     if isinstance(via, type) or not hasattr(via, "open"):
         raise InvalidOptions(
-            f"via={via!r} is not a transport", hint="via=Cli(), via=Acp() or via=Api()"
+            f"via={via!r} is not a transport", hint=python_only("via=Cli(), via=Acp() or via=Api()")
         )
     return via

@@ -16,6 +16,8 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.events import Billing as Billing
 from geminorum.events import Cost, CostLine, ModelCost, ModelRequest, Tokens, Usage
+from geminorum.hints import advice
+from geminorum.lazy import price_list
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -80,7 +82,8 @@ def price_book(prices: Prices) -> PriceBook | None:
     if not isinstance(prices, str):
         return prices
     if prices not in _NAMED_BOOKS:
-        hint = f"pass {' or '.join(map(repr, _NAMED_BOOKS))}, a PriceBook, or None for list prices"
+        names = " or ".join(map(repr, _NAMED_BOOKS))
+        hint = advice("pass {names}[, {a PriceBook}, or {None} for list prices]", names=names)
         raise InvalidOptions(f"there is no price book {prices!r}", hint=hint)
     return _NAMED_BOOKS[prices]
 
@@ -160,10 +163,8 @@ def warm_up() -> None:
 def _load() -> None:
     # Whoever needs it loads it again, and says what is wrong.
     with suppress(OSError, ImportError):
-        from genai_prices.data_snapshot import get_snapshot
-
         # The library reads its list when it is first asked for a price, which is after the run.
-        get_snapshot()
+        price_list.get_snapshot()
 
 
 def _tokens(stats: Mapping[str, int]) -> Tokens | None:
@@ -231,12 +232,12 @@ def _price(request: ModelRequest, prices: PriceBook | None) -> Price | None:
 
 def _listed(request: ModelRequest) -> Price | None:
     """The list's price on the day of the request, at the step that its length reaches."""
-    from genai_prices.data_snapshot import get_snapshot
-
     read = request.input + request.tool
     when = datetime.fromtimestamp(request.timestamp / 1000, UTC) if request.timestamp else None
     try:
-        _, model = get_snapshot().find_provider_model(request.model, None, "google", None)
+        _, model = price_list.get_snapshot().find_provider_model(
+            request.model, None, "google", None
+        )
         row = model.get_prices(when or datetime.now(UTC))
     except (LookupError, ValueError):
         return None  # No such model in the list.

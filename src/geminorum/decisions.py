@@ -14,7 +14,8 @@ import msgspec
 
 from geminorum.errors import InvalidOptions
 from geminorum.events import Permission, PermissionDecision, PermissionRequest
-from geminorum.interrupts import OnInterrupt, ignore_interrupt, is_interrupt, told
+from geminorum.hints import python_only
+from geminorum.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
 
 T = TypeVar("T")
 
@@ -58,13 +59,15 @@ class Decisions:
     def __init__(self, decide: Decide | None, timeout: float | None = 300.0) -> None:
         """`decide=None`: everything is denied without asking."""
         if decide is not None and not callable(decide):
-            hint = f"decide=may_i, a function of one PermissionRequest that returns {_ANSWERS}"
+            hint = python_only(
+                f"decide=may_i, a function of one PermissionRequest that returns {_ANSWERS}"
+            )
             raise InvalidOptions(f"decide={decide!r} cannot be called", hint=hint)
         limit: Any = timeout
         is_number = isinstance(limit, int | float) and not isinstance(limit, bool)
         if limit is not None and not (is_number and limit > 0):
             text = f"the time for a decision must be greater than 0, not {timeout!r}"
-            raise InvalidOptions(text, hint="a number of seconds; None waits forever")
+            raise InvalidOptions(text, hint=python_only("a number of seconds; None waits forever"))
         self._decide = decide
         self._timeout = timeout
         self._always: set[str] = set()
@@ -102,7 +105,7 @@ class Decisions:
                 raise
             decision = Deny("decide was cancelled")
         except BaseException as error:
-            decision = Deny(f"decide raised {told(error)}")
+            decision = Deny(f"decide raised {error_message(error)}")
             if is_interrupt(error):
                 on_interrupt(error)
         # `expired` and not the exception: a function may raise a TimeoutError of its own, or

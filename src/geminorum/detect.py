@@ -15,11 +15,19 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import TypeAlias, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from geminorum.errors import CliNotFound, CliTooOld, SetupError
+from geminorum.hints import advice
+from geminorum.lazy import lazy_module
 from geminorum.regular_file import read_bytes
 from geminorum.search_path import absolute_entries, childs_path
+
+if TYPE_CHECKING:
+    from geminorum import install
+else:
+    # It is built on this module.
+    install = lazy_module("geminorum.install")
 
 Version: TypeAlias = tuple[int, int, int]
 AnyPath = TypeVar("AnyPath", bound=PurePath)
@@ -32,9 +40,9 @@ COMPILE_CACHE_NODE = 22
 _WRAPPER_BYTES = 1024
 PACKAGE = "@google/gemini-cli"
 INSTALL_NODE = 'install Node with `pip install "geminorum[node]"`'
-INSTALL_CLI = (
-    "install it with `npm install -g @google/gemini-cli` or `python -m geminorum.install`, "
-    "or name it: Cli(executable=…)"
+INSTALL_CLI = advice(
+    "install it with `npm install -g @google/gemini-cli` or "
+    "`{install|python -m geminorum.install}`[, or name it: {Cli.executable=…}]"
 )
 
 
@@ -121,10 +129,7 @@ def _candidates(env: Mapping[str, str]) -> Iterator[Path]:
     if found := _on_path("gemini", env):
         yield found
     yield from usual_places(env)
-    # Here, not on top: install.py is built on this module, and platformdirs takes time to load.
-    from geminorum.install import private_folder, shim_in
-
-    yield shim_in(private_folder())
+    yield install.shim_in(install.private_folder())
 
 
 def usual_places(env: Mapping[str, str], windows: bool = os.name == "nt") -> Iterator[Path]:
@@ -224,7 +229,9 @@ def _package_beside(shim: Path) -> _Package:
     if package is None:
         raise CliNotFound(
             f"{shim} is a shim, and the package it starts is not beside it",
-            hint="name the script itself: Cli(executable=r'…\\gemini-cli\\bundle\\gemini.js')",
+            hint=advice(
+                "name the script itself: {Cli.executable=r'…\\gemini-cli\\bundle\\gemini.js'}"
+            ),
         )
     return package
 

@@ -47,6 +47,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from geminorum.hints import advice
+
 if TYPE_CHECKING:
     from geminorum.views.result import Result
 
@@ -105,9 +107,9 @@ class SetupError(GeminorumError):
 
 class CliNotFound(SetupError):
     code = "CLI_NOT_FOUND"
-    default_hint = (
-        "install it with `python -m geminorum.install` or `npm install -g @google/gemini-cli`, "
-        "or name it: Cli(executable=…)"
+    default_hint = advice(
+        "install it with `{install|python -m geminorum.install}` or "
+        "`npm install -g @google/gemini-cli`[, or name it: {Cli.executable=…}]"
     )
 
 
@@ -118,18 +120,18 @@ class CliTooOld(SetupError):
 
 class AuthError(SetupError):
     code = "AUTH"
-    default_hint = (
-        "set GEMINI_API_KEY (a key from https://aistudio.google.com/apikey) or configure Vertex "
-        "AI; Google ended the CLI's Google login for consumers on 18 June 2026 and refers them to "
-        "Antigravity; with a company licence, run `gemini` once and log in"
+    default_hint = advice(
+        "{set_key|set GEMINI_API_KEY} (a key from https://aistudio.google.com/apikey) or configure "
+        "Vertex AI; Google ended the CLI's Google login for consumers on 18 June 2026 and refers "
+        "them to Antigravity; with a company licence, run `gemini` once and log in"
     )
 
 
 class TrustError(SetupError):
     code = "TRUST"
-    default_hint = (
-        "leave Options(trust_workspace=None) to run without the folder's own settings, "
-        "or pass True to load them"
+    default_hint = advice(
+        "leave {Options.trust_workspace=None} to run without the folder's own settings, "
+        "or pass {Options.trust_workspace=True|True} to load them"
     )
 
 
@@ -159,7 +161,7 @@ class SessionUnreadable(GeminorumError):
 
 class InvalidEvent(GeminorumError, ValueError):
     code = "INVALID_EVENT"
-    default_hint = "pass one line that `events.encode` or `geminorum run --json` wrote"
+    default_hint = advice("pass one line that [{`events.encode`} or ]`geminorum run --json` wrote")
 
 
 class Unsupported(GeminorumError):
@@ -168,7 +170,9 @@ class Unsupported(GeminorumError):
 
 class PoolBusy(GeminorumError):
     code = "POOL_BUSY"
-    default_hint = "try again later, or raise Pool(size=…), Pool(at_once=…) or Pool(wait=…)"
+    default_hint = advice(
+        "try again later[, or raise {Pool.size=…}, {Pool.at_once=…} or {Pool.wait=…}]"
+    )
     default_retryable = True
 
 
@@ -197,7 +201,7 @@ class ServerError(ApiError):
 class ModelNotFound(ApiError):
     code = "MODEL_NOT_FOUND"
     default_status = 404
-    default_hint = "check Options(model=…); `geminorum models` lists the models"
+    default_hint = advice("check {Options.model=…}; `geminorum models` lists the models")
 
 
 class NetworkError(RunFailed):
@@ -215,13 +219,18 @@ class InvalidAnswer(RunFailed):
 class Blocked(InvalidAnswer):
     code = "BLOCKED"
     default_retryable = False
-    default_hint = "rephrase the prompt; `safety_settings` in Api(config=…) control the filters"
+    default_hint = advice(
+        "rephrase the prompt[; `safety_settings` in {Api.config=…} control the filters]"
+    )
 
 
 class AnswerCut(InvalidAnswer):
     code = "LENGTH"
     default_retryable = False
-    default_hint = "raise `max_output_tokens` in Api(config=…), or ask for less; see .result.text"
+    default_hint = advice(
+        "[raise {api.max_output_tokens|`max_output_tokens` in Api(config=…)}, or ]ask for less"
+        "[; see {.result.text}]"
+    )
 
 
 class ContextOverflow(RunFailed):
@@ -231,32 +240,35 @@ class ContextOverflow(RunFailed):
 
 class SessionLost(RunFailed):
     code = "SESSION_LOST"
-    default_hint = (
-        "start a new session without `resume`; a session belongs to the folder it began in"
+    default_hint = advice(
+        "start a new session without {Options.resume|`resume`}; "
+        "a session belongs to the folder it began in"
     )
 
 
 class SessionBusy(RunFailed):
     code = "SESSION_BUSY"
-    default_hint = "wait until that run has ended, or start a new session without `resume`"
+    default_hint = advice(
+        "wait until that run has ended, or start a new session without {Options.resume|`resume`}"
+    )
     default_retryable = True
 
 
 class TurnLimit(RunFailed):
     code = "TURN_LIMIT"
-    default_hint = "raise Options(max_turns=…), or resume the session to continue"
+    default_hint = advice("[raise {Options.max_turns=…}, or ]resume the session to continue")
 
 
 class BudgetExceeded(RunFailed):
     code = "BUDGET"
-    default_hint = "raise Options(max_budget_usd=…), or resume the session to continue"
+    default_hint = advice("[raise {Options.max_budget_usd=…}, or ]resume the session to continue")
 
 
 class LoopDetected(RunFailed):
     code = "LOOP"
-    default_hint = (
-        "say in the prompt what to do instead, or when to stop; "
-        'settings={"model": {"disableLoopDetection": True}} lets it go on'
+    default_hint = advice(
+        "say in the prompt what to do instead, or when to stop"
+        '[; {settings={"model": {"disableLoopDetection": True}}} lets it go on]'
     )
 
 
@@ -272,17 +284,21 @@ class Incomplete(GeminorumError):
 
 class RunTimeout(Incomplete):
     code = "TIMEOUT"
-    default_hint = "raise Options(timeout=…); what arrived is in .result"
+    default_hint = advice("[raise {Options.timeout=…}][; what arrived is in {.result}]")
 
 
 class StartTimeout(Incomplete):
     code = "START_TIMEOUT"
-    default_hint = "see .stderr; a slow machine needs Cli(start_timeout=…), None waits forever"
+    default_hint = advice(
+        "[see {.stderr}][; a slow machine needs {Cli.start_timeout=…}[, {None} waits forever]]"
+    )
 
 
 class Stalled(Incomplete):
     code = "STALLED"
-    default_hint = "see .stderr; a model that thinks long needs Cli(stall_timeout=…), None waits on"
+    default_hint = advice(
+        "[see {.stderr}][; a model that thinks long needs {Cli.stall_timeout=…}[, {None} waits on]]"
+    )
 
 
 class Interrupted(Incomplete):
@@ -292,21 +308,23 @@ class Interrupted(Incomplete):
 
 class MissingResult(Incomplete):
     code = "MISSING_RESULT"
-    default_hint = (
-        "see .stderr; check that Cli(executable=…) is the Gemini CLI, then ask again; "
-        "what arrived is in .result"
+    default_hint = advice(
+        "[see {.stderr}; ][check that {Cli.executable=…} is the Gemini CLI, then ]ask again"
+        "[; what arrived is in {.result}]"
     )
 
 
 class EndedEarly(Incomplete):
     code = "ENDED_EARLY"
-    default_hint = "ask again; what arrived is in .result"
+    default_hint = advice("ask again[; what arrived is in {.result}]")
 
 
 class ProtocolError(Incomplete):
     code = "PROTOCOL"
     default_retryable = False
-    default_hint = "is this the Gemini CLI? Its output was not the event stream; see .stderr"
+    default_hint = advice(
+        "is this the Gemini CLI? Its output was not the event stream[; see {.stderr}]"
+    )
 
 
 class NewerCliWarning(UserWarning):

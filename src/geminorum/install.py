@@ -16,6 +16,7 @@ from pathlib import Path
 
 from geminorum.detect import INSTALL_NODE, PACKAGE, CliProgram, Node, find_cli, find_node
 from geminorum.errors import CliNotFound, SetupError
+from geminorum.lazy import platformdirs
 from geminorum.owned_folder import OwnedFolder
 from geminorum.regular_file import read_bytes
 from geminorum.search_path import childs_path
@@ -83,9 +84,7 @@ def install_cli(
 
 def private_folder() -> Path:
     """The folder for geminorum's own Gemini CLI."""
-    from platformdirs import user_data_path  # here, not on top: few runs ever need it
-
-    return user_data_path("geminorum") / "gemini-cli"
+    return platformdirs.user_data_path("geminorum") / "gemini-cli"
 
 
 def lock_of(version: str) -> Path | None:

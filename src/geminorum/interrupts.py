@@ -23,7 +23,7 @@ def ignore_interrupt(error: BaseException) -> None:
     """For callers that only want the answer."""
 
 
-def told(error: BaseException) -> str:
+def error_message(error: BaseException) -> str:
     """The exception in words, also where its own fail."""
     name = type(error).__name__
     try:

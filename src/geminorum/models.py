@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from geminorum.cost import Price
+from geminorum.lazy import price_list
 from geminorum.wire.model_names import ALIASES
 
 _CONVERSES = re.compile(r"gemini-\d")
@@ -45,9 +46,7 @@ class Model(msgspec.Struct, frozen=True):
 
 def known() -> list[Model]:
     """Returns Gemini models that answer in text, newest first."""
-    from genai_prices.data_snapshot import get_snapshot
-
-    google = next(one for one in get_snapshot().providers if one.id == "google")
+    google = next(one for one in price_list.get_snapshot().providers if one.id == "google")
     named = [model for model in google.models if _is_chat(model.id)]
     return sorted(map(_model, named), key=lambda model: _age(model.id))
 

@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from types import UnionType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, get_type_hints
@@ -16,6 +16,7 @@ import msgspec
 from geminorum import typed
 from geminorum.errors import InvalidOptions
 from geminorum.events import DataT
+from geminorum.hints import advice, python_only
 from geminorum.permissions import Policy, rule_of
 from geminorum.spelling import snake_case
 
@@ -117,8 +118,8 @@ class Options(
             msgspec.structs.force_setattr(self, name, value)
         if self.yolo:
             _fold_yolo(self)
-        if problems := _problems(self):
-            raise InvalidOptions(problems[0])
+        for text, hint in _problems(self):
+            raise InvalidOptions(text, hint=hint)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Options:
@@ -225,39 +226,39 @@ def _spelled_out(value: Any) -> Any:
     return [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value]
 
 
-def _session_problems(options: Options) -> list[str]:
-    found = []
-    for name in ("resume", "session_id"):
-        value = getattr(options, name)
-        if value is not None and not _SESSION.fullmatch(value):
-            found.append(
-                f"{name} may hold letters, digits, - and _, and not begin with -: {value!r}"
-            )
-        elif value is not None and value.isdecimal():
-            found.append(f"{name}={value!r}: the CLI takes a number for a place in its list")
-    if options.resume and options.session_id:
-        found.append("resume and session_id exclude each other: a resumed session keeps its id")
-    return found
-
-
-def _problems(options: Options) -> list[str]:
-    found = []
+def _problems(options: Options) -> Iterator[tuple[str, str | None]]:
+    """What is wrong, each with what to do about it."""
     for name in ("timeout", "network_timeout", "max_turns", "max_budget_usd"):
         value = getattr(options, name)
         if value is not None and not 0 < value < float("inf"):
-            found.append(f"{name} must be greater than 0, not {value!r}; None means no limit")
+            yield f"{name} must be greater than 0, not {value!r}", _NO_LIMIT
     if options.model is not None and not options.model.strip():
-        found.append("model is empty; None means what the user's own settings say")
-    found += _session_problems(options)
+        yield "model is empty", _USERS_OWN
+    yield from _session_problems(options)
     if options.policy is not None and not isinstance(options.policy, Policy):
-        found.append(f"policy is a {type(options.policy).__name__}; write Policy(…)")
+        yield f"policy is a {type(options.policy).__name__}", python_only("write Policy(…)")
     elif options.approval == "yolo" and options.policy is not None:
-        found.append("approval='yolo' allows everything, policy does not; leave one of them out")
+        yield "approval='yolo' allows everything, policy does not", "leave one of them out"
     for spec in (*(options.allowed_tools or ()), *options.disallowed_tools):
         rule_of(spec)
     if options.replace_system_prompt and not options.system_prompt:
-        found.append("replace_system_prompt needs a system_prompt to put in its place")
-    return found
+        yield "replace_system_prompt needs a system_prompt to put in its place", None
+
+
+_NO_LIMIT = advice("{unset|None means} no limit")
+_USERS_OWN = advice("{unset|None means} what the user's own settings say")
+
+
+def _session_problems(options: Options) -> Iterator[tuple[str, str | None]]:
+    for name in ("resume", "session_id"):
+        value = getattr(options, name)
+        if value is not None and not _SESSION.fullmatch(value):
+            rule = f"{name} may hold letters, digits, - and _, and not begin with -"
+            yield f"{rule}: {value!r}", None
+        elif value is not None and value.isdecimal():
+            yield f"{name}={value!r}: the CLI takes a number for a place in its list", None
+    if options.resume and options.session_id:
+        yield "resume and session_id exclude each other: a resumed session keeps its id", None
 
 
 def _unknown_key(key: str, names: tuple[str, ...]) -> str:

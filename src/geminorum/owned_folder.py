@@ -16,8 +16,13 @@ from pathlib import Path
 from typing import TypeAlias
 
 from geminorum.errors import SetupError
+from geminorum.lazy import psutil
 from geminorum.reserve import RESERVE
 from geminorum.shortage import require_descriptor
+
+if sys.platform != "win32":
+    import fcntl
+
 
 _A_SECOND, _A_DAY_IN_SECONDS = 1.0, 24 * 3600
 _ROUNDS = 100
@@ -53,7 +58,7 @@ class OwnedFolder:
         for _ in range(_ROUNDS):
             self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
             with _removed_on_failure(self.path):
-                self._lock = _locked(self.path)
+                self._lock = _lock(self.path)
             if self._lock >= 0:
                 break
         else:
@@ -141,19 +146,15 @@ def _is_mine(folder: Path) -> bool:
 
 
 def _is_old_and_its_owner_gone(folder: Path, prefix: str) -> bool:
-    import psutil
-
     owner = folder.name.removeprefix(prefix).partition("-")[0]
     gone = owner.isdecimal() and not psutil.pid_exists(int(owner))
     return gone and time.time() - folder.lstat().st_mtime > _A_DAY_IN_SECONDS
 
 
-def _locked(folder: Path) -> int:
+def _lock(folder: Path) -> int:
     """The descriptor that holds the lock; -1 where somebody swept the folder in between."""
     if sys.platform == "win32":
         return 0
-    import fcntl
-
     try:
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -174,8 +175,6 @@ def _locked(folder: Path) -> int:
 
 
 def _try_to_lock(lock: int) -> bool:
-    import fcntl
-
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -12,6 +12,7 @@ import msgspec
 
 from geminorum import typed
 from geminorum.errors import InvalidOptions
+from geminorum.hints import python_only
 from geminorum.spelling import snake_case
 
 Level: TypeAlias = Literal["allow", "ask", "deny"]
@@ -100,7 +101,9 @@ class Policy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 raise InvalidOptions(f"{name} must be allow, ask or deny, not {value!r}")
         rules: Any = self.rules
         if not (isinstance(rules, tuple) and all(isinstance(rule, Rule) for rule in rules)):
-            raise InvalidOptions(f"rules={rules!r}", hint="rules=(Rule('read_file', 'deny'),)")
+            raise InvalidOptions(
+                f"rules={rules!r}", hint=python_only("rules=(Rule('read_file', 'deny'),)")
+            )
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Policy:

@@ -21,12 +21,12 @@ from geminorum.errors import ConfigError
 from geminorum.options import Approval, Options
 from geminorum.permissions import Level, check_listed
 from geminorum.regular_file import read_text
-from geminorum.wire.build_files import is_build_file
-from geminorum.wire.dangerous import is_dangerous
-from geminorum.wire.policy_file import FileRule, compiled, in_python, policy_problems, read_policy
-from geminorum.wire.policy_toml import Steering, policy_toml, told_mode
-from geminorum.wire.shell_line import is_readable, shell_line
-from geminorum.wire.user_policy import is_wildcard
+from geminorum.wire.policy.build_files import is_build_file
+from geminorum.wire.policy.dangerous import is_dangerous
+from geminorum.wire.policy.file import FileRule, compiled, in_python, policy_problems, read_policy
+from geminorum.wire.policy.shell_line import is_readable, shell_line
+from geminorum.wire.policy.toml import Steering, policy_toml, told_mode
+from geminorum.wire.policy.user import is_wildcard
 
 _SHELL = "run_shell_command"
 _LEVELS: dict[str, Level] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, TypedDict
 import msgspec
 
 from geminorum.errors import InvalidPrompt
+from geminorum.hints import advice, python_only
 from geminorum.regular_file import read_text
 
 LARGEST_PROMPT = 8 * 1024 * 1024
@@ -82,10 +83,12 @@ def delivered(prompt: Prompt, *, literal: bool) -> tuple[bytes, tuple[str, ...]]
 def encoded(prompt: Prompt, *, literal: bool) -> bytes:
     """Encodes the prompt for the CLI's stdin. Raises if the CLI would cut or ignore it."""
     if not isinstance(prompt, str):
-        hint = "pass a string; files as part of a prompt go through via=Api()"
+        hint = python_only("pass a string; files as part of a prompt go through via=Api()")
         raise InvalidPrompt(f"the prompt is a {type(prompt).__name__}", hint=hint)
     if not prompt.strip():
-        raise InvalidPrompt("the prompt is empty", hint="pass some text to run() or ask()")
+        raise InvalidPrompt(
+            "the prompt is empty", hint=advice("pass some text[ to {run() or ask()}]")
+        )
     data = (as_text(prompt) if literal else prompt).encode("utf-8", "replace")
     if len(data) > LARGEST_PROMPT:
         raise InvalidPrompt(

@@ -17,7 +17,9 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import msgspec
+from msgspec.structs import replace
 
+from geminorum import hints
 from geminorum.events import Done, Error, Event, Unknown
 
 MARK = "[redacted]"
@@ -93,7 +95,8 @@ class Redactor:
         """An `Error`, a `Done` or an `Unknown` without them; any other event as it is."""
         match event:
             case Error():
-                return self._changed(event, "message", "hint", "frame")
+                hint = hints.changed(event.hint, self.text) if event.hint else None
+                return self._changed(replace(event, hint=hint), "message", "frame")
             case Done() if event.status != "success":
                 return self._changed(event, "cost_note", "stop_reason", "frame")
             case Unknown():
@@ -103,7 +106,7 @@ class Redactor:
 
     def _changed(self, event: Event, *names: str) -> Event:
         clean = {name: self._clean(getattr(event, name)) for name in names}
-        return msgspec.structs.replace(event, **clean)
+        return replace(event, **clean)
 
     def _clean(self, value: Any) -> Any:
         match value:
@@ -145,8 +148,11 @@ class Redactor:
         error.args = tuple(map(self._clean, error.args))
         for name, value in list(vars(error).items()):
             if isinstance(value, str | list | tuple | dict | bytes):
+                clean = self._clean(value)
+                if name == "hint" and isinstance(value, str):
+                    clean = hints.changed(value, self.text)
                 with suppress(AttributeError, TypeError):  # One that cannot be changed.
-                    setattr(error, name, self._clean(value))
+                    setattr(error, name, clean)
 
     def _shows(self, error: BaseException) -> bool:
         text = "".join(traceback.format_exception_only(error)) + repr(error)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from types import GenericAlias, UnionType
+from typing import Any, get_origin
 
 import msgspec
 
 from geminorum import typed
 from geminorum.errors import InvalidAnswer, InvalidOptions
+from geminorum.hints import advice
 from geminorum.schema_check import ANNOTATIONS, problems, schema_problems, whole_numbers
 
-_HINT = (
-    "pass a class (msgspec.Struct, dataclass, TypedDict, Enum, pydantic model), a type such as "
-    "list[int], or a JSON Schema as a dict"
+_HINT = advice(
+    "{pass a class (msgspec.Struct, dataclass, TypedDict, Enum, pydantic model), a type such as "
+    "list[int], or a JSON Schema as a dict}"
 )
 _FENCED = re.compile(r"\s*```(?:json|JSON)?[ \t]*\r?\n(.*)\n[ \t]*```\s*", re.S)
 _NAMELESS = "answer"
@@ -110,10 +112,10 @@ def _validated(kind: type, data: Any) -> Any:
         # From JSON and not from Python values: a strict model takes a date as text only there.
         return kind.model_validate_json(msgspec.json.encode(data))  # type: ignore[attr-defined]
     except ValueError as error:
-        raise ValueError(_told(error)) from error
+        raise ValueError(_error_message(error)) from error
 
 
-def _told(error: Any) -> str:
+def _error_message(error: Any) -> str:
     """A pydantic error without its advertisement."""
     if not hasattr(error, "errors"):
         return str(error)
@@ -170,7 +172,9 @@ _ENUM_TYPES = {str: "string", int: "integer"}
 
 def _from_schema(schema: dict[str, Any]) -> Shape:
     if found := list(schema_problems(schema)):
-        hint = "leave the keyword out, or pass a type and let geminorum write the schema"
+        hint = advice(
+            "leave the keyword out[, or {pass a type} and let geminorum write the schema]"
+        )
         raise InvalidOptions(f"the JSON Schema cannot be checked: {'; '.join(found)}", hint=hint)
     title = schema.get("title")
     rooted = _rooted({k: v for k, v in schema.items() if k != "$defs"}, schema.get("$defs", {}))
@@ -200,9 +204,6 @@ def _invalid(text: str) -> InvalidAnswer:
 
 
 def _is_type(wanted: Any) -> bool:
-    from types import GenericAlias, UnionType
-    from typing import get_origin
-
     if hasattr(wanted, "__supertype__") or hasattr(wanted, "__value__"):
         return True  # NewType("Celsius", float); `type Celsius = float`
     return isinstance(wanted, type | GenericAlias | UnionType) or get_origin(wanted) is not None

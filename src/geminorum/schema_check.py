@@ -112,7 +112,7 @@ def _is(data: Any, kind: str) -> bool:
     return isinstance(data, _TYPES[kind])
 
 
-def _told(data: Any) -> str:
+def _shown(data: Any) -> str:
     try:
         return _short(msgspec.json.encode(data).decode())
     except (TypeError, ValueError, RecursionError):  # no JSON, or half a surrogate pair
@@ -154,19 +154,19 @@ def _spelled(data: Any) -> str:
 def _type(wanted: str | list[str], data: Any, place: _Place) -> Iterator[str]:
     kinds = [wanted] if isinstance(wanted, str) else wanted
     if not any(_is(data, kind) for kind in kinds):
-        yield f"{place.at}: expected {' or '.join(kinds)}, got {_told(data)}"
+        yield f"{place.at}: expected {' or '.join(kinds)}, got {_shown(data)}"
 
 
 def _enum(wanted: list[Any], data: Any, place: _Place) -> Iterator[str]:
     spelled = _spelled(data)
     if not any(_spelled(value) == spelled for value in wanted):
-        choices = ", ".join(map(_told, wanted))
-        yield f"{place.at}: expected one of {choices}, got {_told(data)}"
+        choices = ", ".join(map(_shown, wanted))
+        yield f"{place.at}: expected one of {choices}, got {_shown(data)}"
 
 
 def _const(wanted: Any, data: Any, place: _Place) -> Iterator[str]:
     if _spelled(wanted) != _spelled(data):
-        yield f"{place.at}: expected {_told(wanted)}, got {_told(data)}"
+        yield f"{place.at}: expected {_shown(wanted)}, got {_shown(data)}"
 
 
 def _ref(wanted: str, data: Any, place: _Place) -> Iterator[str]:
@@ -260,7 +260,7 @@ def _pattern(wanted: str, data: Any, place: _Place) -> Iterator[str]:
     if not isinstance(data, str) or len(data) > place.schema.get("maxLength", len(data)):
         return  # A pattern may take its time, and a text that is too long is refused anyway.
     if not _regex(wanted).search(data):
-        yield f"{place.at}: must match the pattern {wanted}, got {_told(data)}"
+        yield f"{place.at}: must match the pattern {wanted}, got {_shown(data)}"
 
 
 @lru_cache(maxsize=256)
@@ -274,7 +274,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 def _number(words: str, fits: Callable[[Any, Any], bool]) -> Callable[..., Iterator[str]]:
     def check(wanted: Any, data: Any, place: _Place) -> Iterator[str]:
         if isinstance(data, int | float) and not isinstance(data, bool) and not fits(data, wanted):
-            yield f"{place.at}: must be {words} {wanted}, got {_told(data)}"
+            yield f"{place.at}: must be {words} {wanted}, got {_shown(data)}"
 
     return check
 

@@ -13,11 +13,13 @@ from typing import Protocol
 import msgspec
 
 from geminorum.errors import SetupError
+from geminorum.hints import advice
+from geminorum.lazy import platformdirs
 
 SCHEMA_VERSION = 1
 _PICO = 10**12
 """Costs are kept as whole millionths of a millionth of a dollar: SQLite can add those exactly."""
-_PATIENCE = 10.0
+_LOCK_TIMEOUT_SECONDS = 10.0
 """Seconds to wait for another process that is writing."""
 
 _SCHEMA = """
@@ -128,21 +130,19 @@ class SqliteSessions:
         """The database in a transaction; whatever fails says where and what to do."""
         try:
             _create(self.path)
-            connection = sqlite3.connect(self.path, timeout=_PATIENCE)
+            connection = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT_SECONDS)
             with closing(connection), connection:
                 _migrate(connection, self.path)
                 yield connection
         except (sqlite3.Error, OSError) as error:
             raise SetupError(
                 f"cannot use the session store {str(self.path)!r}: {error}",
-                hint="move the file away, or name another: SqliteSessions(path)",
+                hint=advice("move the file away[, or name another: {SqliteSessions(path)}]"),
             ) from error
 
 
 def default_path() -> Path:
     """The file in the user's state folder: `~/.local/state/geminorum/sessions.db` on Linux."""
-    import platformdirs
-
     return platformdirs.user_state_path("geminorum", appauthor=False) / "sessions.db"
 
 
@@ -164,7 +164,9 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     if version > SCHEMA_VERSION:
         raise SetupError(
             f"the session store {str(path)!r} was written by a newer geminorum",
-            hint="pip install --upgrade geminorum, or name another file: SqliteSessions(path)",
+            hint=advice(
+                "pip install --upgrade geminorum[, or name another file: {SqliteSessions(path)}]"
+            ),
         )
     if version == SCHEMA_VERSION:
         return

@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from geminorum import client
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import DataT, Event
+from geminorum.hints import python_only
+from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
 from geminorum.transports import Conversation, Transport
@@ -25,9 +27,12 @@ from geminorum.views.result import Result
 
 if TYPE_CHECKING:
     from geminorum.decisions import Decide
-    from geminorum.transports.acp import Acp
-    from geminorum.transports.cli import Cli
-    from geminorum.transports.pool import PoolReport
+    from geminorum.transports.acp.transport import Acp
+    from geminorum.transports.cli.transport import Cli
+    from geminorum.transports.pool import transport as pool
+    from geminorum.transports.pool.transport import PoolReport
+else:
+    pool = lazy_module("geminorum.transports.pool.transport")
 
 T = TypeVar("T")
 
@@ -73,7 +78,7 @@ def opened(block: AbstractAsyncContextManager[Transport]) -> Opened:
     """
     if not hasattr(block, "__aenter__"):
         kind = type(block).__name__
-        hint = (
+        hint = python_only(
             f"pass it as it is: via={kind}(); Cli(spare=…), Acp().warm() and Pool() can be opened"
         )
         raise InvalidOptions(f"{kind} has no processes that outlive a run", hint=hint)
@@ -105,7 +110,9 @@ class Run(Generic[DataT]):
 
     def __enter__(self) -> Run[DataT]:
         if self._entered:
-            raise GeminorumError("this run has already begun", hint="call run() once more")
+            raise GeminorumError(
+                "this run has already begun", hint=python_only("call run() once more")
+            )
         if self._own_loop:
             self._loop.__enter__()
         try:
@@ -218,9 +225,7 @@ class Pool:
         A process that reaches one of the other limits takes no new conversations and ends after its
         last one. `spare` opens a session in advance in the folder used last.
         """
-        from geminorum.transports.pool import Pool as AsyncPool
-
-        self._pool = AsyncPool(
+        self._pool = pool.Pool(
             transport,
             size=size,
             at_once=at_once,
@@ -236,7 +241,9 @@ class Pool:
 
     def __enter__(self) -> Pool:
         if self.loop.is_open:
-            raise GeminorumError("this pool is already open", hint="make another: Pool(…)")
+            raise GeminorumError(
+                "this pool is already open", hint=python_only("make another: Pool(…)")
+            )
         self.loop.__enter__()
         self.loop.call(self._pool.__aenter__())
         return self
@@ -284,7 +291,9 @@ class Opened:
 
     def __enter__(self) -> Opened:
         if self.loop.is_open:
-            raise GeminorumError("it is already open", hint="open another: sync.opened(…)")
+            raise GeminorumError(
+                "it is already open", hint=python_only("open another: sync.opened(…)")
+            )
         self.loop.__enter__()
         try:
             self._transport = self.loop.call(self._entered())
@@ -319,7 +328,9 @@ class Opened:
     def _open(self) -> Transport:
         if self._transport is None or not self._is_open:
             text = "this transport is not open"
-            raise GeminorumError(text, hint="use it inside of its block: with sync.opened(…) as …")
+            raise GeminorumError(
+                text, hint=python_only("use it inside of its block: with sync.opened(…) as …")
+            )
         return self._transport
 
     async def _entered(self) -> Transport:
@@ -383,7 +394,7 @@ class BackgroundLoop:
         return self._loop is not None and not self._is_over and not sys.is_finalizing()
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        future = self._begun(work)
+        future = self._begin(work)
         try:
             value, interrupt = future.result()
         except BaseException:
@@ -397,7 +408,7 @@ class BackgroundLoop:
             raise interrupt
         return value  # type: ignore[return-value]  # None only where T is None
 
-    def _begun(self, work: Coroutine[Any, Any, T]) -> Future[tuple[T | None, BaseException | None]]:
+    def _begin(self, work: Coroutine[Any, Any, T]) -> Future[tuple[T | None, BaseException | None]]:
         guarded = _with_interrupt(work)
         try:
             if self._loop is None or not self.is_open:
@@ -406,7 +417,7 @@ class BackgroundLoop:
         except RuntimeError:  # asyncio's own, where the loop has died a moment ago
             guarded.close()
             work.close()
-            raise GeminorumError("not open", hint="use it in a `with` block") from None
+            raise GeminorumError("not open", hint=python_only("use it in a `with` block")) from None
         self._calls.add(future)
         if self._is_over:
             future.cancel()
@@ -418,9 +429,9 @@ class BackgroundLoop:
             raise self._killer
 
 
-def _loop_of(door: Transport | None) -> BackgroundLoop | None:
-    """The loop that this door is bound to; None: any will do."""
-    return door.loop if isinstance(door, Pool | Opened) else None
+def _loop_of(transport: Transport | None) -> BackgroundLoop | None:
+    """The loop that this transport is bound to; None: any will do."""
+    return transport.loop if isinstance(transport, Pool | Opened) else None
 
 
 async def _with_interrupt(

@@ -15,7 +15,8 @@ import msgspec
 
 from geminorum.decisions import called, is_ours
 from geminorum.errors import InvalidOptions
-from geminorum.interrupts import told
+from geminorum.hints import python_only
+from geminorum.interrupts import error_message
 from geminorum.schema import converted, schema_of
 from geminorum.schema_check import problems, schema_problems, whole_numbers
 
@@ -40,11 +41,13 @@ class Tool:
     def __post_init__(self) -> None:
         name: Any = self.name
         if not (isinstance(name, str) and _NAME.fullmatch(name)):
-            hint = "letters, digits, _ . : - and no more than 64 of them: name='get_weather'"
+            hint = python_only(
+                "letters, digits, _ . : - and no more than 64 of them: name='get_weather'"
+            )
             raise InvalidOptions(f"{self.name!r} cannot be the name of a tool", hint=hint)
         schema: Any = self.schema
         if not (isinstance(schema, dict) and schema.get("type") == "object"):
-            hint = "{'type': 'object', 'properties': {'city': {'type': 'string'}}}"
+            hint = python_only("{'type': 'object', 'properties': {'city': {'type': 'string'}}}")
             raise InvalidOptions(f"the schema of tool {self.name} is not an object's", hint=hint)
         if self.function is not None and self.arguments is None:
             _refuse_what_cannot_be_checked(self)
@@ -72,7 +75,7 @@ class Tool:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ToolOutcome:
     """The outcome of a tool call."""
 
     status: Literal["success", "error"]
@@ -93,41 +96,43 @@ def tools_of(items: Iterable[Tool | Callable[..., Any]]) -> tuple[Tool, ...]:
     """Converts functions and tools to tools. Raises InvalidOptions if two share a name."""
     if isinstance(items, str | bytes | Tool | Mapping) or not isinstance(items, Iterable):
         name = getattr(items, "__name__", "get_weather")
-        raise InvalidOptions(f"tools={items!r} is not a list", hint=f"tools=[{name}]")
+        raise InvalidOptions(f"tools={items!r} is not a list", hint=python_only(f"tools=[{name}]"))
     found: dict[str, Tool] = {}
     for item in items:
         tool = item if isinstance(item, Tool) else Tool.of(item)
         if tool.name in found:
-            hint = f"give one of them another: Tool.of(function, name='{tool.name}_2')"
+            hint = python_only(f"give one of them another: Tool.of(function, name='{tool.name}_2')")
             raise InvalidOptions(f"two tools have the name {tool.name}", hint=hint)
         found[tool.name] = tool
     return tuple(found.values())
 
 
-async def call(tool: Tool, arguments: Mapping[str, Any] | None) -> Outcome:
+async def call(tool: Tool, arguments: Mapping[str, Any] | None) -> ToolOutcome:
     """Calls the tool with a model's arguments and returns the output or what went wrong.
 
     Only exceptions that are not the tool's propagate: cancellation of the caller, Ctrl-C.
     """
     if tool.function is None:
-        hint = "answer the call yourself, or give it a function"
+        hint = python_only("answer the call yourself, or give it a function")
         raise InvalidOptions(f"tool {tool.name} is only declared", hint=hint)
     try:
         values = _values(tool, {} if arguments is None else arguments)
     except (msgspec.ValidationError, RecursionError) as error:
-        return Outcome("error", f"{tool.name}: {error}", "invalid_arguments")
+        return ToolOutcome("error", f"{tool.name}: {error}", "invalid_arguments")
     # A type of the caller's, which may raise anything.
     except (Exception, SystemExit, GeneratorExit) as error:
-        return Outcome("error", _printable(f"{tool.name}: {told(error)}"), "invalid_arguments")
+        return ToolOutcome(
+            "error", _printable(f"{tool.name}: {error_message(error)}"), "invalid_arguments"
+        )
     try:
-        return Outcome("success", _plain(await called(tool.function, **values)))
+        return ToolOutcome("success", _plain(await called(tool.function, **values)))
     except asyncio.CancelledError as error:
         if is_ours():
             raise
-        return Outcome("error", _printable(told(error)), "tool_failed")
+        return ToolOutcome("error", _printable(error_message(error)), "tool_failed")
     # A parser of arguments ends the program where it does not understand: not this one.
     except (Exception, SystemExit, GeneratorExit) as error:
-        return Outcome("error", _printable(told(error)), "tool_failed")
+        return ToolOutcome("error", _printable(error_message(error)), "tool_failed")
 
 
 def _values(tool: Tool, arguments: Any) -> dict[str, Any]:
@@ -173,25 +178,27 @@ def _printable(text: str) -> str:
 def _refuse_what_cannot_be_checked(tool: Tool) -> None:
     if found := list(schema_problems(tool.schema)):
         text = f"the schema of tool {tool.name} cannot be checked: {'; '.join(found)}"
-        raise InvalidOptions(text, hint="fix it, or let Tool.of(function) write it")
+        raise InvalidOptions(text, hint=python_only("fix it, or let Tool.of(function) write it"))
 
 
 def _refuse_what_cannot_be_called(function: Any) -> None:
     if not callable(function):
-        raise InvalidOptions(f"{function!r} is not a function", hint="tools=[get_weather]")
+        raise InvalidOptions(
+            f"{function!r} is not a function", hint=python_only("tools=[get_weather]")
+        )
     if isinstance(function, type):
         text = f"{function.__name__} is a class"
-        raise InvalidOptions(text, hint="pass a function, or the method of an object")
+        raise InvalidOptions(text, hint=python_only("pass a function, or the method of an object"))
     forms = (function, type(function).__call__)
     if any(inspect.isgeneratorfunction(form) or inspect.isasyncgenfunction(form) for form in forms):
         text = f"{function!r} is a generator, a tool gives one result"
-        raise InvalidOptions(text, hint="return a list")
+        raise InvalidOptions(text, hint=python_only("return a list"))
 
 
 def _name_of(function: Any) -> str:
     name = getattr(function, "__name__", "")
     if not name or name == "<lambda>":
-        hint = "Tool.of(function, name='get_weather')"
+        hint = python_only("Tool.of(function, name='get_weather')")
         raise InvalidOptions(f"{function!r} has no name of its own", hint=hint)
     return str(name)
 
@@ -241,7 +248,7 @@ def _signature(function: Any, name: str) -> inspect.Signature:
     try:
         return inspect.signature(function)
     except ValueError as error:
-        hint = "wrap it in a function of your own with type hints"
+        hint = python_only("wrap it in a function of your own with type hints")
         raise InvalidOptions(f"{name} does not tell its parameters", hint=hint) from error
 
 
@@ -254,7 +261,9 @@ def _hints(function: Any, name: str) -> dict[str, Any]:
         known = {word: cell.cell_contents for word, cell in nearby.items()}
         return get_type_hints(source, localns=known or None, include_extras=True)
     except (NameError, AttributeError, SyntaxError, TypeError, ValueError) as error:
-        hint = "define the types that it names at the top of the module, and import them there"
+        hint = python_only(
+            "define the types that it names at the top of the module, and import them there"
+        )
         raise InvalidOptions(f"the type hints of {name}: {error}", hint=hint) from error
 
 
@@ -263,15 +272,15 @@ def _refuse_what_cannot_be_passed(
 ) -> None:
     shown = f"parameter {parameter} of {name}"
     if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-        hint = "name each argument, or take one list: `cities: list[str]`"
+        hint = python_only("name each argument, or take one list: `cities: list[str]`")
         raise InvalidOptions(f"{shown}: a model must know what to send", hint=hint)
     if parameter.kind is parameter.POSITIONAL_ONLY:
         text = f"{shown} is positional only, and a model names its arguments"
-        raise InvalidOptions(text, hint="take the `/` out of the signature")
+        raise InvalidOptions(text, hint=python_only("take the `/` out of the signature"))
     if parameter.name not in hints:
-        hint = f"`{parameter.name}: str`, for example"
+        hint = python_only(f"`{parameter.name}: str`, for example")
         if parameter.name in ("self", "cls"):
-            hint = "pass the method of an object: Tool.of(weather.now)"
+            hint = python_only("pass the method of an object: Tool.of(weather.now)")
         raise InvalidOptions(f"{shown} has no type hint", hint=hint)
 
 
@@ -302,8 +311,10 @@ def _unusable(name: str, parameters: list[_Parameter], error: TypeError) -> Inva
             schema_of(one.hint)
         except TypeError as its_error:
             text = f"parameter {one.name} of {name}: {_first_line(its_error)} ({one.hint!r})"
-            return InvalidOptions(text, hint=f"`{one.name}: str`, for example; possible are {hint}")
-    return InvalidOptions(f"{name}: {_first_line(error)}", hint=f"possible are {hint}")
+            return InvalidOptions(
+                text, hint=python_only(f"`{one.name}: str`, for example; possible are {hint}")
+            )
+    return InvalidOptions(f"{name}: {_first_line(error)}", hint=python_only(f"possible are {hint}"))
 
 
 def _first_line(error: TypeError) -> str:

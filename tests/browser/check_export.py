@@ -22,7 +22,7 @@ from geminorum.sessions.exporting import export
 from geminorum.sessions.places import files_in, projects_of
 from geminorum.sessions.reading import load
 from geminorum.testing import FakeGemini, Tokens, prose
-from geminorum.transports.cli import Cli
+from geminorum.transports.cli.transport import Cli
 
 ROOT = Path(__file__).resolve().parents[2]
 BEFORE = "def area(r):\n    return 3.14 * r * r\n\n\ndef perimeter(r):\n    return 2 * 3.14 * r\n"
@@ -68,8 +68,8 @@ def worked(folder: Path, live: bool) -> str:
         options = Options(
             env=fake.env, home=fake.home, cwd=workspace, model="gemini-2.5-pro", approval="yolo"
         )
-        door = Cli(executable=ROOT / ".gemini-cli/node_modules/.bin/gemini")
-        with sync.run("Use the real π in circle.py, and check it.", options, via=door) as run:
+        transport = Cli(executable=ROOT / ".gemini-cli/node_modules/.bin/gemini")
+        with sync.run("Use the real π in circle.py, and check it.", options, via=transport) as run:
             events = list(run)
         [project] = projects_of(Path(fake.home), workspace)
         return export(events if live else load(files_in(project)[0], workspace), "html")

@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 
 import pytest
+from test_contract_agent_cli import hash_of, project, store
+from test_messages import INDIVIDUAL, kinds
 
 from geminorum import events, sessions
 from geminorum.contracts.agent_cli import load_session, parse
 from geminorum.sessions.reading import load
 from geminorum.views.messages import claude, of_saved
-from geminorum.wire.session_file import message_of
-from geminorum.wire.stream_json import StreamDecoder
-from test_contract_agent_cli import hash_of, project, store
-from test_messages import INDIVIDUAL, kinds
+from geminorum.wire.sessions.records import message_of
+from geminorum.wire.stream_json.decoder import StreamDecoder
 
 __all__ = ["project", "store"]
 

@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from geminorum.contracts.provider_adapter import translate_to_gemini
 from test_contract_provider_adapter import (
     STREAMED,
     adapter,
@@ -16,6 +14,8 @@ from test_contract_provider_adapter import (
     told,
     types,
 )
+
+from geminorum.contracts.provider_adapter import translate_to_gemini
 
 __all__ = ["adapter"]
 

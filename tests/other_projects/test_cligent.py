@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_contract_agent_adapter import payload, told, types
 
 from geminorum.contracts.agent_adapter import AgentOptions, GeminiAdapter, Parsed, parse_ndjson
-from test_contract_agent_adapter import payload, told, types
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def replay(fixtures_folder: Path, stand_in) -> Callable[..., Any]:
     """A recording's events, told by a real program that leaves with `exit`."""
 
     async def play(name: str, exit: int = 0, options: AgentOptions | None = None, **how: Any):
-        door = stand_in(fixtures_folder / f"cligent/{name}.ndjson", exit=exit, **how)
-        return await told(GeminiAdapter(door).run("hi", options))
+        transport = stand_in(fixtures_folder / f"cligent/{name}.ndjson", exit=exit, **how)
+        return await told(GeminiAdapter(transport).run("hi", options))
 
     return play
 

@@ -1,7 +1,8 @@
 """Sessions of agentcmd and of captured runs leave in every format."""
 
-from geminorum.sessions.reading import load
 from test_export import check_all_is_on_the_page, check_every_format
+
+from geminorum.sessions.reading import load
 
 
 def test_every_saved_session_leaves_in_every_format(fixtures_folder):

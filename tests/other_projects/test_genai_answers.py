@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from test_api_readings import calls_of, check_counts, check_ending, plain, read
 
 from geminorum import Done, Thinking
-from test_api_readings import calls_of, check_counts, check_ending, plain, read
 
 INDEX = Path(__file__).resolve().parents[3] / "shared/fixtures/genai/index.json"
 SCENARIOS: dict[str, dict[str, Any]] = json.loads(INDEX.read_text())

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from test_contract_local_adapter import asked, kinds
 
 from geminorum.contracts import local_adapter as local
 from geminorum.contracts.local_adapter import GeminiLocalConfig
-from test_contract_local_adapter import asked, kinds
 
 
 @pytest.fixture
@@ -87,6 +87,6 @@ class TestLimits:
     def test_text_that_only_speaks_of_limits_is_no_limit(self, plain, stand_in, fixtures_folder):
         """S1-50: a failed run whose text and stderr mention turn limits keeps its session."""
         recording = fixtures_folder / "paperclip/11-turn-limit-only-text.ndjson"
-        door = stand_in(recording, exit=1, stderr="the max turns limit was reached.")
-        result = local.execute_sync(plain, asked("Hi"), via=door)
+        transport = stand_in(recording, exit=1, stderr="the max turns limit was reached.")
+        result = local.execute_sync(plain, asked("Hi"), via=transport)
         assert (result.status, result.clear_session) == ("error", False)

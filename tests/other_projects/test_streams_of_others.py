@@ -7,8 +7,10 @@ import pytest
 
 from geminorum import Done, Error, Init, Text, ToolResult, ToolUse
 from geminorum.views.result import Result, result
-from geminorum.wire.stream_json import StreamDecoder
-from geminorum.wire.verdict import Ending, cause_of, last_events, replay, status_of_exit
+from geminorum.wire.causes import cause_of
+from geminorum.wire.ending import Ending, status_of_exit
+from geminorum.wire.stream_json.decoder import StreamDecoder
+from geminorum.wire.stream_json.verdict import last_events, replay
 
 
 @pytest.fixture

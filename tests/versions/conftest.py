@@ -14,7 +14,7 @@ from versions.table import ROOT, record_of
 
 
 @pytest.fixture(scope="session")
-def real_cli_door() -> Cli:
+def real_transport() -> Cli:
     """In place of the pinned version's: a transport to the version under test."""
     path = shim_in(ROOT / f".gemini-cli-{TESTED_CLI}")
     if not path.exists():

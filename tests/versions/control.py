@@ -9,10 +9,10 @@ import json
 from pathlib import Path
 
 import pytest
-
 import test_attacks as attacks
 import test_running as running
 import test_stopping as stopping
+
 from geminorum import Cli, Options, Policy, ToolResult, ask, connect
 from geminorum import run as start
 from geminorum.doctor import probes
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.gemini_cli
 WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
 TOUCH = ("run_shell_command", {"command": "touch made"})
 
-# The same scenarios as on the pinned version, with `real_cli_door` a door to each version.
+# The same scenarios as on the pinned version, with `real_transport` a transport to each version.
 sleeping = stopping.sleeping
 attack, clone, filtering = attacks.attack, attacks.clone, attacks.filtering
 test_system_prompt_appended = running.test_a_system_prompt_stands_behind_the_agents_own
@@ -42,14 +42,14 @@ def options(fake_gemini, tmp_path):
 
 
 @pytest.fixture
-def attempt(fake_gemini, options, real_cli_door):
+def attempt(fake_gemini, options, real_transport):
     """Has the model call tools one after the other; their statuses."""
 
     async def call(*calls: tuple[str, dict], **chosen) -> list[str]:
         for tool, arguments in calls:
             fake_gemini.call(tool, **arguments)
         fake_gemini.say("Done.")
-        async with start("Go", options.changed(**chosen), via=real_cli_door) as live:
+        async with start("Go", options.changed(**chosen), via=real_transport) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert live.result.status == "success", live.result.errors
         return [result.status for result in results]
@@ -58,12 +58,12 @@ def attempt(fake_gemini, options, real_cli_door):
 
 
 @pytest.fixture
-def probe(fake_gemini, real_cli_door):
+def probe(fake_gemini, real_transport):
     """Checks a row as `geminorum doctor --try` does."""
 
     async def check(row: str) -> None:
         found: dict[str, BaseException | None] = {}
-        executable, slots = Path(real_cli_door.executable), asyncio.Semaphore(1)
+        executable, slots = Path(real_transport.executable), asyncio.Semaphore(1)
         bench = probes.Bench(executable, {}, fake_gemini, slots, found.__setitem__)
         (one,) = [one for one in probes.PROBES if row in one.rows]
         await one.work(bench)
@@ -239,67 +239,67 @@ async def test_approval_plan(attempt, options):
     assert made(options) == set()
 
 
-async def test_max_turns(fake_gemini, options, real_cli_door):
+async def test_max_turns(fake_gemini, options, real_transport):
     settings = fake_gemini.home / ".gemini/settings.json"
     before = settings.read_bytes()
-    await running.test_the_turn_limit_ends_the_run(fake_gemini, options, real_cli_door)
+    await running.test_the_turn_limit_ends_the_run(fake_gemini, options, real_transport)
     assert settings.read_bytes() == before
 
 
-async def test_own_session_id(fake_gemini, options, real_cli_door):
+async def test_own_session_id(fake_gemini, options, real_transport):
     fake_gemini.say("Hi")
     chosen = "3e0923c9-7033-438d-a978-a361d8031f47"
-    result = await ask("Hi", options.changed(session_id=chosen), via=real_cli_door)
+    result = await ask("Hi", options.changed(session_id=chosen), via=real_transport)
     assert result.session_id == chosen
 
 
-async def test_conversation(fake_gemini, options, real_cli_door):
+async def test_conversation(fake_gemini, options, real_transport):
     fake_gemini.say("Noted.").say("Seven.")
-    async with connect(options, via=real_cli_door) as chat:
+    async with connect(options, via=real_transport) as chat:
         first, second = await chat.ask("Remember seven"), await chat.ask("Which?")
     assert first.session_id == second.session_id
     assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
 
 
-async def test_resume_by_id(fake_gemini, options, real_cli_door):
+async def test_resume_by_id(fake_gemini, options, real_transport):
     fake_gemini.say("Noted.").say("Seven.")
-    first = await ask("Remember seven", options, via=real_cli_door)
+    first = await ask("Remember seven", options, via=real_transport)
     resumed = options.changed(resume=first.session_id)
-    assert (await ask("Which?", resumed, via=real_cli_door)).session_id == first.session_id
+    assert (await ask("Which?", resumed, via=real_transport)).session_id == first.session_id
     assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
 
 
-async def test_resume_latest(fake_gemini, options, real_cli_door):
+async def test_resume_latest(fake_gemini, options, real_transport):
     fake_gemini.say("Noted.").say("Seven.")
-    first = await ask("Remember seven", options, via=real_cli_door)
-    second = await ask("Which?", options.changed(resume="latest"), via=real_cli_door)
+    first = await ask("Remember seven", options, via=real_transport)
+    second = await ask("Which?", options.changed(resume="latest"), via=real_transport)
     assert second.session_id == first.session_id
     assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
 
 
-async def test_lost_session(fake_gemini, options, real_cli_door):
+async def test_lost_session(fake_gemini, options, real_transport):
     fake_gemini.say("Noted.")
-    await ask("Remember seven", options, via=real_cli_door)
+    await ask("Remember seven", options, via=real_transport)
     bogus = "3e0923c9-7033-438d-a978-a361d8031f47"
     with pytest.raises(SessionLost):
-        await ask("Which?", options.changed(resume=bogus), via=real_cli_door)
+        await ask("Which?", options.changed(resume=bogus), via=real_transport)
 
 
-async def test_cancel(sleeping, real_cli_door):
+async def test_cancel(sleeping, real_transport):
     await stopping.TestTheRealCliInItsShellTool().test_cancel_ends_the_whole_tree(
-        sleeping, real_cli_door
+        sleeping, real_transport
     )
 
 
-async def test_timeout(sleeping, real_cli_door):
+async def test_timeout(sleeping, real_transport):
     with pytest.raises(RunTimeout):
-        await ask("Sleep", sleeping.changed(timeout=8), via=real_cli_door)
+        await ask("Sleep", sleeping.changed(timeout=8), via=real_transport)
     assert stopping.nothing_left()
 
 
-async def test_effort(fake_gemini, options, real_cli_door):
+async def test_effort(fake_gemini, options, real_transport):
     fake_gemini.say("Hi")
-    await ask("Hi", options.changed(effort="low"), via=real_cli_door)
+    await ask("Hi", options.changed(effort="low"), via=real_transport)
     request = fake_gemini.requests[-1]
     assert (request.model != options.model) is OTHER_MODEL.applies_to(TESTED_CLI)
     # The newer model that some versions call instead has other words for it.
@@ -307,10 +307,10 @@ async def test_effort(fake_gemini, options, real_cli_door):
 
 
 @pytest.mark.parametrize("opened", [False, True])
-async def test_secrets_hidden_from_shell(fake_gemini, options, real_cli_door, opened):
+async def test_secrets_hidden_from_shell(fake_gemini, options, real_transport, opened):
     fake_gemini.call("run_shell_command", command="echo key=$GEMINI_API_KEY. > seen").say("Done.")
-    door = Cli(executable=real_cli_door.executable, secrets_in_tools=opened)
-    await ask("Go", options.changed(approval="yolo"), via=door)
+    transport = Cli(executable=real_transport.executable, secrets_in_tools=opened)
+    await ask("Go", options.changed(approval="yolo"), via=transport)
     assert ((options.cwd / "seen").read_text() != "key=.\n") is opened
 
 
@@ -318,7 +318,7 @@ async def test_secrets_hidden_from_shell(fake_gemini, options, real_cli_door, op
     ("place", "opened"),
     [(".env", False), (".gemini/.env", False), ("../.gemini/.env", False), (".env", True)],
 )
-async def test_dotenv_ignored(fake_gemini, options, real_cli_door, place, opened):
+async def test_dotenv_ignored(fake_gemini, options, real_transport, place, opened):
     file = options.cwd / place
     file.parent.mkdir(exist_ok=True)
     file.write_text("GEMINI_MODEL=gemini-from-dotenv\n")
@@ -327,13 +327,13 @@ async def test_dotenv_ignored(fake_gemini, options, real_cli_door, place, opened
         link.symlink_to(options.cwd)
         options = options.changed(cwd=link)
     fake_gemini.say("Hi")
-    door = Cli(executable=real_cli_door.executable, dotenv=opened)
-    await ask("Go", options.changed(model=None), via=door)
+    transport = Cli(executable=real_transport.executable, dotenv=opened)
+    await ask("Go", options.changed(model=None), via=transport)
     assert (fake_gemini.requests[-1].model == "gemini-from-dotenv") is opened
 
 
 @pytest.fixture
-def model_of_folder(fake_gemini, options, real_cli_door):
+def model_of_folder(fake_gemini, options, real_transport):
     """Runs in a folder whose settings name a model; the model that was called."""
     settings = options.cwd / ".gemini/settings.json"
     settings.parent.mkdir()
@@ -341,7 +341,7 @@ def model_of_folder(fake_gemini, options, real_cli_door):
     fake_gemini.say("Hi")
 
     async def called(trust: bool | None) -> str:
-        await ask("Go", options.changed(model=None, trust_workspace=trust), via=real_cli_door)
+        await ask("Go", options.changed(model=None, trust_workspace=trust), via=real_transport)
         return fake_gemini.requests[-1].model
 
     return called
@@ -356,7 +356,7 @@ async def test_folder_settings_on_request(model_of_folder):
 
 
 @pytest.fixture
-def escape(fake_gemini, options, real_cli_door):
+def escape(fake_gemini, options, real_transport):
     """A model that tries to approve a plan of its own."""
     fake_gemini.call("enter_plan_mode", reason="to plan")
     fake_gemini.call("write_file", file_path="plan.md", content="# Plan\n\n1. touch made\n")
@@ -366,8 +366,8 @@ def escape(fake_gemini, options, real_cli_door):
     async def tried(approval: str | None) -> None:
         # Where plan mode has to be enabled first, a user may have done so.
         settings = {"experimental": {"plan": True}}
-        door = Cli(executable=real_cli_door.executable, settings=settings)
-        await ask("Go", options.changed(approval=approval), via=door)
+        transport = Cli(executable=real_transport.executable, settings=settings)
+        await ask("Go", options.changed(approval=approval), via=transport)
 
     return tried
 
@@ -382,30 +382,30 @@ async def test_plan_escape_from_plan(escape, options):
     assert made(options) == set()
 
 
-async def test_error_reports_private(fake_gemini, options, real_cli_door, tmp_path):
+async def test_error_reports_private(fake_gemini, options, real_transport, tmp_path):
     room = tmp_path / "tmp"
     room.mkdir()
     fake_gemini.fail(400, "no")
     chosen = options.changed(env={**options.env, "TMPDIR": str(room)})
-    async with start("My secret", chosen, via=real_cli_door) as live:
+    async with start("My secret", chosen, via=real_transport) as live:
         async for _ in live:
             pass
     assert list(room.rglob("gemini-client-error-*")) == []
 
 
-async def test_untrusted_folder(fake_gemini, options, real_cli_door):
+async def test_untrusted_folder(fake_gemini, options, real_transport):
     fake_gemini.say("Hi")
     with pytest.raises(TrustError):
-        await ask("Hi", options.changed(trust_workspace=False), via=real_cli_door)
+        await ask("Hi", options.changed(trust_workspace=False), via=real_transport)
 
 
-async def test_broken_policy_is_fatal(fake_gemini, options, real_cli_door):
+async def test_broken_policy_is_fatal(fake_gemini, options, real_transport):
     folder = fake_gemini.home / ".gemini/policies"
     folder.mkdir(parents=True)
     (folder / "mine.toml").write_text("[[rule]\nbroken")
     fake_gemini.call(WRITE[0], **WRITE[1]).say("Done.")
     with pytest.raises(ConfigError, match="fix the policy file"):
-        await ask("Go", options.changed(approval="yolo"), via=real_cli_door)
+        await ask("Go", options.changed(approval="yolo"), via=real_transport)
     assert made(options) == set()
 
 
@@ -421,7 +421,7 @@ dns.lookup = function (host, ...rest) {
 
 
 @pytest.mark.parametrize("opened", [False, True])
-async def test_usage_statistics_off(fake_gemini, options, real_cli_door, tmp_path, opened):
+async def test_usage_statistics_off(fake_gemini, options, real_transport, tmp_path, opened):
     wanted = {"privacy": {"usageStatisticsEnabled": True}}
     settings = fake_gemini.home / ".gemini/settings.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | wanted))
@@ -431,16 +431,16 @@ async def test_usage_statistics_off(fake_gemini, options, real_cli_door, tmp_pat
     fake_gemini.say("Hi")
     direct = {"HTTPS_PROXY": "", "https_proxy": "", "HTTP_PROXY": "", "http_proxy": ""}
     env = {**options.env, **direct, "NODE_OPTIONS": f"--require={spy}", "SPY_LOG": str(asked)}
-    door = Cli(executable=real_cli_door.executable, settings=wanted if opened else {})
-    await ask("Hi", options.changed(env=env), via=door)
+    transport = Cli(executable=real_transport.executable, settings=wanted if opened else {})
+    await ask("Hi", options.changed(env=env), via=transport)
     assert ("play.googleapis.com" in asked.read_text().split()) is opened
 
 
-async def test_users_own_things_are_seen(fake_gemini, options, real_cli_door):
+async def test_users_own_things_are_seen(fake_gemini, options, real_transport):
     skill = fake_gemini.home / ".gemini/skills/ferret/SKILL.md"
     skill.parent.mkdir(parents=True)
     skill.write_text("---\nname: ferret\ndescription: Finds what hid itself.\n---\nLook twice.\n")
     fake_gemini.say("Hi")
-    await ask("Hi", options.changed(approval="yolo"), via=real_cli_door)
+    await ask("Hi", options.changed(approval="yolo"), via=real_transport)
     assert "Finds what hid itself." in json.dumps(fake_gemini.requests[-1].body)
     assert list((fake_gemini.home / ".gemini/tmp").rglob("session-*.json*"))

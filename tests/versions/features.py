@@ -6,7 +6,15 @@ from typing import Literal, TypeAlias
 
 from geminorum.doctor import probes
 from geminorum.install import PINNED_CLI
-from geminorum.wire.argv import ACP, HOOKS, IGNORE_DOTENV, POLICY, SESSION_ID, SKIP_TRUST, Version
+from geminorum.wire.launch.argv import (
+    ACP,
+    HOOKS,
+    IGNORE_DOTENV,
+    POLICY,
+    SESSION_ID,
+    SKIP_TRUST,
+    Version,
+)
 
 # Read when this module loads, because tests run without the variables of the machine.
 TESTED_CLI = os.environ.get("TESTED_CLI", PINNED_CLI)

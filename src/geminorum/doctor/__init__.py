@@ -13,11 +13,11 @@ from geminorum.doctor.mending import Remedy, remedy_for
 from geminorum.doctor.program import cli_check, found_check, node_check, version_check
 from geminorum.doctor.trust import trust_check
 from geminorum.doctor.trying import try_cli
+from geminorum.environment import environment_of
 from geminorum.options import Options
-from geminorum.surroundings import environment
 
 if TYPE_CHECKING:
-    from geminorum.transports.cli import Cli
+    from geminorum.transports.cli.transport import Cli
 
 __all__ = [
     "Check",
@@ -54,7 +54,7 @@ def check(
     Writes nothing to the user's folders. `live` also sends a short prompt to the model.
     """
     options = options or Options()
-    env = environment(options)
+    env = environment_of(options)
     executable = via.executable if via else None
     checks = [
         found_check(executable, env),

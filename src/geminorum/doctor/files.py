@@ -8,10 +8,10 @@ from pathlib import Path
 
 from geminorum.auth import is_read_by_cli, read_settings, system_settings
 from geminorum.doctor.finding import Finding, check_of, fail, ok, set_aside, to_utf8, warn, worst
+from geminorum.environment import home_of
 from geminorum.options import Options
 from geminorum.regular_file import read_text
-from geminorum.surroundings import home_of
-from geminorum.wire.policy_file import policy_problems
+from geminorum.wire.policy.file import policy_problems
 
 
 @check_of("settings")

@@ -19,9 +19,10 @@ from geminorum.doctor.finding import (
     warn,
     worst,
 )
+from geminorum.environment import home_of
+from geminorum.hints import advice
 from geminorum.options import Options
 from geminorum.regular_file import read_bytes
-from geminorum.surroundings import home_of
 
 StrPath = str | os.PathLike[str]
 
@@ -34,7 +35,7 @@ def cwd_check(cwd: StrPath | None = None) -> Finding:
     if not folder.exists():
         return fail(f"{folder} is not there", f"mkdir -p {quoted}", "INVALID_OPTIONS")
     if not folder.is_dir():
-        fix = f"Options(cwd={str(folder.parent)!r})"
+        fix = advice("{Options.cwd=folder}", folder=str(folder.parent))
         return fail(f"{folder} is a file, not a folder", fix, "INVALID_OPTIONS")
     if not (os.access(folder, os.R_OK | os.X_OK) and _can_list(folder)):
         return fail(f"{folder} is not readable", f"chmod u+rx {quoted}", "INVALID_OPTIONS")
@@ -107,7 +108,10 @@ def _store_problems(store: Path, home: Path) -> Iterator[Finding]:
 def _state_fix(there: Path, home: Path) -> str:
     # Nothing outside the home is ours to move about: there it may be /dev/null, or the root.
     if not there.is_relative_to(home / ".gemini"):
-        return f"Options(home=…)  # a folder that can be written to, other than {home}"
+        return advice(
+            "{Options.home=…}  # a folder that can be written to, other than {home}",
+            home=str(home),
+        )
     if not there.is_dir():
         return set_aside(there)
     mine = os.name != "posix" or there.stat().st_uid == os.getuid()

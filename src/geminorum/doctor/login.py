@@ -10,8 +10,8 @@ from urllib.parse import urlsplit
 
 from geminorum.auth import Auth, auth_mode, dotenv_variables
 from geminorum.doctor.finding import Finding, check_of, fail, ok, warn
+from geminorum.environment import home_of
 from geminorum.options import Options
-from geminorum.surroundings import home_of
 
 _SET_KEY = "export GEMINI_API_KEY=…  # a key from https://aistudio.google.com/apikey"
 _CHOOSE_KEY = '{"security": {"auth": {"selectedType": "gemini-api-key"}}}'

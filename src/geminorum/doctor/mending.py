@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from geminorum.doctor.finding import Check
 from geminorum.errors import ConfigError
+from geminorum.install import install_cli, private_folder
 from geminorum.regular_file import read_text
 
 _EDIT = re.compile(r"put into (?P<file>.+?): (?P<settings>\{.*\})")
@@ -39,8 +40,6 @@ def remedy_for(check: Check) -> Remedy | None:
 
 
 def _install() -> str:
-    from geminorum.install import install_cli, private_folder
-
     return f"installed at {install_cli(private_folder()).path}"
 
 

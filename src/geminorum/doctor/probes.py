@@ -15,8 +15,8 @@ from geminorum.events import Event, Init, Text, Thinking
 from geminorum.options import Options
 from geminorum.permissions import Policy
 from geminorum.testing import FakeGemini, Tokens
-from geminorum.transports.acp import Acp
-from geminorum.transports.cli import Cli
+from geminorum.transports.acp.transport import Acp
+from geminorum.transports.cli.transport import Cli
 from geminorum.views.result import Result
 
 EVENTS = "a run streams its events"

@@ -23,15 +23,21 @@ from geminorum.detect import (
 )
 from geminorum.doctor.finding import Finding, check_of, fail, ok
 from geminorum.errors import CliTooOld, SetupError
+from geminorum.hints import advice
+from geminorum.install import PINNED_CLI
 from geminorum.options import Options
 from geminorum.owned_folder import OwnedFolder
+from geminorum.wire.launch.argv import missing_flags
 
 Executable = str | os.PathLike[str] | None
 
-_INSTALL = "python -m geminorum.install"
+_INSTALL = advice("{install|python -m geminorum.install}")
+_INSTALL_INSTEAD = advice(
+    "{install|python -m geminorum.install}  # and leave {Cli.executable|executable=} out"
+)
 _INSTALL_NODE = 'pip install "geminorum[node]"'
 _UPDATE = "npm install -g @google/gemini-cli@latest"
-_PATIENCE = 30.0
+_VERSION_TIMEOUT_SECONDS = 30.0
 """Seconds for `--version`, which takes one or two."""
 
 
@@ -39,7 +45,7 @@ _PATIENCE = 30.0
 def cli_check(
     executable: Executable = None,
     env: Mapping[str, str] | None = None,
-    timeout: float = _PATIENCE,
+    timeout: float = _VERSION_TIMEOUT_SECONDS,
 ) -> Finding:
     """Is the CLI there, with a Node, and does `gemini --version` succeed? All three at once."""
     env = os.environ if env is None else env
@@ -56,7 +62,7 @@ def found_check(executable: Executable, env: Mapping[str, str]) -> Finding:
     try:
         return ok(f"found at {cli_path(executable, env)}")
     except SetupError as error:
-        fix = _INSTALL if executable is None else f"{_INSTALL}  # and leave executable= out"
+        fix = _INSTALL if executable is None else _INSTALL_INSTEAD
         return fail(error.message, fix, error.code)
 
 
@@ -85,7 +91,7 @@ def version_check(
     env: Mapping[str, str],
     options: Options | None = None,
     *,
-    timeout: float = _PATIENCE,
+    timeout: float = _VERSION_TIMEOUT_SECONDS,
 ) -> Finding:
     """Does it start, and is it new enough for geminorum and for the options?"""
     try:
@@ -104,8 +110,6 @@ def _fix_of(error: SetupError) -> str:
 
 
 def _judged(program: CliProgram, answer: tuple[int | None, str], options: Options) -> Finding:
-    from geminorum.wire.argv import missing_flags
-
     exit_code, told = answer
     if exit_code != 0:
         why = "did not answer" if exit_code is None else f"exited with {exit_code}: {told[-300:]}"
@@ -128,8 +132,6 @@ def _version_in(text: str) -> Version | None:
 
 
 def _with_note(version: Version) -> str:
-    from geminorum.install import PINNED_CLI
-
     text = version_text(version)
     return text if text == PINNED_CLI else f"{text}; geminorum is tested with {PINNED_CLI}"
 

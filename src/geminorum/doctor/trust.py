@@ -7,10 +7,12 @@ from pathlib import Path
 
 from geminorum.auth import is_trusted_at_start, read_settings, settings_files
 from geminorum.doctor.finding import Finding, check_of, fail, ok, set_aside
+from geminorum.environment import home_of
+from geminorum.hints import advice
 from geminorum.options import Options
-from geminorum.surroundings import home_of
 
 _LEVELS = {"TRUST_FOLDER": True, "TRUST_PARENT": True, "DO_NOT_TRUST": False}
+_LEAVE_IT = advice("{doctor.untrusted|Options(trust_workspace=None)}")
 _NAMED_BY = "GEMINI_CLI_TRUSTED_FOLDERS_PATH"
 
 
@@ -39,7 +41,7 @@ def _by_the_cli(options: Options, env: Mapping[str, str], file: Path) -> Finding
     if _is_asked(options, env) and _rule_for(folder, read_settings(file)):
         return ok(f"trusted by {file}")
     what = f"{folder} is not trusted, and trust_workspace=False leaves that to the CLI"
-    return fail(what, "Options(trust_workspace=None)", "TRUST")
+    return fail(what, _LEAVE_IT, "TRUST")
 
 
 def _is_asked(options: Options, env: Mapping[str, str]) -> bool:

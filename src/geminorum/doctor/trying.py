@@ -10,20 +10,31 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from geminorum import testing
 from geminorum.detect import CliProgram, find_cli, version_text
 from geminorum.doctor.finding import Check, Finding, check_of, ok
 from geminorum.doctor.program import found_check
+from geminorum.environment import environment_of
 from geminorum.errors import CliTooOld, GeminorumError, NewerCliWarning, Unsupported
+from geminorum.hints import advice
+from geminorum.lazy import lazy_module
 from geminorum.options import Options
-from geminorum.surroundings import environment
+from geminorum.transports.launch.newer_cli import NEWEST_TRIED
 
 if TYPE_CHECKING:
+    from geminorum import sync
+    from geminorum.doctor import probes
     from geminorum.doctor.probes import Note, Probe
-    from geminorum.transports.cli import Cli
+    from geminorum.transports.cli.transport import Cli
+else:
+    probes = lazy_module("geminorum.doctor.probes")
+    sync = lazy_module("geminorum.sync")
 
 OnCheck: TypeAlias = Callable[[Check], object]
 
-_FIX = "python -m geminorum.install  # the tested version, on which every row holds"
+_FIX = advice(
+    "{install|python -m geminorum.install}  # the tested version, on which every row holds"
+)
 _SECONDS_TO_END = 2.0
 """Kept for ending what hangs; half of the time at most."""
 
@@ -43,18 +54,16 @@ def try_cli(
     everything: finding the CLI, all rows, and ending what hangs. `on_check` gets each check as soon
     as it is known.
     """
-    from geminorum.sync import BackgroundLoop
-
     began = time.monotonic()
     options, tell = options or Options(), on_check or (lambda _: None)
-    env = environment(options)
+    env = environment_of(options)
     executable = via.executable if via else None
     found = _program_check(executable, env)
     tell(found)
     if found.level == "fail":
         return [found]
     program = find_cli(executable, env)
-    with warnings.catch_warnings(), BackgroundLoop() as loop:
+    with warnings.catch_warnings(), sync.BackgroundLoop() as loop:
         # It recommends what is being done here.
         warnings.simplefilter("ignore", NewerCliWarning)
         work = _try_all(program.path, dict(options.env), began, timeout, tell)
@@ -75,8 +84,6 @@ def _program_check(executable: str | os.PathLike[str] | None, env: dict[str, str
 
 
 def _named(program: CliProgram) -> str:
-    from geminorum.transports.newer_cli import NEWEST_TRIED
-
     newest = version_text(NEWEST_TRIED)
     if program.version is None:
         return f"of an unknown version at {program.path}"
@@ -89,8 +96,6 @@ def _named(program: CliProgram) -> str:
 async def _try_all(
     executable: Path, env: dict[str, str], began: float, timeout: float, tell: OnCheck
 ) -> list[Check]:
-    from geminorum.doctor.probes import PROBES, ROWS
-
     slots = asyncio.Semaphore(max(4, min(os.cpu_count() or 4, 8)))
     checks: dict[str, Check] = {}
 
@@ -99,7 +104,9 @@ async def _try_all(
             checks[row] = _check_of(row, problem, timeout)
             tell(checks[row])
 
-    tasks = [asyncio.create_task(_try(probe, executable, env, slots, note)) for probe in PROBES]
+    tasks = [
+        asyncio.create_task(_try(probe, executable, env, slots, note)) for probe in probes.PROBES
+    ]
     try:
         left = seconds_for_probes(timeout, time.monotonic() - began)
         await asyncio.wait(tasks, timeout=left)
@@ -107,20 +114,17 @@ async def _try_all(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-    return [checks[row] for row in ROWS]
+    return [checks[row] for row in probes.ROWS]
 
 
 async def _try(
     probe: Probe, executable: Path, env: dict[str, str], slots: asyncio.Semaphore, note: Note
 ) -> None:
     """Notes every row of the probe, even if it breaks off."""
-    from geminorum.doctor.probes import Bench, Differs
-    from geminorum.testing import FakeGemini
-
-    problem: BaseException = Differs("it was not tried")
+    problem: BaseException = probes.Differs("it was not tried")
     try:
-        with FakeGemini() as fake:
-            await probe.work(Bench(executable, env, fake, slots, note))
+        with testing.FakeGemini() as fake:
+            await probe.work(probes.Bench(executable, env, fake, slots, note))
     except BaseException as error:
         problem = error
         raise

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
 import msgspec
 
 from geminorum.cost import PriceBook
 from geminorum.errors import InvalidOptions
 from geminorum.events import Event, encode
+from geminorum.lazy import lazy_module
 from geminorum.sessions.reading import Session
+
+if TYPE_CHECKING:
+    from geminorum.views import html, markdown, messages, sharegpt
+else:
+    html = lazy_module("geminorum.views.html")
+    markdown = lazy_module("geminorum.views.markdown")
+    messages = lazy_module("geminorum.views.messages")
+    sharegpt = lazy_module("geminorum.views.sharegpt")
+
 
 Format: TypeAlias = Literal["markdown", "html", "jsonl", "claude", "sharegpt"]
 Source: TypeAlias = Session | Iterable[Event]
@@ -31,13 +41,9 @@ def export(
     """
     name = title or (source.title if isinstance(source, Session) else None)
     if format == "markdown":
-        from geminorum.views.markdown import document
-
-        return document(_events(source), title=name, prices=prices)
+        return markdown.document(_events(source), title=name, prices=prices)
     if format == "html":
-        from geminorum.views.html import page
-
-        return page(_events(source), title=name, prices=prices)
+        return html.page(_events(source), title=name, prices=prices)
     if format not in _DATA:
         raise InvalidOptions(
             f"there is no format {format!r}", hint=f"one of {', '.join(get_args(Format))}"
@@ -54,15 +60,13 @@ def _jsonl(source: Source) -> str:
 
 
 def _claude(source: Source) -> str:
-    from geminorum.views.messages import claude
-
-    return "".join(f"{msgspec.json.encode(message).decode()}\n" for message in claude(source))
+    return "".join(
+        f"{msgspec.json.encode(message).decode()}\n" for message in messages.claude(source)
+    )
 
 
 def _sharegpt(source: Source) -> str:
-    from geminorum.views.sharegpt import conversation
-
-    return msgspec.json.encode(conversation(_events(source))).decode() + "\n"
+    return msgspec.json.encode(sharegpt.conversation(_events(source))).decode() + "\n"
 
 
 _DATA: dict[str, Callable[[Source], str]] = {

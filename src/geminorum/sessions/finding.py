@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.events import Event
+from geminorum.hints import advice, python_only
 from geminorum.sessions import reading
 from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.places import (
@@ -22,12 +23,12 @@ from geminorum.sessions.places import (
 )
 from geminorum.sessions.reading import ID, SUFFIXES, Session
 from geminorum.sessions.tailing import events_in
-from geminorum.wire.session_file import words_of
+from geminorum.wire.sessions.records import words_of
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Kind: TypeAlias = Literal["main", "subagent", "all"]
 _USUAL_NAME = "session-"
-HINT = "geminorum.sessions.list() lists the sessions"
+HINT = advice("{sessions.list|geminorum.sessions.list()} lists the sessions")
 
 
 def listed(
@@ -238,7 +239,8 @@ def _milliseconds(moment: datetime | int) -> float:
         return moment
     if not isinstance(moment, datetime):
         raise InvalidOptions(
-            f"{moment!r} is not a point in time", hint="pass a datetime, or milliseconds"
+            f"{moment!r} is not a point in time",
+            hint=python_only("pass a datetime, or milliseconds"),
         )
     return moment.timestamp() * 1000
 

@@ -23,7 +23,8 @@ from geminorum.sessions.reading import (
     title_of,
 )
 from geminorum.wire.clock import Clock
-from geminorum.wire.session_file import (
+from geminorum.wire.sessions.index import SessionIndex
+from geminorum.wire.sessions.records import (
     SavedMessage,
     Top,
     is_spoken,
@@ -32,7 +33,6 @@ from geminorum.wire.session_file import (
     record_of,
     words_of,
 )
-from geminorum.wire.session_index import SessionIndex
 
 _SMALL = 32 * 1024
 """A file of this size is read whole, which tells what was taken back, too."""
@@ -100,19 +100,23 @@ def info_of(
                 raise SessionUnreadable(f"{str(path)!r} is a link out of the store")
         with opened(path) as file:
             status = os.fstat(file.fileno())
-            seen = _glance(file, path.suffix, status.st_size)
+            seen = _scan(file, path.suffix, status.st_size)
     except (SessionUnreadable, OSError, RuntimeError) as error:
         return msgspec.structs.replace(blank, problem=getattr(error, "message", str(error)))
     written = int(status.st_mtime * 1000)
     info = msgspec.structs.replace(blank, size=status.st_size, started=written, updated=written)
-    return _told(info, seen) if seen else msgspec.structs.replace(info, problem=_why_none(info))
+    return (
+        _with_glimpse(info, seen)
+        if seen
+        else msgspec.structs.replace(info, problem=_why_none(info))
+    )
 
 
 def _why_none(info: SessionInfo) -> str:
     return "nothing in it is a record of a session" if info.size else "the file is empty"
 
 
-def _told(info: SessionInfo, seen: _Glimpse) -> SessionInfo:
+def _with_glimpse(info: SessionInfo, seen: _Glimpse) -> SessionInfo:
     top, written, now = seen.top, info.updated, time.time_ns() // 1_000_000
     started = Clock().milliseconds(top.start_time) or written
     updated = Clock().milliseconds(top.last_updated) or written
@@ -133,7 +137,7 @@ def _told(info: SessionInfo, seen: _Glimpse) -> SessionInfo:
     )
 
 
-def _glance(file: IO[bytes], suffix: str, size: int) -> _Glimpse | None:
+def _scan(file: IO[bytes], suffix: str, size: int) -> _Glimpse | None:
     if size <= _SMALL:
         return _whole(BytesIO(file.read()))
     if suffix == ".jsonl":

@@ -17,13 +17,14 @@ import msgspec
 
 from geminorum import typed
 from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
+from geminorum.hints import advice
 from geminorum.sessions.finding import HINT, AnyPath, check_id, find, known
 from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.places import ID_IN_NAME, all_projects, hash_of, home_of, records, store_of
 from geminorum.sessions.reading import ID, SUFFIXES, Session, load
 from geminorum.sessions.repairing import repaired_copy
-from geminorum.wire.session_file import SavedMessage
+from geminorum.wire.sessions.records import SavedMessage
 
 _MINUTE = 60_000
 
@@ -39,9 +40,9 @@ def delete(session: SessionInfo | Session | AnyPath, *, home: AnyPath | None = N
     if not info.path.is_symlink() and not info.path.is_file():
         raise SessionLost(f"{str(info.path)!r} is not a session file", hint=HINT)
     if not info.id:
-        return _removed([_named_like_a_session(info.path)], place)
+        return _remove([_named_like_a_session(info.path)], place)
     with SessionLock(place, info.parent or info.id):
-        return _removed(list(_belongings(info, place)), place)
+        return _remove(list(_belongings(info, place)), place)
 
 
 def fork(
@@ -64,7 +65,10 @@ def fork(
     suffix = ".json" if info.path.suffix == ".json" else ".jsonl"
     target = chats / f"session-{_stamp(info.started)}-{name[:ID_IN_NAME]}{suffix}"
     if target.exists():
-        raise InvalidOptions(f"{str(target)!r} already exists", hint="choose another new_id")
+        raise InvalidOptions(
+            f"{str(target)!r} already exists",
+            hint=advice("choose another {sessions.new_id|new_id}"),
+        )
     with repaired_copy(info.path) as path:
         _write(target, load(path, info.cwd), name)
     _copy_subagents(info, chats / name)
@@ -124,7 +128,7 @@ def _is_uuid(text: str) -> bool:
         return False
 
 
-def _removed(paths: list[Path], home: Path) -> list[Path]:
+def _remove(paths: list[Path], home: Path) -> list[Path]:
     for path in paths:
         _refuse_outside(path, store_of(home).resolve())
     once = list(dict.fromkeys(paths))
@@ -144,7 +148,7 @@ def _refuse_outside(path: Path, store: Path) -> None:
     if not all(one.is_relative_to(store) and one != store for one in (real, lies)):
         raise InvalidOptions(
             f"{str(path)!r} is not in the store of sessions, {str(store)!r}",
-            hint="links are not followed; for another store: delete(…, home=…)",
+            hint=advice("links are not followed[; for another store: {delete(…, home=…)}]"),
         )
 
 
@@ -152,7 +156,10 @@ def _refuse_name(session_id: str, home: Path) -> None:
     check_id(session_id)
     other = find(None, session_id, home=home)
     if other and other.id == session_id:
-        raise InvalidOptions(f"there is a session {session_id!r} already", hint="leave new_id out")
+        raise InvalidOptions(
+            f"there is a session {session_id!r} already",
+            hint=advice("leave {sessions.new_id|new_id} out"),
+        )
 
 
 def _chats_of(info: SessionInfo) -> Path:

@@ -9,6 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from geminorum.errors import ConfigError, SessionBusy
+from geminorum.hints import advice
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    import fcntl
+
 
 # A link would let a command of an agent choose the file that we make; a pipe would block.
 _FLAGS = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -31,7 +38,7 @@ class SessionLock:
 
     def __enter__(self) -> SessionLock:
         for _ in range(_ROUNDS):
-            if (file := self._locked()) >= 0:
+            if (file := self._try_lock()) >= 0:
                 self._file = file
                 return self
         raise _not_lockable(f"something removes {str(self._path)!r} again and again")
@@ -51,7 +58,7 @@ class SessionLock:
         with suppress(OSError):
             self._path.parent.rmdir()  # Not while another lock lies there.
 
-    def _locked(self) -> int:
+    def _try_lock(self) -> int:
         """The open file, locked; -1 where it was removed meanwhile."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -74,19 +81,15 @@ class SessionLock:
 
 
 def _not_lockable(why: str) -> ConfigError:
-    hint = "pass Options(home=…) with a folder that can be written to"
+    hint = advice("pass {Options.home=…} with a folder that can be written to")
     return ConfigError(f"cannot lock the session: {why}", hint=hint)
 
 
 def _lock(file: int) -> None:
     if sys.platform == "win32":
-        import msvcrt
-
         try:
             msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
         except OSError as error:
             raise BlockingIOError from error
     else:
-        import fcntl
-
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

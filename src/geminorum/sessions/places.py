@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from geminorum.regular_file import open_regular, read_text
-from geminorum.wire.session_file import Record, is_spoken, message_of, messages_in, record_of
+from geminorum.wire.sessions.records import Record, is_spoken, message_of, messages_in, record_of
 
 ID_IN_NAME = 8
 """How much of its session's id a file has in its name."""

@@ -16,9 +16,9 @@ from geminorum.events import Done, Event, Init, ModelRequest, Usage, total_of
 from geminorum.redaction import Redactor, secrets_in
 from geminorum.regular_file import UnfitFile, open_regular
 from geminorum.wire.clock import Clock
-from geminorum.wire.saved_events import events_of
-from geminorum.wire.saved_turns import in_turns
-from geminorum.wire.session_file import (
+from geminorum.wire.sessions.events import events_of
+from geminorum.wire.sessions.index import Place, SessionIndex
+from geminorum.wire.sessions.records import (
     SavedMessage,
     Top,
     is_counted,
@@ -28,7 +28,7 @@ from geminorum.wire.session_file import (
     requests_of,
     words_of,
 )
-from geminorum.wire.session_index import Place, SessionIndex
+from geminorum.wire.sessions.turns import in_turns
 
 ID = re.compile(r"[A-Za-z0-9_-]+")
 """What the CLI takes for a session's id; nothing else can name a file or a folder."""

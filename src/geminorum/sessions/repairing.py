@@ -13,7 +13,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from geminorum.regular_file import open_regular
-from geminorum.wire.session_repair import repaired
+from geminorum.wire.sessions.repair import repaired
+
+if sys.platform != "win32":
+    import fcntl
+
 
 _PREFIX = ".repaired-"
 """No session's name begins so; a half-written file is read by nobody."""
@@ -27,7 +31,7 @@ def repair_file(path: Path) -> None:
     lines = _repaired_lines(path)
     if lines is None:
         return
-    with _written_beside(path, lines) as temporary:
+    with _write_beside(path, lines) as temporary:
         temporary.replace(path)
 
 
@@ -39,7 +43,7 @@ def repaired_copy(path: Path) -> Iterator[Path]:
     if lines is None:
         yield path
         return
-    with _written_beside(path, lines) as temporary:
+    with _write_beside(path, lines) as temporary:
         yield temporary
 
 
@@ -53,9 +57,9 @@ def _repaired_lines(path: Path) -> list[bytes] | None:
 
 
 @contextmanager
-def _written_beside(path: Path, lines: list[bytes]) -> Iterator[Path]:
+def _write_beside(path: Path, lines: list[bytes]) -> Iterator[Path]:
     """A file with the lines and the times of `path`, gone after the block unless it was moved."""
-    handle, temporary = _locked_file(path)
+    handle, temporary = _lock_file(path)
     try:
         with os.fdopen(os.dup(handle), "wb") as file:
             file.writelines(lines)
@@ -71,7 +75,7 @@ def _written_beside(path: Path, lines: list[bytes]) -> Iterator[Path]:
             os.close(handle)
 
 
-def _locked_file(path: Path) -> tuple[int, Path]:
+def _lock_file(path: Path) -> tuple[int, Path]:
     """A new file. It is locked while its writer lives, so that another can tell a leftover."""
     for _ in range(_ROUNDS):
         handle, name = tempfile.mkstemp(prefix=_PREFIX, suffix=path.suffix, dir=path.parent)
@@ -109,8 +113,6 @@ def _is_free(handle: int) -> bool:
     """Locks the file, unless another holds it."""
     if sys.platform == "win32":
         return True
-    import fcntl
-
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -17,8 +17,8 @@ from geminorum.reserve import RESERVE
 from geminorum.sessions.places import ID_IN_NAME, projects_of
 from geminorum.sessions.reading import without_secrets
 from geminorum.wire.lines import Lines
-from geminorum.wire.saved_events import events_of
-from geminorum.wire.session_file import Record, SavedMessage, message_of, messages_in, record_of
+from geminorum.wire.sessions.events import events_of
+from geminorum.wire.sessions.records import Record, SavedMessage, message_of, messages_in, record_of
 
 _SEARCH = 0.1
 """Seconds between two searches for files: a folder may hold thousands."""

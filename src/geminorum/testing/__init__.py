@@ -1,5 +1,6 @@
 """FakeGemini: a scriptable Gemini API on loopback, to test an agent offline."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from geminorum.testing.request import ToolResult as ToolResult
     from geminorum.testing.wording import prose as prose
 
-_HOMES = {
+_EXPORTS = {
     "Call": "answers",
     "Fail": "answers",
     "FakeGemini": "fake_gemini",
@@ -27,13 +28,11 @@ _HOMES = {
     "prose": "wording",
 }
 
-__all__ = list(_HOMES)
+__all__ = list(_EXPORTS)
 
 
 def __getattr__(name: str) -> object:
     # Loaded at first use: the pytest plugin imports this package in every pytest run.
-    if name not in _HOMES:
+    if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_EXPORTS[name]}"), name)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from geminorum import testing
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -15,7 +17,5 @@ if TYPE_CHECKING:
 @pytest.fixture
 def fake_gemini() -> Iterator[FakeGemini]:
     """A Gemini API on loopback; script it with `say`, `call`, `fail` …, then check `requests`."""
-    from geminorum.testing import FakeGemini
-
-    with FakeGemini() as fake:
+    with testing.FakeGemini() as fake:
         yield fake

@@ -16,7 +16,7 @@ JSON = "application/json; charset=UTF-8"
 
 _GREATEST_HEAD = 1 << 20
 _LOOK_EVERY = 0.02
-_PATIENCE = 10.0
+_THREAD_TIMEOUT_SECONDS = 10.0
 _BROKEN_CHUNK = b'ff\r\ndata: {"candidates": [{"content"'
 
 
@@ -60,13 +60,13 @@ class Server:
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._thread.start()
-        if not self._ready.wait(_PATIENCE):
+        if not self._ready.wait(_THREAD_TIMEOUT_SECONDS):
             raise RuntimeError("the server of FakeGemini did not start")
         return self
 
     def __exit__(self, *_: object) -> None:
         self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(_PATIENCE)
+        self._thread.join(_THREAD_TIMEOUT_SECONDS)
 
     def _run(self) -> None:
         # The selector loop on Windows too: only it has `add_reader`.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from geminorum.errors import GeminorumError, SessionBusy
 from geminorum.events import Event
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
-from geminorum.wire.verdict import Stop
+
+if TYPE_CHECKING:
+    from geminorum.wire.ending import Stop
 
 
 class Turn(Protocol):
@@ -62,18 +63,3 @@ class PreparesTurns(Protocol):
     """A conversation that can get ready for its next turn before there is a prompt."""
 
     def prepare_turn(self) -> None: ...
-
-
-def require_open(*, is_open: bool) -> None:
-    """Raises if a turn starts in a closed conversation."""
-    if not is_open:
-        raise GeminorumError("the chat is over", hint="open another with connect()")
-
-
-def require_no_turn(running: Turn | None) -> None:
-    """Raises SessionBusy if another turn of the same conversation is still running."""
-    if running is not None:
-        raise SessionBusy(
-            "a turn of this conversation is still running",
-            hint="wait for it, or open another conversation with connect()",
-        )

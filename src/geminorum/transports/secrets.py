@@ -1,32 +1,50 @@
-"""The options and the door of a run to the secrets that it knows, wherever they are written."""
+"""The secrets that a run knows, wherever its options and its transport write them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
-from geminorum.auth import dotenv_variables, read_settings, settings_files
+from geminorum.environment import environment_of, home_of
+from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.redaction import Redactor, secrets_in, secrets_in_settings
-from geminorum.surroundings import environment, home_of
+from geminorum.reserve import RESERVE
 from geminorum.transports import Transport
 
+if TYPE_CHECKING:
+    from geminorum import auth
+else:
+    # Settings are read when there is something to hide, and not before.
+    auth = lazy_module("geminorum.auth")
 
-def redactor_of(options: Options, door: Transport) -> Redactor:
+
+def redactor_of(options: Options, transport: Transport) -> Redactor:
     """Knows the environment of this moment; the files are read when there is something to hide."""
-    return Redactor(_secrets(options, environment(options), door))
+    return Redactor(_secrets(options, environment_of(options), transport))
 
 
-def _secrets(options: Options, env: Mapping[str, str], door: Transport) -> Iterator[str]:
+def _secrets(options: Options, env: Mapping[str, str], transport: Transport) -> Iterator[str]:
     yield from secrets_in(env)
     yield from _passwords(env)
-    yield from getattr(door, "secrets", tuple)()
-    for file in settings_files(options, env):
+    yield from getattr(transport, "secrets", tuple)()
+    found: list[str] = []
+    # What cannot be read is not known to the run either; what was read before that is.
+    with suppress(OSError, ImportError), RESERVE.spent():  # The module may have to be loaded yet.
+        found.extend(_written(options, env))
+    yield from found
+
+
+def _written(options: Options, env: Mapping[str, str]) -> Iterator[str]:
+    """The secrets in settings and `.env` files."""
+    for file in auth.settings_files(options, env):
         try:
-            yield from secrets_in_settings(read_settings(file))
+            yield from secrets_in_settings(auth.read_settings(file))
         except (OSError, ValueError, RecursionError):
-            continue  # What cannot be read is not known to the run either.
-    written = dotenv_variables(options, home_of(options, env))
+            continue
+    written = auth.dotenv_variables(options, home_of(options, env))
     yield from secrets_in({name: value for name, (value, _) in written.items()})
 
 

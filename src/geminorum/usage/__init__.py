@@ -15,7 +15,7 @@ from geminorum.cost import PriceBook
 from geminorum.errors import InvalidOptions
 from geminorum.events import ModelRequest
 from geminorum.sessions.places import home_of
-from geminorum.usage.gathering import Entry, gathered
+from geminorum.usage.gathering import Entry, gather
 from geminorum.usage.span import Span, day_of, zone_of
 from geminorum.usage.tally import Problem, Report, Row, tallied
 
@@ -45,7 +45,7 @@ def report(
         raise InvalidOptions(f"by={by!r}", hint=f"choose one of {', '.join(get_args(By))}")
     zone = zone_of(tz)
     span = Span.between(since, until, zone)
-    found = gathered(home_of(home), cwd)
+    found = gather(home_of(home), cwd)
     groups: dict[str, list[ModelRequest]] = {}
     for entry in sorted(found.entries, key=lambda one: one.request.timestamp):
         if entry.request.timestamp in span:

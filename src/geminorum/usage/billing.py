@@ -19,7 +19,7 @@ from geminorum import typed
 from geminorum.events import ModelRequest, Tokens
 from geminorum.regular_file import open_regular
 from geminorum.wire.clock import Clock
-from geminorum.wire.session_file import Record, SavedMessage, message_of, messages_in, record_of
+from geminorum.wire.sessions.records import Record, SavedMessage, message_of, messages_in, record_of
 
 
 class Request(NamedTuple):

@@ -32,7 +32,7 @@ class _Found(NamedTuple):
     project: Project
 
 
-def gathered(home: Path, cwd: str | os.PathLike[str] | None) -> Gathered:
+def gather(home: Path, cwd: str | os.PathLike[str] | None) -> Gathered:
     """The requests of all sessions, or those that count for one folder, and what is unreadable."""
     problems: list[Problem] = []
     store = store_of(home).resolve()

@@ -55,12 +55,12 @@ def day_of(moment: int, zone: tzinfo | None) -> str:
     if not moment:
         return UNKNOWN
     try:
-        return told(moment, zone).date().isoformat()
+        return local_time(moment, zone).date().isoformat()
     except (OverflowError, ValueError, OSError):
         return UNKNOWN  # At either end of the calendar, a zone may lead beyond it.
 
 
-def told(moment: int, zone: tzinfo | None) -> datetime:
+def local_time(moment: int, zone: tzinfo | None) -> datetime:
     return (_START + moment * _MILLISECOND).astimezone(zone)
 
 

@@ -13,7 +13,7 @@ import msgspec
 
 from geminorum.cost import PriceBook, request_usd
 from geminorum.events import ModelRequest, Tokens, total_of
-from geminorum.usage.span import Span, told
+from geminorum.usage.span import Span, local_time
 
 _CHOSEN_BY_AUTO = re.compile(r"gemini-[\d.]+-(?:flash|pro)(?!-lite)")
 _COUNTS = ("requests", *Tokens.__struct_fields__)
@@ -97,8 +97,8 @@ def tallied(
     routed = sorted({one.model for group in groups.values() for one in group if _is_routed(one)})
     return Report(
         by=by,
-        since=None if span.since is None else told(span.since, zone),
-        until=None if span.until is None else told(span.until, zone),
+        since=None if span.since is None else local_time(span.since, zone),
+        until=None if span.until is None else local_time(span.until, zone),
         timezone="local" if zone is None else str(zone),
         rows=tuple(_row(key, pairs) for key, pairs in priced.items()),
         total=total,

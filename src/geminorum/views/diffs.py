@@ -10,14 +10,14 @@ import msgspec
 
 from geminorum.events import ToolResult
 from geminorum.views.files import WRITING_TOOLS
-from geminorum.views.transcript import Call
-from geminorum.wire.session_file import message_of
+from geminorum.views.transcript import TranscriptCall
+from geminorum.wire.sessions.records import message_of
 
 SHOWN_BY_DIFF = frozenset({"content", "old_string", "new_string"})
 """Arguments that a reader finds again in the diff."""
 
 
-def diff_of(call: Call) -> str | None:
+def diff_of(call: TranscriptCall) -> str | None:
     """The change; None for a call that changed nothing, and for tools that write no files.
 
     A saved session knows the whole change. A stream knows what was asked for: the replaced piece

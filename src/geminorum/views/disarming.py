@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
+from geminorum.lazy import markdown_it
+
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.token import Token
@@ -144,19 +146,15 @@ def _nothing_acts(reader: MarkdownIt, text: str) -> bool:
 
 @cache
 def _blocks() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
     # Without HTML: as it will be read when all of it is escaped.
-    return MarkdownIt("commonmark", {"html": False}).disable("inline")
+    return markdown_it.MarkdownIt("commonmark", {"html": False}).disable("inline")
 
 
 @cache
 def _readers() -> tuple[MarkdownIt, ...]:
     """Readers that let everything through, with tables and without: a cell ends a span of code."""
-    from markdown_it import MarkdownIt
-
-    plain = MarkdownIt("commonmark", {"html": True})
-    tables = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
+    plain = markdown_it.MarkdownIt("commonmark", {"html": True})
+    tables = markdown_it.MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"])
     for reader in (plain, tables):
         reader.validateLink = lambda url: True  # type: ignore[method-assign]
     return plain, tables

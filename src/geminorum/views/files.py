@@ -32,18 +32,18 @@ class FileFold:
 
     def add(self, event: Event) -> None:
         if isinstance(event, ToolUse):
-            self._called(event)
+            self._add_call(event)
         elif isinstance(event, ToolResult):
-            self._answered(event)
+            self._add_result(event)
         elif isinstance(event, Init) and event.cwd:
             self._cwd = event.cwd
 
-    def _called(self, call: ToolUse) -> None:
+    def _add_call(self, call: ToolUse) -> None:
         path = _path(call.input) if call.name in WRITING_TOOLS else None
         if path and call.id:
             self._pending[call.id] = FileChange(str(Path(self._cwd or "", path)), call.name)
 
-    def _answered(self, answer: ToolResult) -> None:
+    def _add_result(self, answer: ToolResult) -> None:
         change = self._pending.pop(answer.id or "", None)
         # A call that was cancelled reports success too, but never without an error type.
         if change and answer.status == "success" and answer.error_type is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator
 from functools import cache
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from geminorum.cost import PriceBook, request_usd
 from geminorum.events import Event, ModelRequest, Text, Thinking, UserMessage
+from geminorum.lazy import markdown_it
 from geminorum.views.diffs import SHOWN_BY_DIFF, diff_of
 from geminorum.views.disarming import disarmed, fenced
 from geminorum.views.transcript import (
-    Answer,
     Aside,
-    Call,
     Entry,
+    TranscriptAnswer,
+    TranscriptCall,
     as_text,
     money,
     transcript_of,
@@ -46,7 +48,7 @@ def _headed(entries: Iterable[Entry]) -> Iterator[Entry | str]:
     """The entries, each speaker named once: an answer may go on after a tool came back."""
     speaker = ""
     for entry in entries:
-        name = {UserMessage: "## User", Answer: "## Gemini"}.get(type(entry), "")
+        name = {UserMessage: "## User", TranscriptAnswer: "## Gemini"}.get(type(entry), "")
         if name != speaker or name == "## User":
             yield name
         speaker = name
@@ -59,7 +61,7 @@ def _entry(entry: Entry | str, prices: PriceBook | None) -> Iterator[str]:
             yield entry
         case UserMessage():
             yield disarmed(entry.text, quoted)
-        case Answer():
+        case TranscriptAnswer():
             yield from map(_part, entry.parts)
             if entry.request:
                 yield _consumed(entry.request, prices)
@@ -74,17 +76,17 @@ def quoted(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in re.split(r"\r\n|\r|\n", text.strip("\r\n")))
 
 
-def _part(part: Thinking | Text | Call) -> str:
+def _part(part: Thinking | Text | TranscriptCall) -> str:
     match part:
         case Thinking():
             return _folded("Thought", disarmed(part.text, quoted))
         case Text():
             return disarmed(part.text, _closed)
-        case Call():
+        case TranscriptCall():
             return _call(part)
 
 
-def _call(call: Call) -> str:
+def _call(call: TranscriptCall) -> str:
     diff = diff_of(call)
     hidden = SHOWN_BY_DIFF if diff else frozenset[str]()
     arguments = {name: value for name, value in call.use.input.items() if name not in hidden}
@@ -135,10 +137,8 @@ def _lets_go(text: str) -> bool:
 
 @cache
 def _markdown() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
     # Blocks are what matters; words within them are not looked at.
-    return MarkdownIt("commonmark").disable("inline")
+    return markdown_it.MarkdownIt("commonmark").disable("inline")
 
 
 def _escaped(text: str) -> str:
@@ -148,6 +148,4 @@ def _escaped(text: str) -> str:
 
 
 def _html(text: str) -> str:
-    import html
-
     return html.escape(" ".join(text.split()), quote=False)

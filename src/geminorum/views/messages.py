@@ -35,9 +35,9 @@ from geminorum.events import (
     encode,
 )
 from geminorum.wire.clock import Clock
-from geminorum.wire.saved_events import events_of, thought_text
-from geminorum.wire.saved_turns import in_turns
-from geminorum.wire.session_file import SavedMessage, is_context, message_of, text_of
+from geminorum.wire.sessions.events import events_of, thought_text
+from geminorum.wire.sessions.records import SavedMessage, is_context, message_of, text_of
+from geminorum.wire.sessions.turns import in_turns
 
 
 class TextBlock(TypedDict):
@@ -202,7 +202,7 @@ def _from_events(events: Iterable[Event], context: bool) -> list[Message]:
         for draft, request in zip(answers, requests, strict=True):
             draft.request = request
     return [
-        draft.told(number)
+        draft.message(number)
         for number, draft in enumerate(drafts)
         if draft.saved is None or _is_told(draft.saved, context)
     ]
@@ -268,7 +268,7 @@ class _Draft:
             return True
         return isinstance(self.events[-1], ToolResult) and not isinstance(event, ToolResult)
 
-    def told(self, number: int) -> Message:
+    def message(self, number: int) -> Message:
         if self.saved and self._is_all_of(self.saved):
             return of_saved(self.saved)
         first = self.events[0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal
 
 import msgspec
 
@@ -29,8 +29,14 @@ from geminorum.events import (
     ToolUse,
     Usage,
 )
+from geminorum.lazy import lazy_module
 from geminorum.views.files import FileChange, FileFold
-from geminorum.wire.verdict import http_status, worth_retrying
+
+if TYPE_CHECKING:
+    from geminorum.wire import causes
+else:
+    # Only an error needs it, and it is as large as all that `geminorum.run` loads.
+    causes = lazy_module("geminorum.wire.causes")
 
 
 class ToolCall(msgspec.Struct, frozen=True, repr_omit_defaults=True):
@@ -86,11 +92,11 @@ class Result(msgspec.Struct, Generic[DataT], frozen=True, kw_only=True, repr_omi
         kind = _KINDS.get(self.status) or class_for(cause.code)
         status = cause.status
         if status is None and self.status == "error":
-            status = http_status(cause.message, self.exit_code)
+            status = causes.http_status(cause.message, self.exit_code)
         known = cause.retryable
         details: dict[str, Any] = {
             "status": status,
-            "retryable": worth_retrying(cause.message, status) if known is None else known,
+            "retryable": causes.worth_retrying(cause.message, status) if known is None else known,
             "retry_after": cause.retry_after,
             "hint": cause.hint,
             "result": self,
@@ -139,7 +145,7 @@ class _ToolFold:
         self._calls: dict[int, ToolCall] = {}
         self._open: dict[str | None, int] = {}
 
-    def called(self, use: ToolUse) -> None:
+    def add_call(self, use: ToolUse) -> None:
         number = self.left_out + len(self._calls)
         self._calls[number] = ToolCall(use.name, use.input, None, use.id)
         self._open[use.id] = number
@@ -149,7 +155,7 @@ class _ToolFold:
                 del self._open[oldest.id]
             self.left_out += 1
 
-    def answered(self, result: ToolResult) -> None:
+    def add_result(self, result: ToolResult) -> None:
         number = self._open.pop(result.id, None)
         if number is not None:
             call = self._calls[number]
@@ -192,9 +198,9 @@ class ResultFold:
             if isinstance(event, Init):
                 self._model = event.model
             elif isinstance(event, ToolUse):
-                self._tools.called(event)
+                self._tools.add_call(event)
             elif isinstance(event, ToolResult):
-                self._tools.answered(event)
+                self._tools.add_result(event)
             self._files.add(event)
 
     def _keep(self, text: str) -> None:

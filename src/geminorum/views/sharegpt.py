@@ -15,10 +15,10 @@ import msgspec
 
 from geminorum.events import Event, Text, Thinking, UserMessage
 from geminorum.views.transcript import (
-    Answer,
     Aside,
-    Call,
     Entry,
+    TranscriptAnswer,
+    TranscriptCall,
     as_text,
     transcript_of,
 )
@@ -36,9 +36,9 @@ def _turns(entry: Entry, thoughts: bool) -> Iterator[tuple[str, str]]:
     match entry:
         case UserMessage():
             yield "human", entry.text
-        case Answer():
+        case TranscriptAnswer():
             yield "gpt", _answer(entry, thoughts)
-            calls = [part for part in entry.parts if isinstance(part, Call)]
+            calls = [part for part in entry.parts if isinstance(part, TranscriptCall)]
             yield "tool", "\n".join(_response(call) for call in calls if call.result)
         case Aside(kind="session_context"):
             yield "system", entry.text
@@ -46,19 +46,19 @@ def _turns(entry: Entry, thoughts: bool) -> Iterator[tuple[str, str]]:
             pass  # Errors and questions are about the run, not part of what was said.
 
 
-def _answer(answer: Answer, thoughts: bool) -> str:
+def _answer(answer: TranscriptAnswer, thoughts: bool) -> str:
     thought = [part.text for part in answer.parts if isinstance(part, Thinking)]
     texts = [part.text for part in answer.parts if isinstance(part, Text)]
-    calls = [_call(part) for part in answer.parts if isinstance(part, Call)]
+    calls = [_call(part) for part in answer.parts if isinstance(part, TranscriptCall)]
     inner = "\n\n".join(thought) if thoughts else ""
     return "\n".join(filter(None, [f"<think>\n{inner}\n</think>" if inner else "", *texts, *calls]))
 
 
-def _call(call: Call) -> str:
+def _call(call: TranscriptCall) -> str:
     return _marked("tool_call", {"name": call.use.name, "arguments": call.use.input})
 
 
-def _response(call: Call) -> str:
+def _response(call: TranscriptCall) -> str:
     result = call.result
     told = (result.content or as_text(result.output)) if result else ""
     response = {"name": call.use.name, "status": call.status, "content": told}

@@ -30,14 +30,14 @@ from geminorum.events import (
     UserMessage,
     total_of,
 )
-from geminorum.wire.session_file import message_of, text_of
+from geminorum.wire.sessions.records import message_of, text_of
 
 _LONGEST_GIST = 90
 _TELLING = ("command", "file_path", "absolute_path", "path", "query", "pattern", "url", "prompt")
 """The arguments that say best what a call is about."""
 
 
-class Call(msgspec.Struct):
+class TranscriptCall(msgspec.Struct):
     """A tool call, and what came back."""
 
     use: ToolUse
@@ -77,10 +77,10 @@ class Call(msgspec.Struct):
         return ((name, as_text(value)) for name, value in self.use.input.items())
 
 
-Part: TypeAlias = Thinking | Text | Call
+Part: TypeAlias = Thinking | Text | TranscriptCall
 
 
-class Answer(msgspec.Struct):
+class TranscriptAnswer(msgspec.Struct):
     """What the model gave back for one request."""
 
     at: int
@@ -97,7 +97,7 @@ class Aside(msgspec.Struct):
     at: int = 0
 
 
-Entry: TypeAlias = UserMessage | Answer | Aside
+Entry: TypeAlias = UserMessage | TranscriptAnswer | Aside
 
 
 class Transcript(msgspec.Struct):
@@ -155,7 +155,7 @@ def transcript_of(events: Iterable[Event], title: str | None = None) -> Transcri
     ends = [event for event in known if isinstance(event, Done)]
     requests = [request for done in ends if done.usage for request in done.usage.requests]
     entries = _Conversation({request.timestamp for request in requests}).entries_of(known)
-    _bill([entry for entry in entries if isinstance(entry, Answer)], requests)
+    _bill([entry for entry in entries if isinstance(entry, TranscriptAnswer)], requests)
     asked = (entry.text for entry in entries if isinstance(entry, UserMessage))
     heading = one_line(title or next(asked, "")) or "Gemini session"
     init = next((event for event in known if isinstance(event, Init)), None)
@@ -169,8 +169,8 @@ class _Conversation:
         self._stamps = stamps
         """When the model was asked: two answers that follow each other are told apart by it."""
         self._entries: list[Entry] = []
-        self._answer: Answer | None = None
-        self._calls: list[Call] = []
+        self._answer: TranscriptAnswer | None = None
+        self._calls: list[TranscriptCall] = []
         self._asked: dict[str | None, tuple[PermissionRequest, Aside]] = {}
         """Permission requests without a decision, by id."""
         self._deltas: list[TextDelta] = []
@@ -210,14 +210,14 @@ class _Conversation:
             self._answer_at(self._deltas[0].timestamp).parts.append(Text(text))
             self._deltas.clear()
 
-    def _answer_at(self, at: int, *, late: bool = False) -> Answer:
+    def _answer_at(self, at: int, *, late: bool = False) -> TranscriptAnswer:
         answer = self._answer
         if answer is None or _answered(answer, at, late) or self._is_another(answer, at):
-            answer = self._answer = Answer(at, [])
+            answer = self._answer = TranscriptAnswer(at, [])
             self._entries.append(answer)
         return answer
 
-    def _is_another(self, answer: Answer, at: int) -> bool:
+    def _is_another(self, answer: TranscriptAnswer, at: int) -> bool:
         """Saved messages have the time of their request: another time is another request."""
         return at != answer.at and {at, answer.at} <= self._stamps
 
@@ -230,7 +230,7 @@ class _Conversation:
         parts.insert(earlier if late else len(parts), thought)
 
     def _called(self, use: ToolUse) -> None:
-        call = Call(use)
+        call = TranscriptCall(use)
         self._answer_at(use.timestamp).parts.append(call)
         self._calls.append(call)
 
@@ -241,7 +241,7 @@ class _Conversation:
                 self._calls.remove(call)
                 return
         use = ToolUse(result.name or "unknown tool", result.id, timestamp=result.timestamp)
-        self._answer_at(result.timestamp).parts.append(Call(use, result))
+        self._answer_at(result.timestamp).parts.append(TranscriptCall(use, result))
 
     def _interrupt(self, event: Event) -> None:
         entry = event if isinstance(event, UserMessage) else _aside(event)
@@ -263,10 +263,12 @@ class _Conversation:
         aside.text = "\n".join(filter(None, [answer, request.reason, decision.reason]))
 
 
-def _answered(answer: Answer, at: int, late: bool) -> bool:
+def _answered(answer: TranscriptAnswer, at: int, late: bool) -> bool:
     """Had a tool's result come by then? What follows is the next answer; only of what may come
     late does the time tell, since clocks step."""
-    results = [part.result for part in answer.parts if isinstance(part, Call) and part.result]
+    results = [
+        part.result for part in answer.parts if isinstance(part, TranscriptCall) and part.result
+    ]
     return any(not late or result.timestamp <= at for result in results)
 
 
@@ -295,7 +297,7 @@ def _unknown_text(event: Unknown) -> str:
     return text_of(message_of(event.frame).content) or bytes(event.frame).decode(errors="replace")
 
 
-def _bill(answers: list[Answer], requests: list[ModelRequest]) -> None:
+def _bill(answers: list[TranscriptAnswer], requests: list[ModelRequest]) -> None:
     """Gives each answer its request: by time from a saved session, by order from a live run."""
     waiting = defaultdict(list)
     for request in requests:

@@ -17,27 +17,28 @@ class Clock:
     def __init__(self) -> None:
         self._second = "none yet"
         self._base = 0
-        self._last = 0
+        self.last = 0
+        """The latest moment that a stamp told."""
 
     def milliseconds(self, stamp: str) -> int:
         """Since 1970; where the stamp says nothing, as late as the one before."""
         if stamp[:20] == self._second and (fraction := _FRACTIONS.get(stamp[20:])) is not None:
-            self._last = last = self._base + fraction
+            self.last = last = self._base + fraction
             return last
-        self._last = self._parsed(stamp)
-        return self._last
+        self.last = self._parsed(stamp)
+        return self.last
 
     def _parsed(self, stamp: str) -> int:
         try:
             moment = datetime.fromisoformat(stamp)
         except ValueError:
-            return self._last
+            return self.last
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         milliseconds = round(moment.timestamp() * 1000)
         # A date before 1970 comes from a broken clock, and may not exist in every time zone.
         if not 0 <= milliseconds <= _LATEST:
-            return self._last
+            return self.last
         if stamp[20:] in _FRACTIONS:
             self._second, self._base = stamp[:20], milliseconds // 1000 * 1000
         return milliseconds

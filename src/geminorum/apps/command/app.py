@@ -1,16 +1,17 @@
 """The table of commands, as Typer knows them.
 
-To add one: a row in COMMANDS and a module of that name beside this file. The module has a
+To add one: a row in COMMANDS and the module that it names. The module has a
 `typer.Typer` named `app` (make it with `new_app()`). With one `@app.command()` it is a plain
 command (`geminorum doctor`); with several, or with an `@app.callback()`, it is a group
-(`geminorum sessions list`). The module is imported only when its command is called, so it may
-import what it likes on top, but rich, asyncio and the like are better inside functions.
+(`geminorum sessions list`). The module is imported only when its command is called, also for its
+help page: so the library comes as `import geminorum`, whose names load when they are first read,
+and what needs rich or asyncio on top is a module of its own, named with `lazy_module`.
 
 A command returns None (exit code 0) or an `exits.Exit`. It lets a `GeminorumError` pass; `guard`
 shows it with its hint and turns it into its exit code, and does so for closed pipes and Ctrl-C too.
 For a mistake of the user's that has no error of its own: `raise typer.BadParameter("what; what to
-type")`. Plain data goes out through `show.print_json_line`, tables through `show.console()`. A
-command that sends prompts wears `@flags.takes_options` under `@app.command()` and gets `Options`.
+type")`. Plain data goes out through `output.print_json_line`, tables through `output.console()`. A
+command that sends prompts wears `@takes_options` under `@app.command()` and gets `Options`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
 
-from geminorum.apps.command.show_help import command_page, front_page, page_width
+from geminorum.apps.command.render.help import command_page, front_page, page_width
 
 
 class Row(NamedTuple):
@@ -33,23 +34,35 @@ class Row(NamedTuple):
 
     help: str
     section: str
+    module: str
+    """Where it lives, below this package."""
 
 
 _ASK, _LOOK, _SET = "Run agents", "Sessions and cost", "Setup and tools"
 COMMANDS: dict[str, Row] = {
-    "run": Row("Send one prompt and show what the agent does.", _ASK),
-    "chat": Row("Chat with the agent.", _ASK),
-    "batch": Row("Send many prompts from a file; run it again to continue.", _ASK),
-    "sessions": Row("List, read, follow, search, export, fork and delete saved sessions.", _LOOK),
-    "usage": Row("Show tokens and cost by day, model, project or session.", _LOOK),
-    "cost": Row("Show what a saved session cost, and why.", _LOOK),
-    "doctor": Row("Check the setup and say how to fix it.", _SET),
-    "setup": Row("Install the Gemini CLI into geminorum's own folder.", _SET),
-    "policy": Row("Show a policy in the CLI's format, or test it on a saved session.", _SET),
-    "skills": Row("List and validate Agent Skills.", _SET),
-    "models": Row("List models, prices, context windows and aliases.", _SET),
-    "config": Row("Print the JSON Schema of the options, or validate an options file.", _SET),
-    "fake": Row("Run a simulated Gemini API on this machine, for experiments.", _SET),
+    "run": Row("Send one prompt and show what the agent does.", _ASK, "run.command"),
+    "chat": Row("Chat with the agent.", _ASK, "chat.command"),
+    "batch": Row("Send many prompts from a file; run it again to continue.", _ASK, "batch.command"),
+    "sessions": Row(
+        "List, read, follow, search, export, fork and delete saved sessions.",
+        _LOOK,
+        "sessions.command",
+    ),
+    "usage": Row(
+        "Show tokens and cost by day, model, project or session.", _LOOK, "sessions.usage"
+    ),
+    "cost": Row("Show what a saved session cost, and why.", _LOOK, "sessions.cost"),
+    "doctor": Row("Check the setup and say how to fix it.", _SET, "setup.doctor"),
+    "setup": Row("Install the Gemini CLI into geminorum's own folder.", _SET, "setup.setup"),
+    "policy": Row(
+        "Show a policy in the CLI's format, or test it on a saved session.", _SET, "setup.policy"
+    ),
+    "skills": Row("List and validate Agent Skills.", _SET, "setup.skills"),
+    "models": Row("List models, prices, context windows and aliases.", _SET, "setup.models"),
+    "config": Row(
+        "Print the JSON Schema of the options, or validate an options file.", _SET, "setup.config"
+    ),
+    "fake": Row("Run a simulated Gemini API on this machine, for experiments.", _SET, "setup.fake"),
 }
 
 
@@ -121,7 +134,7 @@ class LazyCommands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"geminorum.apps.command.{cmd_name}")
+        module = import_module(f"geminorum.apps.command.{COMMANDS[cmd_name].module}")
         command = get_command(module.app)
         command.name = cmd_name
         return command
@@ -147,7 +160,7 @@ root = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from geminorum.apps.command.show_version import version_lines
+        from geminorum.apps.command.render.version import version_lines
 
         sys.stdout.writelines(f"{line}\n" for line in version_lines())
         raise typer.Exit

@@ -9,11 +9,13 @@ from typing import Any
 from geminorum.apps.command.guard import (
     forgive_narrow_encodings,
     guarded,
+    ignore_ctrl_c,
     leave_properly_on_signals,
     replace_closed_streams,
     show_warnings_plainly,
 )
-from geminorum.apps.command.printable_output import make_output_printable
+from geminorum.apps.command.leaving import leave
+from geminorum.apps.command.render.printable_output import make_output_printable
 
 
 def call(argv: Sequence[str] | None = None) -> int:
@@ -29,13 +31,23 @@ def call(argv: Sequence[str] | None = None) -> int:
     return guarded(lambda: _by_typer(arguments))
 
 
+def call_and_leave() -> int:
+    """… and end the process with it."""
+    try:
+        code = call()
+    finally:
+        ignore_ctrl_c()
+    leave(code)
+    return code
+
+
 def _run_prompt(arguments: list[str]) -> Any:
-    from geminorum.apps.command.quick_run import run_values
+    from geminorum.apps.command.flags.quick_run import run_values
 
     if (given := run_values(arguments[1:])) is None:
         return _by_typer(arguments)
-    from geminorum.apps.command.run_once import run_once
-    from geminorum.apps.command.typed_options import with_options
+    from geminorum.apps.command.flags.options import with_options
+    from geminorum.apps.command.run.once import run_once
 
     return run_once(**with_options(given))
 

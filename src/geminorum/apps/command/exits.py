@@ -20,10 +20,8 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from geminorum import GeminorumError
+from geminorum import errors
 
 
 class Exit(IntEnum):
@@ -55,12 +53,10 @@ _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
 )
 
 
-def exit_for(error: GeminorumError | None) -> Exit:
+def exit_for(error: errors.GeminorumError | None) -> Exit:
     """Returns the exit code for an error; OK for None."""
     if error is None:
         return Exit.OK
-    from geminorum import errors
-
     for names, code in _BY_CLASS:
         if isinstance(error, tuple(getattr(errors, name) for name in names)):
             return code

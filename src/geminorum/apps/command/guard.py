@@ -6,7 +6,6 @@ import codecs
 import errno
 import os
 import re
-import shlex
 import shutil
 import signal
 import sys
@@ -18,13 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from geminorum.apps.command.exits import Exit, exit_for
-from geminorum.apps.command.show_style import arrow, styled
+from geminorum.apps.command.render.style import arrow, styled
+from geminorum.errors import GeminorumError
 from geminorum.views.plain_text import printable
 
 if TYPE_CHECKING:
     import asyncio
-
-    from geminorum import GeminorumError
 
 
 def guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
@@ -33,7 +31,7 @@ def guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
     `command` has the help page for what was typed wrong, where Typer knows of no other.
     """
     try:
-        code = _told(work, command)
+        code = _exit_code_of(work, command)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -48,10 +46,8 @@ def guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
         return _bug(error)
 
 
-def _told(work: Callable[[], Any], command: str) -> int:
+def _exit_code_of(work: Callable[[], Any], command: str) -> int:
     """… and what it was that went wrong; what cannot even be told is raised."""
-    from geminorum import GeminorumError
-
     try:
         _be_interrupted_by_ctrl_c()
         code = work()
@@ -130,50 +126,19 @@ def broken(text: str, margin: int) -> str:
     return ("\n" + " " * margin).join(rows)
 
 
-# The library's hints speak Python; a person at a prompt types options.
-_PYTHON_WORDS: tuple[tuple[str, Any], ...] = (
-    (r"Options\(trust_workspace=None\)", "--trust-workspace out"),
-    (r"set GEMINI_API_KEY \(", "export GEMINI_API_KEY=… ("),
-    (
-        r"pass Api\(api_key=…\), or choose Vertex AI: Api\(vertex=True, project=…\)",
-        "or try it without one: geminorum run --offline",
-    ),
-    (r", or raise Pool\(size=…\), Pool\(at_once=…\) or Pool\(wait=…\)", ""),
-    (r"\bOptions\(cwd='([^']*)'\)", lambda found: f"--cwd {shlex.quote(found[1])}"),
-    (r"pass Acp\(decide=…\), or allow it", "allow it"),
-    (
-        r"Options\(policy=Policy\(…\)\), allowed_tools or approval",
-        "--policy, --allow-tool or --approval",
-    ),
-    (r"\b(?:Cli|Acp)\(executable=[^)]*\)", "--cli PATH"),
-    (r"\b(?:Cli|Acp)\((start_timeout|stall_timeout)=[^)]*\)", lambda found: _flag(found[1])),
-    (r"\bOptions\((\w+)=[^)]*\)", lambda found: _flag(found[1])),
-    (r"; None means ", "; leave it out for "),
-    (r", None waits (?:forever|on)", ""),
-    (r"`python -m geminorum\.install`", "`geminorum setup`"),
-    (r"geminorum\.sessions\.list\(\)", "`geminorum sessions list`"),
-    (r"\bwithout `resume`", "without --resume"),
-    (r"\bnew_id\b", "--id"),
-    (r"[;,] (?:what arrived is in \.result|see \.result\.text)", ""),
-    (r"see \.stderr; |; see \.stderr", ""),
-    (r"raise `max_output_tokens` in Api\(config=…\), or ", ""),
-    (r"; `safety_settings` in Api\(config=…\) control the filters", ""),
-)
-_PYTHON_LEFT = re.compile(r"\w\(|\.result|\.stderr|\bNone\b")
-
-
 def command_hint(hint: str | None) -> str | None:
     """A hint of the library in the words of the command line; None where it has none for it."""
-    words = command_words(hint) if hint else None
-    return None if words is None or _PYTHON_LEFT.search(words) else words
+    # Only what goes wrong needs the table of flags.
+    from geminorum import hints
+    from geminorum.apps.command.flags.vocabulary import in_flags
+
+    return hints.render(hint, in_flags)
 
 
 def command_words(text: str) -> str:
     """What the library says, for somebody who types options and not Python."""
     text = _message_in(text)
-    for pattern, word in _PYTHON_WORDS:
-        text = re.sub(pattern, word, text)
-    return text
+    return command_hint(text) or text
 
 
 def _message_in(text: str) -> str:
@@ -276,19 +241,15 @@ def _last_resort(letter: str) -> str:
 def _next_step(error: GeminorumError) -> str:
     """What to type where the error itself has nothing that could be typed."""
     if error.code == "UNSUPPORTED":
-        return f"another transport may: {' or '.join(_other_doors())}"
+        return f"another transport may: {' or '.join(_other_transports())}"
     command = next((word for word in sys.argv[1:] if word.isalpha()), "")
     return " ".join(filter(None, ["geminorum", command, "--help"]))
 
 
-def _other_doors() -> list[str]:
+def _other_transports() -> list[str]:
     words = " ".join(sys.argv).replace("--via=", "--via ").split()
     used = words[words.index("--via") + 1 :][:1] if "--via" in words else []
-    return [f"--via {door}" for door in ("cli", "acp", "api") if door not in used]
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
+    return [f"--via {transport}" for transport in ("cli", "acp", "api") if transport not in used]
 
 
 def _usage(error: Any, command: str) -> Exit:

@@ -13,7 +13,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from geminorum import client, detect
+from geminorum import Run, Transport, run
+from geminorum.adapter_parts import status_of_exit
 from geminorum.contracts.agent_adapter.engine import (
     AdapterRegistry,
     AgentTask,
@@ -32,12 +33,11 @@ from geminorum.contracts.agent_adapter.options import (
     Signal,
     agent_options,
 )
+from geminorum.detect import is_available as is_cli_available
 from geminorum.errors import GeminorumError
 from geminorum.events import Status
 from geminorum.options import Options
 from geminorum.permissions import TOOL_GROUPS
-from geminorum.transports import Transport
-from geminorum.wire.verdict import status_of_exit
 
 __all__ = [
     "EVENT_TYPES",
@@ -91,7 +91,7 @@ class GeminiAdapter:
 
     async def is_available(self) -> bool:
         """Returns whether the CLI starts: runs it, with a time limit."""
-        return await detect.is_available(getattr(self._via, "executable", None))
+        return await is_cli_available(getattr(self._via, "executable", None))
 
     def run(self, prompt: str, options: AnyOptions = None) -> AsyncGenerator[AgentEvent, None]:
         """Yields events: `init` first, one `done` last. Never raises; failures are events.
@@ -118,7 +118,7 @@ class GeminiAdapter:
         try:
             ours = options.over(self._base)
             async with (
-                client.run(prompt, ours, via=self._via) as live,
+                run(prompt, ours, via=self._via) as live,
                 _ended_by(options.abort_signal, live),
             ):
                 async for event in live:
@@ -147,7 +147,7 @@ def legacy_flag_mapping() -> Mapping[str, str]:
 
 
 @asynccontextmanager
-async def _ended_by(signal: Signal | None, live: client.Run) -> AsyncIterator[None]:
+async def _ended_by(signal: Signal | None, live: Run) -> AsyncIterator[None]:
     """While the block lasts, the signal cancels the run."""
     if signal is None:
         yield
@@ -160,6 +160,6 @@ async def _ended_by(signal: Signal | None, live: client.Run) -> AsyncIterator[No
         await asyncio.wait([waiting])
 
 
-async def _cancel_at(signal: Signal, live: client.Run) -> None:
+async def _cancel_at(signal: Signal, live: Run) -> None:
     await signal.wait()
     await live.cancel()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from geminorum.contracts.agent_adapter.events import AgentEvent, known
+from geminorum.contracts.agent_adapter.events import AgentEvent, hint_for, known
 from geminorum.contracts.agent_adapter.options import AnyOptions, agent_options
 from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.events import Status
@@ -169,7 +169,7 @@ class _Watch:
 
 async def _refused(error: GeminorumError, agent: str) -> AsyncGenerator[AgentEvent, None]:
     watch = _Watch(agent)
-    watch.failed(error.code, error.message, error.hint)
+    watch.failed(error.code, error.message, hint_for(error.hint))
     for event in watch.ending():
         yield event
 

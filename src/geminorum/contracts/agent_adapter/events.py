@@ -9,12 +9,29 @@ from typing import Any
 import msgspec
 
 from geminorum import events as ours
+from geminorum.adapter_parts import render
+from geminorum.contracts.vocabulary import vocabulary
 
 EVENT_TYPES = (
     *("init", "text", "text_delta", "tool_use", "tool_result"),
     *("thinking", "error", "permission_request", "done"),
 )
 """All other types are namespaced, like "gemini:user_message"; consumers ignore them."""
+
+
+_IN_OPTIONS = vocabulary(
+    {
+        "Options.policy": "permissions",
+        **{
+            f"Options.{name}": name
+            for name in (
+                *("cwd", "model", "max_turns", "max_budget_usd", "resume"),
+                *("allowed_tools", "disallowed_tools"),
+            )
+        },
+    },
+    takes_options=True,
+)
 
 
 class AgentEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -47,6 +64,11 @@ def envelope(event: ours.Event) -> AgentEvent:
         payload=_PAYLOADS[type(event)](event),
         metadata=_metadata(event) or None,
     )
+
+
+def hint_for(hint: str | None) -> str | None:
+    """The hint in the names of AgentOptions and of the adapter's own parameters."""
+    return render(hint, _IN_OPTIONS)
 
 
 def known(**values: Any) -> dict[str, Any]:
@@ -122,7 +144,7 @@ def _told_result(frame: Any) -> str | None:
 def _metadata(event: ours.Event) -> dict[str, Any]:
     match event:
         case ours.Error():
-            return known(hint=event.hint)
+            return known(hint=hint_for(event.hint))
         case ours.ToolResult():
             return known(errorType=event.error_type)
         case ours.Done():

@@ -11,11 +11,11 @@ from typing import TypeGuard
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from geminorum.adapter_parts import PARSE_ERROR
 from geminorum.contracts.agent_adapter.events import AgentEvent, envelope, known
 from geminorum.contracts.agent_adapter.options import AgentOptions
 from geminorum.errors import GeminorumError, RunFailed, RunTimeout, SessionLost, StartTimeout
 from geminorum.events import Done, Error, Event, Init, Status, Text, ToolUse
-from geminorum.wire.stream_json import PARSE_ERROR
 
 # What the reader of the stream complains about on its way; any other error without a line of its
 # own is the verdict on the whole run, which is told just before the Done.
@@ -49,7 +49,7 @@ class Narrator:
         # The run goes on: what looked like its verdict was one error of several.
         withheld, self._verdict = self._verdict, [event] if _is_verdict(event) else []
         due = withheld if self._verdict else [*withheld, event]
-        return [*opening, *(self._told(envelope(one)) for one in due)]
+        return [*opening, *(self._stamped(envelope(one)) for one in due)]
 
     def tell_failure(self, error: GeminorumError) -> list[AgentEvent]:
         """The end of a run that could not begin, or broke."""
@@ -72,9 +72,9 @@ class Narrator:
         """An `init` of our own, where the stream does not begin with one."""
         if self._introduced or isinstance(event, Init):
             return []
-        return [self._told(envelope(Init(self._options.model, str(self._cwd))))]
+        return [self._stamped(envelope(Init(self._options.model, str(self._cwd))))]
 
-    def _told(self, event: AgentEvent) -> AgentEvent:
+    def _stamped(self, event: AgentEvent) -> AgentEvent:
         now = event.timestamp or time.time_ns() // 1_000_000
         stamped = replace(event, session_id=self._session_id, timestamp=now)
         return self._introduction(stamped) if event.type == "init" else stamped
@@ -94,13 +94,13 @@ class Narrator:
         if self._options.aborted:
             # An abort wins over a result that had arrived but was not read.
             return [self._done(replace(done, status="interrupted"))]
-        errors = [self._told(_in_their_words(verdict, done)) for verdict in self._verdict]
+        errors = [self._stamped(_in_their_words(verdict, done)) for verdict in self._verdict]
         for error in errors:
             self._failure = error.payload["message"]
         return [*errors, self._done(done)]
 
     def _done(self, done: Done) -> AgentEvent:
-        told = self._told(envelope(replace(done, resume=self._resume_token(done))))
+        told = self._stamped(envelope(replace(done, resume=self._resume_token(done))))
         usage = told.payload["usage"]
         completed = {
             **told.payload,

@@ -8,9 +8,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from geminorum.wire.dialects import mended
-from geminorum.wire.lines import LONGEST_LINE, Lines
-from geminorum.wire.surrogates import whole
+from geminorum.adapter_parts import LONGEST_LINE, Lines, mended, whole
 
 _CHUNK = 64 * 1024
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
+from geminorum.adapter_parts import snake_case
 from geminorum.errors import InvalidOptions
 from geminorum.options import Options, StrPath
 from geminorum.permissions import Policy
-from geminorum.spelling import snake_case
 
 PermissionPolicy: TypeAlias = Policy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from geminorum import detect
+from geminorum.adapter_parts import cli_path
 from geminorum.contracts.agent_cli.routing import TOOL, refuse_others
 from geminorum.errors import CliNotFound
 
@@ -13,7 +13,7 @@ from geminorum.errors import CliNotFound
 def detect_cli() -> str | None:
     """Finds the CLI: GEMINI_CLI_PATH, then PATH, then common locations. Starts nothing."""
     try:
-        return str(detect.cli_path(None, os.environ))
+        return str(cli_path(None, os.environ))
     except CliNotFound:
         return None
 

@@ -7,15 +7,15 @@ from typing import Any, Literal, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
-from geminorum import client
+from geminorum import Result, Transport, run
+from geminorum.adapter_parts import BackgroundLoop, render, usage_of
 from geminorum.contracts.agent_cli.routing import TOOL, refuse_others
 from geminorum.contracts.agent_cli.spelling import merged
+from geminorum.contracts.vocabulary import vocabulary
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import Event, TextDelta, Usage
 from geminorum.options import Options, StrPath
-from geminorum.transports import Transport
-from geminorum.views.messages import Message, claude, usage_of
-from geminorum.views.result import Result
+from geminorum.views.messages import Message, claude
 
 PermissionMode: TypeAlias = Literal["default", "acceptEdits", "bypassPermissions", "plan"]
 PERMISSION_MODES: dict[PermissionMode, str] = {
@@ -82,16 +82,17 @@ async def execute(
     options = _options(given)
     on_event, events = given.get("on_event"), list[Event]()
     try:
-        async with client.run(prompt, options, via=given.get("via")) as live:
+        async with run(prompt, options, via=given.get("via")) as live:
             async for event in live:
                 if on_event is not None:
                     on_event(event)
                 # The whole message follows its deltas.
                 if type(event) is not TextDelta:
                     events.append(event)
-    except (InvalidOptions, Unsupported):
-        raise
     except GeminorumError as error:
+        error.hint = hint_for(error.hint)
+        if isinstance(error, InvalidOptions | Unsupported):
+            raise
         return ExecuteResult(success=False, error=str(error), exit_code=error.exit_code)
     return _result(live.result, claude(events))
 
@@ -103,14 +104,26 @@ def execute_sync(
     **settings: Unpack[Settings],
 ) -> ExecuteResult:
     """`execute` for synchronous code."""
-    from geminorum.sync import BackgroundLoop
-
     with BackgroundLoop() as loop:
         return loop.call(execute(prompt, permission_mode, working_dir, **settings))
 
 
 _SHARED = ("model", "resume", "session_id", "timeout")
 _NAMES = ("tool", *_SHARED, "on_event", "base", "via")
+_IN_KEYWORDS = vocabulary(
+    {
+        "Options.cwd": "working_dir",
+        "Options.approval": "permission_mode",
+        **{f"Options.{name}": name for name in _SHARED},
+        ".result": ".messages",
+    },
+    takes_options=True,
+)
+
+
+def hint_for(hint: str | None) -> str | None:
+    """The hint in the keywords of `execute`."""
+    return render(hint, _IN_KEYWORDS)
 
 
 def _options(given: Mapping[str, Any]) -> Options:
@@ -125,7 +138,8 @@ def _options(given: Mapping[str, Any]) -> Options:
 
 
 def _result(result: Result, messages: list[Message]) -> ExecuteResult:
-    error = result.exception()
+    if (error := result.exception()) is not None:
+        error.hint = hint_for(error.hint)
     return ExecuteResult(
         success=result.ok,
         messages=_with_usage(messages, result.usage),

@@ -9,15 +9,24 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
+import geminorum
+from geminorum.adapter_parts import (
+    ID_IN_NAME,
+    SUFFIXES,
+    files_in,
+    home_of,
+    is_spoken,
+    message_of,
+    of_saved,
+    projects_of,
+    top_of,
+)
 from geminorum.contracts.agent_cli.routing import TOOL, refuse_others
 from geminorum.contracts.agent_cli.spelling import merged
 from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.options import Options, StrPath
-from geminorum.sessions import places
-from geminorum.sessions.reading import SUFFIXES, Session, load
-from geminorum.surroundings import home_of
-from geminorum.views.messages import Message, claude, of_saved
-from geminorum.wire.session_file import is_spoken, message_of
+from geminorum.sessions import Session
+from geminorum.views.messages import Message, claude
 
 
 class Spelled(TypedDict, total=False):
@@ -85,23 +94,23 @@ def find_session(
     wanted = merged({"project_path": project_path, "session_id": session_id}, spelled)
     store = home_of(Options(home=home), os.environ)
     folder = Path(wanted.get("project_path") or Path.cwd()).expanduser()
-    files = [path for project in places.projects_of(store, folder) for path in _files_in(project)]
+    files = [path for project in projects_of(store, folder) for path in _files_in(project)]
     session_id = wanted.get("session_id")
-    found = _loaded(files, folder) if session_id is None else _named(files, folder, session_id)
+    found = _load(files, folder) if session_id is None else _named(files, folder, session_id)
     return _newest(found)
 
 
 def _files_in(project: Path) -> list[Path]:
     # A renamed session is still one; beside `chats` lie other files of the CLI.
     renamed = [path for path in (project / "chats").glob("*.json*") if path.suffix in SUFFIXES]
-    return list(dict.fromkeys([*places.files_in(project), *renamed]))
+    return list(dict.fromkeys([*files_in(project), *renamed]))
 
 
-def _loaded(files: Iterable[Path], folder: Path) -> list[Session]:
+def _load(files: Iterable[Path], folder: Path) -> list[Session]:
     sessions = list[Session]()
     for path in files:
         try:
-            sessions.append(load(path, folder))
+            sessions.append(geminorum.sessions.load(path, folder))
         except SessionUnreadable:
             continue
     return [session for session in sessions if session.kind != "subagent" and _was_used(session)]
@@ -109,18 +118,18 @@ def _loaded(files: Iterable[Path], folder: Path) -> list[Session]:
 
 def _named(files: list[Path], folder: Path, session_id: str) -> list[Session]:
     """The sessions with this id. Names first: reading the top of every file takes time."""
-    likely = [path for path in files if session_id[: places.ID_IN_NAME] in path.name]
+    likely = [path for path in files if session_id[:ID_IN_NAME] in path.name]
     for some in (likely, files):
         paths = [path for path in some if _id_in(path) == session_id]
         if paths:
             # To resume a session in a later minute leaves a second file, with nothing said in it.
-            sessions = [load(path, folder) for path in paths]
+            sessions = [geminorum.sessions.load(path, folder) for path in paths]
             return [one for one in sessions if _was_used(one)] or sessions
     return []
 
 
 def _id_in(path: Path) -> str | None:
-    top = places.top_of(path)
+    top = top_of(path)
     return top.session_id if top else None
 
 

@@ -6,8 +6,8 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from geminorum.adapter_parts import snake_case
 from geminorum.errors import InvalidOptions
-from geminorum.spelling import snake_case
 
 
 def merged(

@@ -13,10 +13,10 @@ from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
-from geminorum import typed
+from geminorum.adapter_parts import arguments, convert, render
+from geminorum.contracts.vocabulary import vocabulary
 from geminorum.errors import InvalidOptions
 from geminorum.options import Approval, Options
-from geminorum.wire.argv import arguments
 
 ApprovalMode: TypeAlias = Literal[
     "default", "auto_edit", "yolo", "plan", "acceptEdits", "bypassPermissions"
@@ -156,6 +156,30 @@ def refusal(problems: list[ConfigProblem]) -> InvalidOptions:
     return InvalidOptions(f"the config cannot be used: {told}", hint=remedies)
 
 
+IN_CONFIG = vocabulary(
+    {
+        "Options.timeout": "timeoutSec",
+        "Options.approval": "approvalMode",
+        "Options.max_turns": "maxTurns",
+        "Options.resume": "sessionId",
+        # Behind "leave" and "pass".
+        "Options.trust_workspace=None": "trustWorkspace out",
+        "Options.trust_workspace=True": "trustWorkspace: true",
+        **{f"Options.{name}": name for name in ("cwd", "model", "env")},
+        **{f"{transport}.executable": "executable" for transport in ("Cli", "Acp")},
+        "Cli.grace": "graceSec",
+        ".result": "the result",
+        ".stderr": "stderr",
+    },
+    takes_options=False,
+)
+
+
+def hint_for(hint: str | None) -> str | None:
+    """The hint in the keys of the config."""
+    return render(hint, IN_CONFIG)
+
+
 def camel_cased(name: str) -> str:
     first, *rest = name.split("_")
     return first + "".join(word.capitalize() for word in rest)
@@ -190,7 +214,7 @@ def _misfit(name: str, value: Any) -> ConfigProblem | None:
         remedy = f"did you mean {camel_cased(near[0])!r}?" if near else "leave it out"
         return ConfigProblem(camel_cased(name), "is not a setting of this adapter", remedy)
     try:
-        typed.convert(value, _kinds()[name])
+        convert(value, _kinds()[name])
     except msgspec.ValidationError as error:
         return _problem(name, f"cannot be used: {error}")
     return None

@@ -9,8 +9,8 @@ from urllib.parse import quote
 
 import msgspec
 
-from geminorum import prompt
 from geminorum.events import Event
+from geminorum.prompt import render
 
 OnEvent: TypeAlias = Callable[[Event], Awaitable[None] | None]
 
@@ -63,4 +63,4 @@ def render_template(
     known = (
         context.template_variables() if isinstance(context, AdapterExecutionContext) else context
     )
-    return prompt.render(template, known, strict=strict)
+    return render(template, known, strict=strict)

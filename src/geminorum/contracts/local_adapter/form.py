@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from geminorum.adapter_parts import snake_case
 from geminorum.contracts.local_adapter.catalogue import (
     DEFAULT_MODEL,
     MODEL_ALIASES,
@@ -23,7 +24,6 @@ from geminorum.contracts.local_adapter.config import (
     problems_of,
     refusal,
 )
-from geminorum.spelling import snake_case
 
 FieldKind: TypeAlias = Literal["text", "textarea", "path", "number", "checkbox", "select", "env"]
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from geminorum.contracts.local_adapter.config import GeminiLocalConfig
-from geminorum.owned_folder import OwnedFolder
+from msgspec.structs import replace
 
-if TYPE_CHECKING:
-    from geminorum.doctor import Check
+import geminorum
+from geminorum.adapter_parts import OwnedFolder, nearest_existing, render
+from geminorum.contracts.local_adapter.config import IN_CONFIG, GeminiLocalConfig
+from geminorum.doctor import Check, cli_check, cwd_check, instructions_check, live_check
 
 PROBE_TIMEOUT = 20.0
 """Seconds for the live probe; the CLI alone takes one or two to start."""
@@ -28,24 +28,31 @@ def test_environment(
     The probe costs a few tokens; it is skipped if it cannot succeed or `live` is off. The checks
     take seconds: in async code, use `await asyncio.to_thread(test_environment, config)`.
     """
-    from geminorum.doctor import cli_check, instructions_check
-
     checks = [
         cli_check(config.executable, config.merged_env),
         _folder_check(config),
         instructions_check(config.instructions_file),
     ]
-    return [*checks, _probe(config, checks, probe_timeout)] if live else checks
+    found = [*checks, _probe(config, checks, probe_timeout)] if live else checks
+    return [replace(check, fix=_fix_of(check)) for check in found]
 
 
 test_environment.__test__ = False  # type: ignore[attr-defined]
 
 
+def _fix_of(check: Check) -> str:
+    """What to do, in the keys of the config; where it has none, the detail has to do."""
+    return render(check.fix, _words) or ("fix what the detail names" if check.fix else "")
+
+
+def _words(name: str, value: str) -> str | None:
+    if name == "doctor.live_timeout":
+        return f"test_environment(config, probe_timeout={value})"
+    return IN_CONFIG(name, value)
+
+
 def _folder_check(config: GeminiLocalConfig) -> Check:
     """As for every run, but the first run creates a folder that is not there yet."""
-    from geminorum.doctor import Check, cwd_check
-    from geminorum.doctor.finding import nearest_existing
-
     folder, above = config.folder, nearest_existing(config.folder)
     checked = cwd_check(above)
     if above == folder:
@@ -71,16 +78,15 @@ def _obstacle(above: Path, below: Path) -> str:
 
 
 def _probe(config: GeminiLocalConfig, checks: list[Check], timeout: float) -> Check:
-    from geminorum.doctor import Check, live_check
-    from geminorum.doctor.finding import nearest_existing
-    from geminorum.transports.cli import Cli
-
     cli, folder, _ = checks
     if "fail" in (cli.level, folder.level):
         return Check("live", "warn", "not tried, since it cannot succeed", "fix the checks above")
-    door, options = Cli(executable=config.executable, grace=config.grace_sec), config.options()
+    transport, options = (
+        geminorum.Cli(executable=config.executable, grace=config.grace_sec),
+        config.options(),
+    )
     if nearest_existing(config.folder) == config.folder:
-        return live_check(options, door, timeout)
+        return live_check(options, transport, timeout)
     # A health check leaves no folders behind.
     with OwnedFolder("geminorum-kept-probe-") as elsewhere:
-        return live_check(options.changed(cwd=elsewhere), door, timeout)
+        return live_check(options.changed(cwd=elsewhere), transport, timeout)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from geminorum.adapter_parts import Ending, StreamDecoder, last_events
 from geminorum.events import Event, Usage
 from geminorum.views.result import result
-from geminorum.wire.stream_json import StreamDecoder
-from geminorum.wire.verdict import Ending, last_events
 
 
 def parse_ndjson_lines(stdout: str | bytes | Iterable[str | bytes]) -> list[Event]:

@@ -9,7 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from geminorum.contracts.local_adapter.config import GeminiLocalConfig, camel_cased
+from geminorum import FileChange, Result
+from geminorum.contracts.local_adapter.config import GeminiLocalConfig, camel_cased, hint_for
 from geminorum.contracts.local_adapter.transcript import TranscriptEntry, build_transcript
 from geminorum.cost import PriceBook, billing, cost_of, unknown_because
 from geminorum.errors import (
@@ -24,8 +25,6 @@ from geminorum.errors import (
     TurnLimit,
 )
 from geminorum.events import Billing, Done, Event, Status, Tokens, Usage
-from geminorum.views.files import FileChange
-from geminorum.views.result import Result
 
 _SPEAKS_OF_SESSIONS = re.compile("session|resume", re.I)
 _JSON = msgspec.json.Encoder(decimal_format="number")
@@ -105,7 +104,7 @@ def local_result(
     return LocalResult(
         success=result.ok,
         status="error" if result.status == "running" else result.status,
-        **_told(error, config),
+        **_error_fields(error, config),
         output=result.text,
         session_id=kept,
         resumable=kept is not None and not clear and (kept == resumed or _is_stored(error)),
@@ -136,7 +135,7 @@ def not_started(
     lost = isinstance(error, SessionLost)
     return LocalResult(
         success=False,
-        **_told(error, config),
+        **_error_fields(error, config),
         session_id=None if lost else resumed,
         resumable=resumed is not None and not lost,
         clear_session=lost,
@@ -179,7 +178,7 @@ def _by_model(result: Result) -> Usage | None:
     return msgspec.structs.replace(usage, by_model={result.model: share})
 
 
-def _told(error: GeminorumError | None, config: GeminiLocalConfig) -> dict[str, Any]:
+def _error_fields(error: GeminorumError | None, config: GeminiLocalConfig) -> dict[str, Any]:
     if error is None:
         return {}
     timed_out = isinstance(error, RunTimeout)
@@ -187,7 +186,7 @@ def _told(error: GeminorumError | None, config: GeminiLocalConfig) -> dict[str, 
     return {
         "error": f"Process timed out after {limit:g}s" if timed_out else error.message,
         "error_code": error.code,
-        "hint": "raise timeoutSec; what arrived is in the result" if timed_out else error.hint,
+        "hint": hint_for(error.hint),
         "retryable": error.retryable,
         "timed_out": timed_out,
     }

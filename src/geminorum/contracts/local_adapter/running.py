@@ -7,15 +7,17 @@ import inspect
 import time
 from dataclasses import dataclass
 
-from geminorum import client, prompt
+import geminorum
+from geminorum import Transport, run
+from geminorum.adapter_parts import BackgroundLoop
 from geminorum.contracts.local_adapter.config import GeminiLocalConfig
 from geminorum.contracts.local_adapter.context import AdapterExecutionContext, render_template
 from geminorum.contracts.local_adapter.result import LocalResult, local_result, not_started
 from geminorum.cost import PriceBook, Prices, price_book
 from geminorum.errors import GeminorumError, InvalidOptions, InvalidPrompt, SessionLost
 from geminorum.events import Event, TextDelta
+from geminorum.prompt import instructed
 from geminorum.store import SessionStore, StoredSession, folder_of
-from geminorum.transports import Transport
 
 
 async def execute(
@@ -44,7 +46,7 @@ async def execute(
         result = await _forgotten(plan, session_id, result)
         if retry_fresh and not result.did_something:
             result = _afresh(session_id, result, await _attempt(plan, None))
-    return await _remembered(plan, result)
+    return await _remember(plan, result)
 
 
 def execute_sync(
@@ -57,8 +59,6 @@ def execute_sync(
     prices: Prices = None,
 ) -> LocalResult:
     """`execute` for synchronous code."""
-    from geminorum.sync import BackgroundLoop
-
     with BackgroundLoop() as loop:
         work = execute(
             config, context, store=store, retry_fresh=retry_fresh, via=via, prices=prices
@@ -73,7 +73,7 @@ class _Plan:
     config: GeminiLocalConfig
     context: AdapterExecutionContext
     store: SessionStore | None
-    door: Transport
+    transport: Transport
     prices: PriceBook | None
     prompt: str
     warnings: tuple[str, ...]
@@ -86,13 +86,11 @@ def _planned(
     via: Transport | None,
     prices: Prices,
 ) -> _Plan:
-    from geminorum.transports.cli import Cli
-
     book = price_book(prices)
     _make_folder(config)
     text, warnings = _prompt(config, context)
-    door = via or Cli(executable=config.executable, grace=config.grace_sec)
-    return _Plan(config, context, store, door, book, text, tuple(warnings))
+    transport = via or geminorum.Cli(executable=config.executable, grace=config.grace_sec)
+    return _Plan(config, context, store, transport, book, text, tuple(warnings))
 
 
 def _make_folder(config: GeminiLocalConfig) -> None:
@@ -115,7 +113,7 @@ def _prompt(config: GeminiLocalConfig, context: AdapterExecutionContext) -> tupl
         if context.prompt and context.prompt not in text:
             warnings.append("the prompt was not sent: promptTemplate has no {{prompt}}")
     try:
-        text = prompt.instructed(text, config.instructions_file)
+        text = instructed(text, config.instructions_file)
     except InvalidPrompt as error:
         # An agent without its manners is better than none; the health check is the place to fail.
         warnings.append(error.message)
@@ -135,7 +133,7 @@ async def _attempt(plan: _Plan, session_id: str | None) -> LocalResult:
     config = plan.config
     try:
         await _refuse_another_folder(plan, session_id)
-        async with client.run(plan.prompt, config.options(session_id), via=plan.door) as live:
+        async with run(plan.prompt, config.options(session_id), via=plan.transport) as live:
             async for event in live:
                 # Each delta comes again in its whole message.
                 if not isinstance(event, TextDelta):
@@ -192,7 +190,7 @@ async def _forgotten(plan: _Plan, session_id: str, result: LocalResult) -> Local
     return result
 
 
-async def _remembered(plan: _Plan, result: LocalResult) -> LocalResult:
+async def _remember(plan: _Plan, result: LocalResult) -> LocalResult:
     """The result, once its session is in the store; a full disk must not cost what was paid for."""
     started = result.status != "not_started"
     if plan.store is None or result.session_id is None or not (started and result.resumable):

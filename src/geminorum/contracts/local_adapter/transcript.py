@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, assert_never
 import msgspec
 
 from geminorum import events as ours
-from geminorum.wire.verdict import last_words
+from geminorum.adapter_parts import last_words
 
 
 class _Entry(

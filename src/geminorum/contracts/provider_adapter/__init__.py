@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
-from geminorum import client
+from geminorum import Api, Run, run
 from geminorum.contracts.provider_adapter.events import (
     LLMMetadata,
     StreamEvent,
@@ -47,7 +47,6 @@ from geminorum.contracts.provider_adapter.translation import (
 from geminorum.errors import GeminorumError
 from geminorum.events import ToolUse
 from geminorum.options import Options
-from geminorum.transports.api import Api
 
 __all__ = [
     "DEFAULT_API_MODEL",
@@ -93,7 +92,7 @@ class GeminiAdapter:
 
     def __init__(self, options: Mapping[str, Any] | AdapterOptions | None = None) -> None:
         self.options = adapter_options(options)
-        self._door = _door(self.options)
+        self._transport = _transport_of(self.options)
         self._memory = CallMemory()
 
     async def call(
@@ -112,8 +111,8 @@ class GeminiAdapter:
             return EventStream(_failed(error, wanted))
         model = model_of(wanted, ours)
         contents = self._memory.restored(told, model)
-        door = replace(
-            self._door if ours is self.options else _door(ours),
+        transport = replace(
+            self._transport if ours is self.options else _transport_of(ours),
             history=contents[:-1],
             tools=[tool.declared for tool in wanted.tools],
             config=wanted.generation_config,
@@ -126,7 +125,7 @@ class GeminiAdapter:
             # One answer: a call of a tool that nobody declared is the caller's to answer, too.
             max_turns=1,
         )
-        return EventStream(self._events(client.run(contents[-1], asked, via=door), wanted, model))
+        return EventStream(self._events(run(contents[-1], asked, via=transport), wanted, model))
 
     def translate_to_gemini(self, prompt: Sequence[Message]) -> list[Content]:
         """Returns the prompt as this adapter sends it, without a separate system instruction.
@@ -137,7 +136,7 @@ class GeminiAdapter:
         return translated(prompt, system_instruction=system_instruction).contents
 
     async def _events(
-        self, run: client.Run, wanted: CallOptions, model: str
+        self, run: Run, wanted: CallOptions, model: str
     ) -> AsyncGenerator[StreamEvent, None]:
         teller = Teller(wanted)
         calls = CallsInFrames()
@@ -188,7 +187,7 @@ async def _failed(error: ARTError, wanted: CallOptions) -> AsyncGenerator[Stream
         yield told
 
 
-def _door(options: AdapterOptions) -> Api:
+def _transport_of(options: AdapterOptions) -> Api:
     return Api(
         api_key=options.api_key,
         base_url=options.api_base_url,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from geminorum.adapter_parts import ANSWER_STOPPED, render
+from geminorum.contracts.vocabulary import vocabulary
 from geminorum.errors import Blocked, GeminorumError, class_for
 from geminorum.events import Done, Error
-from geminorum.wire.genai_verdict import ANSWER_STOPPED
 
 NO_TEXT = "Invalid response structure from Gemini SDK: No text content found"
 
@@ -65,11 +66,26 @@ _KINDS: dict[str | None, type[ARTError]] = {
 }
 
 
+_IN_OPTIONS = vocabulary(
+    {
+        "set_key": 'pass "apiKey"',
+        "Api.api_key": '"apiKey"',
+        "Api.base_url": '"apiBaseUrl"',
+        "Api.api_version": '"apiVersion"',
+        "Api.retries": '"retries"',
+        "api.max_output_tokens": '"maxOutputTokens"',
+        "Options.model": '"model"',
+        "Options.timeout": '"timeout"',
+    },
+    takes_options=False,
+)
+
+
 def failure_of(error: GeminorumError, message: str | None = None) -> ARTError:
     """An error of our own in the shape's words."""
     told = _KINDS.get(error.code, ARTError)(
         error.message if message is None else message,
-        hint=error.hint,
+        hint=render(error.hint, _IN_OPTIONS),
         status=error.status,
         retryable=error.retryable,
         retry_after=error.retry_after,

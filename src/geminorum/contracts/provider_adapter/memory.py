@@ -53,7 +53,7 @@ class CallMemory:
         kept = None if known_as is None else self._kept.get(known_as)
         if kept is None:
             return part
-        # The API's own id, or the one that the door made where the API gave none.
+        # The API's own id, or the one that the transport made where the API gave none.
         named = {kind: {"id": known_as, **told} for kind, told in part.items()}
         # A signature is for the model that wrote it; another one refuses it.
         if "functionCall" in part and kept.signature and kept.model == model:

@@ -10,11 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from geminorum import typed
+from geminorum import Tool
+from geminorum.adapter_parts import convert, snake_case
 from geminorum.contracts.provider_adapter.failures import MissingApiKey
 from geminorum.errors import InvalidOptions
-from geminorum.spelling import snake_case
-from geminorum.tools import Tool
 
 T = TypeVar("T")
 
@@ -250,7 +249,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _converted(values: dict[str, Any], kind: type[T]) -> T:
     try:
-        return typed.convert(values, kind)
+        return convert(values, kind)
     except msgspec.ValidationError as error:
         raise InvalidOptions(
             f"{kind.__name__}: {error}", hint="see docs/provider-adapter.md"

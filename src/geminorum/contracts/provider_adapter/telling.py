@@ -55,7 +55,7 @@ class Teller:
             case Done():
                 yield from self._closing(event)
             case TextDelta() | Thinking() | ToolUse() if self._options.stream:
-                yield from self._told(event)
+                yield from self._translate(event)
             case TextDelta() | Thinking() | ToolUse():
                 self._withheld.append(event)
 
@@ -67,7 +67,7 @@ class Teller:
 
     def _closing(self, done: Done) -> Iterator[StreamEvent]:
         for event in _joined(self._withheld):
-            yield from self._told(event)
+            yield from self._translate(event)
         error = self._error(done)
         # An answer that a filter stopped was generated, and is billed.
         if error is None or self._was_stopped(done):
@@ -93,7 +93,7 @@ class Teller:
     def _was_stopped(self, done: Done) -> bool:
         return self._failure is not None and is_stopped_answer(self._failure, done)
 
-    def _told(self, event: TextDelta | Thinking | ToolUse) -> Iterator[StreamEvent]:
+    def _translate(self, event: TextDelta | Thinking | ToolUse) -> Iterator[StreamEvent]:
         context = self._options.call_context
         match event:
             case TextDelta(text=text) if text:

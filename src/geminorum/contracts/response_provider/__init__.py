@@ -13,7 +13,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from geminorum import client
+from geminorum import Cli, Result, run
+from geminorum.adapter_parts import (
+    BackgroundLoop,
+    FileFold,
+    StreamDecoder,
+    delivered,
+    environment_of,
+    headless_command,
+    redacted,
+    secrets_in,
+)
 from geminorum.contracts.response_provider.config import (
     APPROVAL_MODES,
     CONFIG_KEYS,
@@ -37,15 +47,7 @@ from geminorum.detect import CliProgram, find_cli
 from geminorum.errors import GeminorumError, StartTimeout
 from geminorum.events import Done, Error, Event, Init
 from geminorum.options import Options
-from geminorum.prompt import delivered
-from geminorum.redaction import redacted, secrets_in
-from geminorum.surroundings import environment
-from geminorum.sync import BackgroundLoop
-from geminorum.transports.cli import Cli
-from geminorum.transports.launch.command import headless_command
-from geminorum.views import result as views
-from geminorum.views.files import FileFold
-from geminorum.wire.stream_json import StreamDecoder
+from geminorum.views.result import result
 
 __all__ = [
     "APPROVAL_MODES",
@@ -84,9 +86,9 @@ class GeminiCliProvider(ResponseProvider):
         self.config = given_in(config)
         self._base = base or Options()
         self._validate_config()
-        # False leaves the door as it is.
+        # False leaves the transport as it is.
         wish = {"sandbox": self.config["sandbox"]} if self.config.get("sandbox") else {}
-        self._door = replace(via or Cli(), **wish)
+        self._transport = replace(via or Cli(), **wish)
 
     @classmethod
     def get_metadata(cls) -> dict[str, Any]:
@@ -102,7 +104,7 @@ class GeminiCliProvider(ResponseProvider):
     def validate(self) -> None:
         """Raises ProviderError if there is no CLI to run. Does not start it."""
         try:
-            find_cli(self._door.executable, environment(self._base))
+            find_cli(self._transport.executable, environment_of(self._base))
         except GeminorumError as error:
             raise provider_error(error, kind=self._error_type) from error
 
@@ -135,13 +137,13 @@ class GeminiCliProvider(ResponseProvider):
         connection_timeout: float | None = None,
         response_timeout: float | None = None,
     ) -> ProviderResult:
-        start = connection_timeout or self._door.start_timeout
+        start = connection_timeout or self._transport.start_timeout
         seconds: float | None = None
         try:
             options = self._options(context, response_timeout)
             seconds = options.timeout
-            door = replace(self._door, start_timeout=start)
-            answer = await self._run(prompt, context or {}, system_prompt, options, door)
+            transport = replace(self._transport, start_timeout=start)
+            answer = await self._run(prompt, context or {}, system_prompt, options, transport)
         except GeminorumError as error:
             limit = start if isinstance(error, StartTimeout) else seconds
             raise provider_error(error, limit, self._error_type) from error
@@ -153,11 +155,11 @@ class GeminiCliProvider(ResponseProvider):
         context: Mapping[str, Any],
         system_prompt: str | None,
         options: Options,
-        door: Cli,
+        transport: Cli,
     ) -> ProviderResult:
         text = prompt_for(prompt, context, system_prompt)
         named = FileFold()
-        async with client.run(text, options, via=self._allowing(door)) as live:
+        async with run(text, options, via=self._allowing(transport)) as live:
             async for event in live:
                 _note(event)
                 _collect(named, event)
@@ -168,7 +170,7 @@ class GeminiCliProvider(ResponseProvider):
         """What stands behind the program's name, but for policies: their files come and go."""
         options = self._options(context)
         _, order = delivered(prompt_for("stdin", context or {}, None), literal=options.literal)
-        return [*headless_command(self._allowing(self._door), options, _ANY_CLI), *order]
+        return [*headless_command(self._allowing(self._transport), options, _ANY_CLI), *order]
 
     def _parse_ndjson_stream(self, stdout: bytes) -> tuple[str, dict[str, None]]:
         """The text and the written files of a recorded run."""
@@ -180,7 +182,7 @@ class GeminiCliProvider(ResponseProvider):
             _collect(named, event)
         if decoder.result is not None:
             _log.info("gemini ended: %s", decoder.result.status)
-        answer = _answer(views.result(events), named)
+        answer = _answer(result(events), named)
         return answer.response, answer.files
 
     def _wrap_process_error(self, returncode: int, stderr: str) -> ProviderError:
@@ -204,9 +206,9 @@ class GeminiCliProvider(ResponseProvider):
     def _tools(self) -> list[str]:
         return [*self.config.get("allowed_tools", ())]
 
-    def _allowing(self, door: Cli) -> Cli:
+    def _allowing(self, transport: Cli) -> Cli:
         """With the tools that need no approval; yolo needs none for any."""
-        return replace(door, pre_approved=(*door.pre_approved, *self._tools))
+        return replace(transport, pre_approved=(*transport.pre_approved, *self._tools))
 
 
 def _collect(named: FileFold, event: Event) -> None:
@@ -215,7 +217,7 @@ def _collect(named: FileFold, event: Event) -> None:
         named.add(event)
 
 
-def _answer(result: views.Result, named: FileFold) -> ProviderResult:
+def _answer(result: Result, named: FileFold) -> ProviderResult:
     both = zip(named.changes, result.files, strict=True)
     paths = {given.path: there.path for given, there in both if there.tool in FILE_WRITE_TOOLS}
     return ProviderResult(result.text, dict.fromkeys(paths), paths)
@@ -233,7 +235,7 @@ def _note(event: Event) -> None:
             _log.info("gemini ended: %s", event.status)
 
 
-def _note_stderr(result: views.Result) -> None:
-    """On success too: it holds warnings. The door has taken the secrets out."""
+def _note_stderr(result: Result) -> None:
+    """On success too: it holds warnings. The transport has taken the secrets out."""
     if stderr := result.stderr.strip():
         _log.log(logging.INFO if result.ok else logging.WARNING, "gemini's stderr: %s", stderr)

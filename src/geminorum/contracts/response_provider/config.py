@@ -8,8 +8,8 @@ import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from geminorum.adapter_parts import rule_of
 from geminorum.options import Options
-from geminorum.permissions import rule_of
 
 CONFIG_KEYS = (
     *("model", "sandbox", "approval_mode", "include_directories", "allowed_tools"),

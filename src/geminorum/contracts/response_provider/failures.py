@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from geminorum.adapter_parts import cause_of, last_words, render
+from geminorum.contracts.vocabulary import vocabulary
 from geminorum.errors import (
     AuthError,
     CliNotFound,
@@ -15,7 +17,6 @@ from geminorum.errors import (
     RunTimeout,
     StartTimeout,
 )
-from geminorum.wire.verdict import cause_of, last_words
 
 NOT_FOUND = "Gemini CLI not found. Install from: https://github.com/google-gemini/gemini-cli"
 # The shape's own words, which callers look for; the CLI has no such command, so a hint that helps
@@ -31,11 +32,22 @@ _LOGIN_WORDS = re.compile(
 )
 _EXIT_AUTH, _EXIT_NOT_FOUND = 41, 127
 _UNDECIDED = (RunFailed, MissingResult, ProtocolError)
-_HINTS: dict[type[GeminorumError], str] = {
-    RunTimeout: 'raise the config\'s "timeout", or without one response_timeout=…; what arrived is '
-    "in .result",
-    StartTimeout: "see .stderr; a slow machine needs a longer connection_timeout",
-}
+_IN_CONFIG = vocabulary(
+    {
+        "Options.timeout": 'the config\'s "timeout", or without one response_timeout=…',
+        "Cli.start_timeout": "a longer connection_timeout",
+        "Options.cwd": '"working_dir"',
+        "Options.approval": '"approval_mode"',
+        "Cli.sandbox": '"sandbox"',
+        **{
+            f"Options.{name}": f'"{name}"'
+            for name in ("model", "include_directories", "allowed_tools")
+        },
+        ".result": ".result",
+        ".stderr": ".stderr",
+    },
+    takes_options=True,
+)
 
 
 class ProviderError(GeminorumError):
@@ -84,7 +96,7 @@ def provider_error(
         told = ProviderError(_text(error, limit))
     return kind(
         told.message,
-        hint=told.hint or _HINTS.get(type(error), error.hint),
+        hint=render(told.hint or error.hint, _IN_CONFIG),
         status=error.status,
         result=error.result,
         exit_code=error.exit_code,
@@ -101,7 +113,7 @@ def process_error(
     if exit_code == _EXIT_NOT_FOUND:
         return kind(NOT_FOUND, exit_code=exit_code, stderr=stderr)
     if exit_code == _EXIT_AUTH or _speaks_of_login(stderr):
-        text, hint = f"{NOT_LOGGED_IN}\n{stderr}", AuthError.default_hint
+        text, hint = f"{NOT_LOGGED_IN}\n{stderr}", render(AuthError.default_hint, _IN_CONFIG)
         return kind(text, hint=hint, exit_code=exit_code, stderr=stderr)
     text = f"Gemini CLI failed (exit {exit_code}): {stderr}"
     return kind(text, exit_code=exit_code, stderr=stderr)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from geminorum import Cli
 from geminorum.errors import InvalidPrompt
 from geminorum.prompt import PromptFile
-from geminorum.transports.cli import Cli
 
 
 def prompt_for(prompt: str, context: Mapping[str, Any], system_prompt: str | None) -> str:
@@ -23,8 +23,12 @@ def prompt_for(prompt: str, context: Mapping[str, Any], system_prompt: str | Non
         case str() if system_prompt and prompt.strip():
             return f"{system_prompt}\n\n{prompt}"
         case _:
-            return prompt  # Empty, or no text at all: the door says so.
+            return prompt  # Empty, or no text at all: the transport says so.
 
 
-def extended(door: Cli, arguments: Sequence[str]) -> Cli:
-    return replace(door, extra_args=(*door.extra_args, *arguments)) if arguments else door
+def extended(transport: Cli, arguments: Sequence[str]) -> Cli:
+    return (
+        replace(transport, extra_args=(*transport.extra_args, *arguments))
+        if arguments
+        else transport
+    )

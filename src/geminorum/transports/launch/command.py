@@ -10,10 +10,11 @@ from typing import Protocol
 
 from geminorum.detect import COMPILE_CACHE_NODE, CliProgram
 from geminorum.options import Options
-from geminorum.transports.launch.context import CliTransport, LaunchContext
+from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.control_place import is_within
 from geminorum.transports.launch.dotenv import disarming_variables
-from geminorum.wire.argv import OWN_HOME, SKIP_TRUST, acp_arguments, arguments, has
+from geminorum.transports.launch.transport import CliTransport
+from geminorum.wire.launch.argv import OWN_HOME, SKIP_TRUST, acp_arguments, arguments, has
 
 NO_COMPILE_CACHE = "NODE_DISABLE_COMPILE_CACHE"
 SYSTEM_PROMPT_FILE, SCRATCH_FOLDER = "system.md", "tmp"

@@ -10,61 +10,22 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from string import Template
-from typing import Any, Protocol
+from typing import Any
 
-from geminorum.decisions import Decide
+from geminorum.environment import environment_of, home_of
 from geminorum.errors import ConfigError, InvalidOptions
 from geminorum.options import Options
 from geminorum.regular_file import UnfitFile, read_text
-from geminorum.surroundings import environment, home_of
 from geminorum.transports.launch.steering import steering_in
-from geminorum.wire.policy_toml import Steering
-from geminorum.wire.settings_file import limits_turns, parsed_settings
+from geminorum.transports.launch.transport import CliTransport
+from geminorum.wire.launch.settings_file import limits_turns, parsed_settings
+from geminorum.wire.policy.toml import Steering
 
 SETTINGS_FILE = ".gemini/settings.json"
 _SYSTEM_SETTINGS = {
     "linux": Path("/etc/gemini-cli/settings.json"),
     "darwin": Path("/Library/Application Support/GeminiCli/settings.json"),
 }
-
-
-class CliTransport(Protocol):
-    """What the transports that start a CLI have in common; `Cli` says what each field means."""
-
-    @property
-    def grace(self) -> float: ...
-    @property
-    def extra_args(self) -> tuple[str, ...]: ...
-    @property
-    def settings(self) -> Mapping[str, Any]: ...
-    @property
-    def sandbox(self) -> bool | str | None: ...
-    @property
-    def relaunch(self) -> bool: ...
-    @property
-    def heap_mb(self) -> int | None: ...
-    @property
-    def plan_tools(self) -> bool: ...
-    @property
-    def dotenv(self) -> bool: ...
-    @property
-    def secrets_in_tools(self) -> bool: ...
-    @property
-    def shared_tmp(self) -> bool: ...
-    @property
-    def decide(self) -> Decide | None: ...
-    @property
-    def gemini_folder(self) -> bool: ...
-    @property
-    def outside_links(self) -> bool: ...
-    @property
-    def pre_approved(self) -> tuple[str, ...]: ...
-    @property
-    def interactive(self) -> bool:
-        """Does the CLI itself ask about what may not run unasked?"""
-
-    def own_settings(self, options: Options) -> Mapping[str, Any]:
-        """What this transport cannot do without, below what the caller says."""
 
 
 class LaunchContext:
@@ -74,7 +35,7 @@ class LaunchContext:
         self, transport: CliTransport, options: Options, env: Mapping[str, str] | None = None
     ) -> None:
         self.transport, self.options = transport, options
-        self.env = environment(options) if env is None else env
+        self.env = environment_of(options) if env is None else env
         self.home = home_of(options, self.env)
         self.cwd = working_folder(options)
 

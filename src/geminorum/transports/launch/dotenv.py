@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from geminorum.detect import CliProgram
+from geminorum.environment import upwards
 from geminorum.errors import Unsupported
+from geminorum.hints import python_only
 from geminorum.regular_file import UnfitFile, read_text
-from geminorum.surroundings import upwards
 from geminorum.transports.launch.context import LaunchContext, unfit_file
-from geminorum.wire.argv import IGNORE_DOTENV, has
+from geminorum.wire.launch.argv import IGNORE_DOTENV, has
 
 # Every name that the CLI's own reader of `.env` files would find, by its idea of spaces and lines.
 _LINE_END = re.compile("[\r\u2028\u2029]")
@@ -45,7 +46,7 @@ def refuse_strange_dotenv(
         raise Unsupported(
             f"a .env file of {str(context.cwd)!r} would set {min(strange)} for every session of "
             "the process",
-            hint="open it through an Acp() of its own, or allow it: Acp(dotenv=True)",
+            hint=python_only("open it through an Acp() of its own, or allow it: Acp(dotenv=True)"),
         )
 
 

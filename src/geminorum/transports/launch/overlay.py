@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from geminorum.errors import ConfigError, SetupError
+from geminorum.hints import advice
 from geminorum.owned_folder import OwnedFolder
 from geminorum.regular_file import read_text
-from geminorum.transports.full_disk import blaming
 from geminorum.transports.launch.control_place import candidates
 from geminorum.transports.launch.unused_session import UnusedSession
-from geminorum.wire.settings_file import merged, parsed_settings, with_all_hooks
+from geminorum.transports.process.full_disk import blaming
+from geminorum.wire.launch.settings_file import merged, parsed_settings, with_all_hooks
 
 # Another name than versions had that did not lock their folders: a sweep would take those of their
 # running agents for forgotten ones.
@@ -129,7 +130,7 @@ def _unusable_home(base: Path) -> Iterator[None]:
     except (OSError, ValueError) as error:  # No file can have a NUL in its name.
         raise ConfigError(
             f"cannot use the home {str(base)!r}: {error}",
-            hint="pass Options(home=…) with a folder that can be written to",
+            hint=advice("pass {Options.home=…} with a folder that can be written to"),
         ) from error
 
 
@@ -170,13 +171,13 @@ def _fill(home: Path, plan: HomePlan) -> None:
     for name in (".gemini", *plan.folders):
         (home / name).mkdir(mode=0o700)
     for name, target in plan.links.items():
-        _link(target, _made_room(home / name))
+        _link(target, _make_folder(home / name))
     for name, text in plan.files.items():
-        _made_room(home / name).write_text(text, encoding="utf-8")
+        _make_folder(home / name).write_text(text, encoding="utf-8")
     (home / ".gemini" / _SETTINGS).write_text(json.dumps(plan.settings), encoding="utf-8")
 
 
-def _made_room(file: Path) -> Path:
+def _make_folder(file: Path) -> Path:
     file.parent.mkdir(mode=0o700, exist_ok=True)
     return file
 
@@ -195,7 +196,7 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"the settings file {str(path)!r} cannot be used: {error}",
-            hint="fix it, or pass Options(home=…) to run without it",
+            hint=advice("fix it[, or pass {Options.home=…} to run without it]"),
         ) from error
 
 

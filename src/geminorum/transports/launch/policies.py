@@ -13,26 +13,27 @@ from typing import Any
 
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, InvalidOptions, Unsupported
+from geminorum.hints import advice
 from geminorum.options import Options
-from geminorum.transports.final_answer import NAME as FINAL_ANSWER
+from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
 from geminorum.transports.launch.control_place import is_within
 from geminorum.transports.launch.overlay import HomePlan
 from geminorum.transports.launch.user_policies import read_user_policy, refuse_denied_functions
-from geminorum.wire.argv import POLICY, SKIP_TRUST, has
-from geminorum.wire.hook import turns_hooks_off
-from geminorum.wire.legacy_tools import legacy_tools
-from geminorum.wire.mcp import full_name
-from geminorum.wire.policy_file import policy_problems, read_policy
-from geminorum.wire.policy_toml import OwnTools, closing_toml, policy_toml, told_mode
-from geminorum.wire.settings_file import merged
-from geminorum.wire.user_policy import UserPolicy
+from geminorum.wire.callbacks.hook import turns_hooks_off
+from geminorum.wire.callbacks.mcp import full_name
+from geminorum.wire.launch.argv import POLICY, SKIP_TRUST, has
+from geminorum.wire.launch.settings_file import merged
+from geminorum.wire.policy.file import policy_problems, read_policy
+from geminorum.wire.policy.legacy_tools import legacy_tools
+from geminorum.wire.policy.toml import OwnTools, closing_toml, policy_toml, told_mode
+from geminorum.wire.policy.user import UserPolicy
 
 POLICY_FILE = "policy.toml"
 _USERS_FOLDER = ".gemini/policies"
-_NARROWER = (
-    "choose a narrower cwd or include_directories, which leave a private folder out, or let no "
-    "file be written: Policy(file_write='deny')"
+_NARROWER = advice(
+    "choose a narrower {Options.cwd}[ or {Options.include_directories}], which leave a private "
+    "folder out[, or let no file be written: {writing.denied|Policy(file_write='deny')}]"
 )
 
 
@@ -78,11 +79,11 @@ def refuse_without_hooks(context: LaunchContext) -> None:
     """If the CLI's hook would not run, nobody would be asked."""
     path = context.env.get("PATH")
     if sys.platform == "win32" or shutil.which("bash", path=path) is None:
-        hint = "install bash; on Windows `decide` works with Acp only"
+        hint = advice("install bash[; on Windows `{decide}` works with {Acp} only]")
         raise Unsupported("to ask somebody, the CLI needs bash", hint=hint)
     for file, settings in context.settings_above.items():
         if turns_hooks_off(settings):
-            hint = "take `hooksConfig` out of it, or leave `decide` out"
+            hint = advice("take `hooksConfig` out of it[, or leave `{decide}` out]")
             raise Unsupported(f"{str(file)!r} switches the CLI's hooks off", hint=hint)
 
 
@@ -165,8 +166,10 @@ def _refuse_two_policies(context: LaunchContext, users: UserPolicy) -> None:
     if users.rules and (_limits_tools(context.options) or context.transport.pre_approved):
         raise Unsupported(
             "this CLI cannot combine the user's own policies with the permissions of a run",
-            hint="update it with `npm install -g @google/gemini-cli@latest`, or run without them: "
-            "Options(home=…)",
+            hint=advice(
+                "update it with `npm install -g @google/gemini-cli@latest`"
+                "[, or run without them: {Options.home=…}]"
+            ),
         )
 
 
@@ -179,8 +182,10 @@ def _refuse_folder_settings(context: LaunchContext, program: CliProgram) -> None
     if file.exists():
         raise Unsupported(
             f"this CLI cannot run without {str(file)!r}, which may undo what the options say",
-            hint="update it with `npm install -g @google/gemini-cli@latest`, or remove the file; "
-            "where no tools are limited, Options(trust_workspace=True) accepts it",
+            hint=advice(
+                "update it with `npm install -g @google/gemini-cli@latest`, or remove the file"
+                "[; where no tools are limited, {Options.trust_workspace=True} accepts it]"
+            ),
         )
 
 

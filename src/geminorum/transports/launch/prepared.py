@@ -18,8 +18,8 @@ from geminorum.transports.launch.policies import refuse_exposed
 from geminorum.transports.launch.read_guard import ReadGuard
 from geminorum.transports.launch.start_record import StartRecorder
 from geminorum.transports.launch.unrecorded import look_around
-from geminorum.transports.network import NetworkLog
-from geminorum.wire.settings_file import merged
+from geminorum.transports.turns.network import NetworkLog
+from geminorum.wire.launch.settings_file import merged
 
 Announce = Callable[[Mapping[str, Any], Path], Mapping[str, Any]]
 """Settings and a home to more settings: what the CLI is told of our own server."""

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from geminorum.detect import CliProgram
 from geminorum.errors import ConfigError, Unsupported
+from geminorum.hints import advice
 from geminorum.transports.launch.context import LaunchContext, settings_in
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.scripts import script_text
@@ -106,11 +107,18 @@ def check_folders(context: LaunchContext, program: CliProgram) -> None:
             raise Unsupported(
                 f"{str(file)!r} {why}, and only the npm package's CLI, without a sandbox, can be "
                 "kept from reading it",
-                hint="remove it, name that CLI with `executable`, or, where it is a link to a "
-                f"file, let it be read: {allowed}",
+                hint=advice(
+                    "remove it, name that CLI with {Cli.executable|`executable`}, [or, where it is "
+                    "a link to a file, let it be read: {Cli.outside_links=True|allowed}]",
+                    allowed=allowed,
+                ),
             )
-        way_in = f"; {allowed} lets it in" if why == _OUTSIDE else ""
-        warnings.warn(f"{str(file)!r} {why} and is left out{way_in}", stacklevel=2)
+        text = f"{str(file)!r} {why} and is left out"
+        if why == _OUTSIDE:
+            text = advice(
+                "{text}[; {Cli.outside_links=True|allowed} lets it in]", text=text, allowed=allowed
+            )
+        warnings.warn(text, stacklevel=2)
 
 
 def _refuse_unfit_git(folders: Iterable[Path]) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 from geminorum.auth import outranked
 from geminorum.options import Options
-from geminorum.transports.launch.context import CliTransport, LaunchContext
+from geminorum.transports.launch.context import LaunchContext
+from geminorum.transports.launch.transport import CliTransport
 from geminorum.wire.effort import overrides
-from geminorum.wire.settings_file import merged
+from geminorum.wire.launch.settings_file import merged
 
 _QUIET: Mapping[str, Any] = {
     "general": {

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from geminorum.wire.policy_toml import STEERING_FOLDERS, Steering, fits_in_a_pattern
+from geminorum.wire.policy.toml import STEERING_FOLDERS, Steering, fits_in_a_pattern
 
 _MAX_ENTRIES = 500_000
 # A clone brings no links in there, and the CLI itself writes nothing there.
@@ -28,7 +28,7 @@ def steering_in(folders: Sequence[Path]) -> Steering:
     """
     roots = [folder.resolve() for folder in folders]
     files, links, misread, seen = set(), set(), set(), 0
-    for entry, place in islice(_walked(roots), _MAX_ENTRIES):
+    for entry, place in islice(_walk(roots), _MAX_ENTRIES):
         seen += 1
         if not _has_utf8_name(entry):
             continue
@@ -59,7 +59,7 @@ class _Place(NamedTuple):
         return _Place(self.steers or _steers(name), self.is_misread or bool(_DECODED.search(name)))
 
 
-def _walked(roots: Sequence[Path]) -> Iterator[tuple[os.DirEntry[str], _Place]]:
+def _walk(roots: Sequence[Path]) -> Iterator[tuple[os.DirEntry[str], _Place]]:
     """All below the folders, and the place where it lies."""
     ahead = deque((str(root), _Place()) for root in roots)
     while ahead:

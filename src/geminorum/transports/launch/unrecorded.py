@@ -17,9 +17,9 @@ from string import Template
 from typing import Any
 
 from geminorum.regular_file import read_text
-from geminorum.transports.inherited import inherited
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.start_record import TOO_FRESH_NS, State, state_of
+from geminorum.transports.process.inherited import inherited
 
 _READ_BY_GIT = ("config", "config.worktree", "commondir")
 _READ_BY_NODE = ("NODE_EXTRA_CA_CERTS", "SSL_CERT_FILE", "OPENSSL_CONF")

@@ -11,7 +11,7 @@ from geminorum import typed
 from geminorum.errors import ConfigError, SessionBusy
 from geminorum.regular_file import read_bytes
 from geminorum.sessions.lock import SessionLock
-from geminorum.transports.resuming import remove_strays, unused_files
+from geminorum.transports.launch.resuming import remove_strays, unused_files
 
 _NOTE = "unused_session.json"
 

@@ -8,11 +8,12 @@ from typing import Any, Protocol
 
 from geminorum.decisions import Decide
 from geminorum.errors import ConfigError
+from geminorum.hints import advice
 from geminorum.regular_file import read_text
-from geminorum.wire.mcp import own_name
-from geminorum.wire.policy_file import policy_problems
-from geminorum.wire.policy_toml import OwnTools
-from geminorum.wire.user_policy import UserPolicy, user_policy
+from geminorum.wire.callbacks.mcp import own_name
+from geminorum.wire.policy.file import policy_problems
+from geminorum.wire.policy.toml import OwnTools
+from geminorum.wire.policy.user import UserPolicy, user_policy
 
 
 def read_user_policy(home: Path, cwd: Path, settings: Mapping[str, Any]) -> UserPolicy:
@@ -70,15 +71,15 @@ class _Asking(Protocol):
 
 
 def refuse_denied_functions(
-    door: _Asking, users: UserPolicy, own: OwnTools, asked: Sequence[str] = ()
+    transport: _Asking, users: UserPolicy, own: OwnTools, asked: Sequence[str] = ()
 ) -> None:
     """The caller's functions must not be denied by the user: the agent could only fail.
 
     "ask" denies, too, where nobody is asked: headless, only a hook asks, and about `asked`.
     """
     for tool in (*own.unasked, *own.asked, *own.answer):
-        word = users.word_on(tool, interactive=door.interactive)
-        is_asked = door.decide is not None and (door.interactive or tool in asked)
+        word = users.word_on(tool, interactive=transport.interactive)
+        is_asked = transport.decide is not None and (transport.interactive or tool in asked)
         if word == "deny" or (word == "ask_user" and not is_asked):
             _refuse(own_name(tool), "denies" if word == "deny" else "asks about")
 
@@ -86,6 +87,10 @@ def refuse_denied_functions(
 def _refuse(tool: str, does: str) -> None:
     raise ConfigError(
         f"a policy or a setting of the user's {does} {tool}, which this run needs",
-        hint=f"add a rule that allows {tool} to ~/.gemini/policies, above the one that "
-        f"{does} it, or pass Options(home=…) to run without the user's policies",
+        hint=advice(
+            "add a rule that allows {tool} to ~/.gemini/policies, above the one that {does} it"
+            "[, or pass {Options.home=…} to run without the user's policies]",
+            tool=tool,
+            does=does,
+        ),
     )

@@ -10,10 +10,10 @@ from geminorum.events import ModelRequest, Text, Thinking, UserMessage
 from geminorum.views.diffs import SHOWN_BY_DIFF, counts, diff_of, head_and_body
 from geminorum.views.html.prose import escaped, rendered
 from geminorum.views.transcript import (
-    Answer,
     Aside,
-    Call,
     Entry,
+    TranscriptAnswer,
+    TranscriptCall,
     moment,
     money,
     one_line,
@@ -36,7 +36,7 @@ def entry_html(entry: Entry, number: int, prices: PriceBook | None) -> str:
             head = _head("h2", "User", number, entry.timestamp)
             text = f'<div class="said" dir="auto">{escaped(entry.text)}</div>'
             return f'<article class="user" id="m{number}">{head}{text}</article>'
-        case Answer():
+        case TranscriptAnswer():
             head = _head("h3", "Gemini", number, entry.at)
             body = "".join(_group(kind, list(group)) for kind, group in _grouped(entry))
             margin = _margin(entry.request, prices) if entry.request else ""
@@ -54,17 +54,17 @@ def _head(level: str, who: str, number: int, at: int) -> str:
     return f'<header><{level}><a href="#m{number}">{who}</a></{level}>{time}</header>'
 
 
-def _grouped(answer: Answer) -> groupby[type, Thinking | Text | Call]:
+def _grouped(answer: TranscriptAnswer) -> groupby[type, Thinking | Text | TranscriptCall]:
     return groupby(answer.parts, key=type)
 
 
-def _group(kind: type, parts: Sequence[Thinking | Text | Call]) -> str:
+def _group(kind: type, parts: Sequence[Thinking | Text | TranscriptCall]) -> str:
     thoughts = [part for part in parts if isinstance(part, Thinking)]
     if thoughts:
         return _thoughts(thoughts)
     return "".join(
         _call(part)
-        if isinstance(part, Call)
+        if isinstance(part, TranscriptCall)
         else f'<div class="prose" dir="auto">{rendered(part.text)}</div>'
         for part in parts
     )
@@ -82,7 +82,7 @@ def _thoughts(thoughts: list[Thinking]) -> str:
     )
 
 
-def _call(call: Call) -> str:
+def _call(call: TranscriptCall) -> str:
     diff = diff_of(call)
     hidden = SHOWN_BY_DIFF if diff else frozenset[str]()
     boxes = [_short(call, hidden)]
@@ -99,7 +99,7 @@ def _call(call: Call) -> str:
     )
 
 
-def _short(call: Call, hidden: frozenset[str]) -> str:
+def _short(call: TranscriptCall, hidden: frozenset[str]) -> str:
     rows = "".join(
         f'<div><dt>{escaped(name)}</dt><dd dir="auto">{escaped(text)}</dd></div>'
         for name, text in call.short_arguments.items()
@@ -108,7 +108,7 @@ def _short(call: Call, hidden: frozenset[str]) -> str:
     return f'<dl class="short">{rows}</dl>' if rows else ""
 
 
-def _summary(call: Call, diff: str | None) -> str:
+def _summary(call: TranscriptCall, diff: str | None) -> str:
     pieces = [
         f'<span class="name">{escaped(call.use.name)}</span>',
         f'<span class="gist">{escaped(call.gist)}</span>',

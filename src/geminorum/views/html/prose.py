@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from geminorum.lazy import markdown_it
 from geminorum.views.plain_text import printable
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def rendered(text: str) -> str:
 
 @cache
 def _markdown() -> MarkdownIt:
-    from markdown_it import MarkdownIt
-
-    reader = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    reader = markdown_it.MarkdownIt("commonmark", {"html": False}).enable(
+        ["table", "strikethrough"]
+    )
     # What is refused here stays text, its address with it.
     reader.validateLink = lambda url: bool(_LINKS.match(url))  # type: ignore[method-assign]
     reader.core.ruler.push("deeper_headings", _deeper_headings)

@@ -1,0 +1,75 @@
+"""The prompts of a file, each with one result, however often the batch is killed."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from geminorum import Options
+from geminorum.apps.command.batch.input import Task, tasks_in
+from geminorum.apps.command.batch.journal import Journal, TaskOutcome
+from geminorum.apps.command.batch.progress import Meter, greeting, summary, tell
+from geminorum.apps.command.batch.runner import Batch, Limits
+from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.flags.table import Program, Via
+from geminorum.apps.command.flags.transport import transport_for
+from geminorum.apps.command.render.output import print_json_line
+
+
+def send_all(
+    file: Path,
+    options: Options,
+    limits: Limits,
+    via: Via,
+    program: Program,
+    *,
+    column: str | None,
+    output: Path | None,
+    restart: bool,
+    retry_failed: bool,
+    json: bool,
+) -> Exit:
+    """Send the prompts that have no result yet; how it ended."""
+    tasks = tasks_in(file, column)
+    transport = transport_for(via, program=program)
+    journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"), file)
+    with journal.opened(tasks, restart=restart):
+        if retry_failed:
+            journal.drop_failures()
+        return _run(tasks, journal, options, transport, limits, json=json)
+
+
+def _run(
+    tasks: list[Task],
+    journal: Journal,
+    options: Options,
+    transport: Any,
+    limits: Limits,
+    *,
+    json: bool,
+) -> Exit:
+    mine = {task.id for task in tasks}
+    for name in journal.outcomes.keys() - mine:
+        del journal.outcomes[name]  # Of prompts that were taken out of the file since.
+    meter = Meter(journal, len(tasks))
+
+    def on_outcome(outcome: TaskOutcome) -> None:
+        meter.add(outcome, work)
+        if json:
+            print_json_line(outcome)
+
+    work = Batch(tasks, journal, options, transport, limits, on_outcome)
+    tell(greeting(meter))
+    try:
+        with meter.shown():
+            asyncio.run(work.run())
+    finally:
+        tell(summary(meter, work, journal))
+    return _exit_of(meter, stopped=work.brake is not None)
+
+
+def _exit_of(meter: Meter, *, stopped: bool) -> Exit:
+    if stopped:
+        return Exit.LIMIT
+    return Exit.FAILED if meter.failed else Exit.OK

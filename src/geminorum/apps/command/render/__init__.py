@@ -1,0 +1,1 @@
+"""What people see: events, tables, Markdown, help pages; and the only way out, stdout."""

@@ -1,0 +1,1 @@
+"""`geminorum run`, and what every command that sends prompts does: turns, offline models, undo."""

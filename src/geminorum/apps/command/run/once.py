@@ -1,0 +1,90 @@
+"""What `geminorum run` does, once what was typed has been read."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from geminorum import Options
+from geminorum.apps.command.exits import Exit
+from geminorum.apps.command.flags.options import misuse, text_in
+from geminorum.apps.command.flags.table import Program, Via
+from geminorum.apps.command.flags.transport import transport_for
+from geminorum.apps.command.render.output import Showing
+from geminorum.apps.command.run.turn import watch_turn
+from geminorum.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from geminorum.apps.command.render import live
+    from geminorum.apps.command.run import offline as simulation
+    from geminorum.apps.command.run import undo
+else:
+    # A view is made while the agent starts, and most runs need none of the others.
+    live = lazy_module("geminorum.apps.command.render.live")
+    simulation = lazy_module("geminorum.apps.command.run.offline")
+    undo = lazy_module("geminorum.apps.command.run.undo")
+
+_FOR_EXAMPLE = 'write geminorum run "What does this folder do?"'
+
+
+def run_once(
+    *,
+    options: Options,
+    prompt: str | None,
+    file: Path | None,
+    via: Via,
+    json: bool,
+    quiet: bool,
+    offline: bool,
+    cli: Path | None,
+    start_timeout: float | None,
+    stall_timeout: float | None,
+) -> Exit:
+    """Send one prompt and show what the agent does."""
+    text = _prompt(prompt, file)
+    if json and quiet:
+        raise misuse("leave one of them out", "--json --quiet")
+    how = Showing(json=json, quiet=quiet, offline=offline)
+    return _run(text, options, via, Program(cli, start_timeout, stall_timeout), how)
+
+
+def _prompt(prompt: str | None, file: Path | None) -> str:
+    """The prompt, from wherever it is to come."""
+    if file is not None and prompt is not None:
+        raise misuse("it replaces PROMPT; leave one of them out", "--file")
+    if file is not None:
+        text = text_in(file, "--file")
+    else:
+        text = _stdin() if prompt in (None, "-") else str(prompt)
+    if not text.strip():
+        raise misuse(f"the prompt is empty; {_FOR_EXAMPLE}")
+    return text
+
+
+def _stdin() -> str:
+    if sys.stdin is None or sys.stdin.isatty():
+        raise misuse(f"there is no prompt; {_FOR_EXAMPLE}")
+    return sys.stdin.buffer.read().decode("utf-8", "replace")
+
+
+def _run(text: str, options: Options, via: Via, program: Program, how: Showing) -> Exit:
+    copies: undo.Copies | None = None
+    with ExitStack() as stack:
+        if how.offline:
+            simulation.tell_so(how)
+            options = stack.enter_context(simulation.simulate_model(options, via))
+        if how.redraws and via is Via.CLI:
+            copies = stack.enter_context(undo.Copies())
+        transport = transport_for(
+            via, program=program, settings=copies.settings() if copies else None
+        )
+        look = partial(_view, via, how, copies)
+        return asyncio.run(watch_turn(text, options, transport, look, opens_at_once=via is Via.CLI))
+
+
+def _view(via: Via, how: Showing, copies: undo.Copies | None) -> live.View:
+    return live.view_for(via, how, copies)

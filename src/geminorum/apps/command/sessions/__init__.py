@@ -1,0 +1,1 @@
+"""`geminorum sessions`, `usage` and `cost`: what was done, and what it cost."""

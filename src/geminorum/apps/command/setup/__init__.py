@@ -1,0 +1,1 @@
+"""`geminorum doctor`, `setup`, `policy`, `skills`, `models`, `config` and `fake`."""

@@ -1,0 +1,1 @@
+"""The Gemini API, through Google's SDK."""

@@ -1,0 +1,1 @@
+"""The headless Gemini CLI: one process per turn, some of them started ahead."""

@@ -1,0 +1,1 @@
+"""Processes that many conversations share: warm ones, or places for headless runs."""

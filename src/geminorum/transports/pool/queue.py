@@ -1,0 +1,66 @@
+"""Conversations that wait for a place in a pool, in the order in which they came."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+
+from geminorum.transports.pool.worker import Key
+
+_USUAL_WAIT = 60.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ticket:
+    """A conversation in the queue."""
+
+    key: Key
+    """The kind of process that it needs."""
+    since: float = field(default_factory=time.monotonic)
+
+
+class PoolQueue:
+    """First come, first served, for each kind of process: a conversation that waits for another
+    kind holds nobody up, but for half of the longest wait only."""
+
+    def __init__(self, longest_wait: float | None) -> None:
+        self._patience = (_USUAL_WAIT if longest_wait is None else longest_wait) / 2
+        self._tickets: list[Ticket] = []
+        self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._tickets)
+
+    @contextmanager
+    def join(self, key: Key) -> Iterator[Ticket]:
+        """A ticket for as long as the block lasts."""
+        self._tickets.append(ticket := Ticket(key))
+        try:
+            yield ticket
+        finally:
+            self._tickets.remove(ticket)
+            self.wake()  # The next one may find a place, too.
+
+    def is_first(self, ticket: Ticket) -> bool:
+        return self._tickets[0] is ticket
+
+    def is_first_of_its_kind(self, ticket: Ticket) -> bool:
+        return next(one for one in self._tickets if one.key == ticket.key) is ticket
+
+    def patience_of(self, ticket: Ticket) -> float:
+        """Seconds for which others may still be served before it."""
+        return ticket.since + self._patience - time.monotonic()
+
+    def wake(self) -> None:
+        """A place may have come free: everybody who waits looks again."""
+        self._news.set()
+
+    async def wait(self, limit: float | None) -> None:
+        """Returns when there is news, or after so many seconds."""
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit):
+                await self._news.wait()

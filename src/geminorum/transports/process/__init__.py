@@ -1,0 +1,1 @@
+"""Processes: whole trees of them, supervised, with their output, input and memory."""

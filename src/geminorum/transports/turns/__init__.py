@@ -1,0 +1,1 @@
+"""What turns of several transports share: limits, network, session file, bill."""

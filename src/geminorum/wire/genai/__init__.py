@@ -1,0 +1,1 @@
+"""The Gemini API's requests and answers."""

@@ -1,0 +1,1 @@
+"""What a CLI is started with: arguments and settings."""

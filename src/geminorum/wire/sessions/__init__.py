@@ -1,0 +1,1 @@
+"""The CLI's session files: records, turns, events, and how to repair them."""

@@ -1,0 +1,1 @@
+"""What the headless CLI prints, to events."""

@@ -1,0 +1,546 @@
+"""Functions of this process as tools of the real CLI: called, answered, and gone with the run."""
+
+import asyncio
+import json
+import re
+import threading
+from dataclasses import replace
+
+import pytest
+
+from geminorum import (
+    Acp,
+    Allow,
+    Cli,
+    Deny,
+    Done,
+    Options,
+    PermissionDecision,
+    PermissionRequest,
+    Policy,
+    Rule,
+    Tool,
+    ToolResult,
+    ToolUse,
+    ask,
+    connect,
+    run,
+    sync,
+)
+from geminorum.errors import InvalidOptions, RunTimeout, TrustError, Unsupported
+from geminorum.transports.callbacks.loopback import Loopback
+from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.wire.callbacks import mcp
+
+MODEL = "gemini-2.5-flash"
+
+
+@pytest.fixture
+def options(fake_gemini, tmp_path) -> Options:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
+
+
+on_cli = pytest.mark.parametrize("any_transport", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("any_transport", [Acp], indirect=True, ids=["acp"])
+"""Where both transports share what is tested, one will do: each start of the CLI takes seconds."""
+
+
+@pytest.mark.gemini_cli
+class TestTheRealCli:
+    async def test_a_function_touches_the_state_of_this_process(
+        self, fake_gemini, options, any_transport
+    ):
+        """S0-13, S0-14: the function runs here, and its tool has the name that the caller wrote."""
+        basket: dict[str, int] = {}
+
+        def put(fruit: str, count: int = 1) -> dict:
+            """Puts fruit into the basket."""
+            basket[fruit] = basket.get(fruit, 0) + count
+            return basket
+
+        fake_gemini.call("mcp_geminorum_put", fruit="fig", count=3).say("Done.")
+        async with run("Go", options, via=replace(any_transport, tools=[put])) as live:
+            events = [event async for event in live]
+        assert live.result.status == "success"
+        assert basket == {"fig": 3}
+        (use,) = [event for event in events if isinstance(event, ToolUse)]
+        (result,) = [event for event in events if isinstance(event, ToolResult)]
+        assert (use.name, use.input) == ("put", {"fruit": "fig", "count": 3})
+        assert (result.name, result.status, json.loads(result.output)) == ("put", "success", basket)
+        assert "mcp_geminorum_put" in str(use.raw)
+        declared = fake_gemini.requests[0].body["tools"][0]["functionDeclarations"]
+        (told,) = [tool for tool in declared if tool["name"] == "mcp_geminorum_put"]
+        assert told["description"] == "Puts fruit into the basket."
+        assert '"fig":3' in str(fake_gemini.requests[1].tool_results[0].response)
+
+    @on_cli
+    async def test_what_a_function_raises_is_told_to_the_model(
+        self, fake_gemini, options, any_transport
+    ):
+        """And the argument that the CLI adds reaches no function."""
+
+        async def divide(a: int, b: int) -> float:
+            return a / b
+
+        fake_gemini.call("mcp_geminorum_divide", a=1, b=0)
+        fake_gemini.call("mcp_geminorum_divide", a=8, b=2, wait_for_previous=True).say("Oh.")
+        async with run("Go", options, via=replace(any_transport, tools=[divide])) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [result.status for result in results] == ["error", "success"]
+        assert results[1].output == "4.0"
+        told = str(fake_gemini.requests[1].tool_results[0].response)
+        assert "ZeroDivisionError: division by zero" in told
+        assert live.result.text == "Oh."
+
+    async def test_calls_at_once_run_at_once(self, fake_gemini, options, real_transport):
+        """Each waits for the other: one behind the other, neither would come back. A warm CLI runs
+        them so."""
+        meeting = asyncio.Barrier(2)
+
+        async def meet(name: str) -> str:
+            await meeting.wait()
+            return f"hello {name}"
+
+        calls = [("mcp_geminorum_meet", {"name": name}) for name in ("Ada", "Bea")]
+        fake_gemini.calls(*calls).say("Done.")
+        result = await ask("Go", options, via=replace(real_transport, tools=[meet]))
+        assert result.ok
+        told = [str(one.response) for one in fake_gemini.requests[1].tool_results]
+        assert ["hello Ada" in told[0], "hello Bea" in told[1]] == [True, True]
+
+    @on_acp
+    async def test_an_answer_that_looks_like_json_arrives(
+        self, fake_gemini, options, any_transport
+    ):
+        """The CLI takes a bare `42` for structured content, and refuses it."""
+
+        def answer() -> int:
+            return 42
+
+        def several() -> list[int]:
+            return [1, 2]
+
+        calls = [("mcp_geminorum_answer", {}), ("mcp_geminorum_several", {})]
+        fake_gemini.calls(*calls).say("Done.")
+        transport = replace(any_transport, tools=[answer, several])
+        async with run("Go", options, via=transport) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [(result.status, result.output) for result in results] == [
+            ("success", "42"),
+            ("success", "[1,2]"),
+        ]
+
+    @pytest.mark.parametrize(
+        ("any_transport", "lists", "statuses"),
+        [
+            (Cli, {"allowed_tools": ["peek"]}, ["success", "denied"]),
+            (Acp, {"allowed_tools": ["mcp_geminorum_peek"]}, ["success", "denied"]),
+            (Acp, {"allowed_tools": ["read_file"]}, ["denied", "denied"]),
+            (Cli, {"disallowed_tools": ["peek"]}, ["denied", "denied"]),
+        ],
+        indirect=["any_transport"],
+    )
+    async def test_the_lists_of_the_options_hold_for_functions_too(
+        self, fake_gemini, options, any_transport, lists, statuses
+    ):
+        """S0-24: and a function opens nothing else."""
+        peeked = []
+
+        def peek() -> None:
+            peeked.append(True)
+
+        calls = [("mcp_geminorum_peek", {}), ("run_shell_command", {"command": "touch made"})]
+        fake_gemini.calls(*calls).say("Done.")
+        transport = replace(any_transport, tools=[peek])
+        async with run("Go", options.changed(**lists), via=transport) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        found = {result.name: result.status for result in results}
+        assert [found["peek"], found["run_shell_command"]] == statuses
+        assert bool(peeked) == (statuses[0] == "success")
+        assert not (options.cwd / "made").exists()
+
+    @pytest.mark.parametrize(
+        ("any_transport", "kind"), [(Cli, "thread"), (Acp, "async")], indirect=["any_transport"]
+    )
+    async def test_a_function_that_never_returns_does_not_hold_up_the_end(
+        self, fake_gemini, options, any_transport, kind
+    ):
+        """S0-28: the run is cancelled while the function is at it."""
+        begun, never = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        async def waits() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        def blocks() -> None:
+            loop.call_soon_threadsafe(begun.set)
+            never.wait()
+
+        tool = Tool.of(waits if kind == "async" else blocks, name="stuck")
+        fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
+        tasks = asyncio.all_tasks()
+        async with run("Go", options, via=replace(any_transport, tools=[tool])) as live:
+            await _until_used(live)
+            async with asyncio.timeout(20):
+                await begun.wait()
+            await live.cancel()
+            *_, done = [event async for event in live]
+        assert isinstance(done, Done)
+        assert done.status == "interrupted"
+        assert asyncio.all_tasks() == tasks
+        never.set()
+
+    @on_acp
+    async def test_a_time_limit_ends_a_run_whose_function_never_returns(
+        self, fake_gemini, options, any_transport
+    ):
+        async def stuck() -> None:
+            await asyncio.Event().wait()
+
+        fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
+        with pytest.raises(RunTimeout):
+            await ask("Go", options.changed(timeout=4), via=replace(any_transport, tools=[stuck]))
+
+    @on_cli
+    async def test_every_turn_of_a_chat_reaches_the_function(
+        self, fake_gemini, options, any_transport
+    ):
+        seen = []
+
+        def note(word: str) -> None:
+            seen.append(word)
+
+        for word in ("one", "two"):
+            fake_gemini.call("mcp_geminorum_note", word=word).say("Noted.")
+        async with connect(options, via=replace(any_transport, tools=[note])) as chat:
+            await chat.ask("First")
+            await chat.ask("Second")
+        assert seen == ["one", "two"]
+
+    @on_acp
+    def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, any_transport):
+        seen = []
+
+        def note(word: str) -> None:
+            seen.append(word)
+
+        fake_gemini.call("mcp_geminorum_note", word="hey").say("Noted.")
+        assert sync.ask("Go", options, via=replace(any_transport, tools=[note])).ok
+        assert seen == ["hey"]
+
+    @on_cli
+    async def test_the_users_choice_of_servers_does_not_shut_ours_out(
+        self, fake_gemini, options, any_transport
+    ):
+        def here() -> str:
+            return "here"
+
+        fake_gemini.call("mcp_geminorum_here").say("Done.")
+        chosen = {"mcp": {"allowed": ["another"]}}
+        transport = replace(any_transport, tools=[here], settings=chosen)
+        async with run("Go", options, via=transport) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [result.output for result in results] == ["here"]
+
+    async def test_whoever_decides_is_asked_about_functions_too(
+        self, fake_gemini, options, any_transport
+    ):
+        """S0-29, S0-30: `decide` sees the function under the caller's name, and the model receives
+        the answer."""
+        ran, asked = [], []
+
+        def give(word: str) -> str:
+            ran.append(word)
+            return word
+
+        def take__back(word: str) -> None:
+            ran.append(f"no {word}")
+
+        def may_i(request: PermissionRequest) -> Allow | Deny:
+            asked.append((request.name, request.input))
+            return Allow() if request.name == "give" else Deny("not that")
+
+        calls = [("mcp_geminorum_give", {"word": "a"}), ("mcp_geminorum_take__back", {"word": "b"})]
+        fake_gemini.calls(*calls).say("Done.")
+        transport = replace(any_transport, tools=[give, take__back], decide=may_i)
+        async with run("Go", options, via=transport) as live:
+            events = [event async for event in live]
+        assert ran == ["a"]
+        # Asked about both at once, so in either order.
+        assert sorted(asked, key=str) == [("give", {"word": "a"}), ("take__back", {"word": "b"})]
+        results = [event for event in events if isinstance(event, ToolResult)]
+        found = {result.name: (result.status, result.output) for result in results}
+        assert found["give"] == ("success", "a")
+        assert found["take__back"][0] == "denied"
+        decisions = {
+            event.name: event.decision for event in events if isinstance(event, PermissionDecision)
+        }
+        assert decisions == {"give": "allow", "take__back": "deny"}
+        assert len(fake_gemini.requests[1].tool_results) == 2
+
+    @pytest.mark.parametrize(
+        ("any_transport", "unasked"),
+        [
+            (Cli, {"allowed_tools": ["peek"]}),
+            (Acp, {"approval": "yolo"}),
+            (Cli, {"policy": Policy(rules=(Rule("mcp_geminorum_*", "allow"),))}),
+        ],
+        ids=["allowed_tools", "yolo", "rule"],
+        indirect=["any_transport"],
+    )
+    @pytest.mark.filterwarnings("ignore:decide is never called")
+    async def test_nobody_is_asked_about_a_function_that_is_allowed(
+        self, fake_gemini, options, any_transport, unasked
+    ):
+        peeked = []
+
+        def peek() -> None:
+            peeked.append(True)
+
+        fake_gemini.call("mcp_geminorum_peek").say("Done.")
+        transport = replace(any_transport, tools=[peek], decide=lambda request: False)
+        assert (await ask("Go", options.changed(**unasked), via=transport)).ok
+        assert peeked == [True]
+
+    @on_cli
+    async def test_a_plan_asks_about_functions(self, fake_gemini, options, any_transport):
+        asked = []
+
+        def peek() -> None: ...
+
+        def may_i(request: PermissionRequest) -> Deny:
+            asked.append(request.name)
+            return Deny()
+
+        fake_gemini.call("mcp_geminorum_peek").say("Done.")
+        transport = replace(any_transport, tools=[peek], decide=may_i)
+        assert (await ask("Go", options.changed(approval="plan"), via=transport)).ok
+        assert asked == ["peek"]
+
+
+@pytest.mark.gemini_cli
+class TestAWarmCli:
+    @pytest.fixture
+    def transport(self, real_transport) -> Acp:
+        return Acp(executable=real_transport.executable)
+
+    async def test_every_session_of_a_process_reaches_the_functions(
+        self, fake_gemini, options, transport
+    ):
+        """At the same time, and after another has gone."""
+        meeting, seen = asyncio.Barrier(2), []
+
+        async def meet(name: str) -> str:
+            if name != "Cid":
+                await meeting.wait()
+            seen.append(name)
+            return name
+
+        for name in ("Ada", "Bea", "Cid"):
+            said = fake_gemini.when(name)
+            said.call("mcp_geminorum_meet", name=name).say(f"Hello {name}")
+        transport = replace(transport, tools=[meet])
+        async with transport.warm(options) as warm, connect(options, via=warm) as one:
+            async with connect(options, via=warm) as other:
+                both = await asyncio.gather(one.ask("I am Ada"), other.ask("I am Bea"))
+            third = await one.ask("I am Cid")
+        assert [result.text for result in (*both, third)] == ["Hello Ada", "Hello Bea", "Hello Cid"]
+        assert sorted(seen) == ["Ada", "Bea", "Cid"]
+
+    async def test_a_function_that_never_returns_ends_with_its_turn(
+        self, fake_gemini, options, transport
+    ):
+        """S0-28: and the conversation goes on."""
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        async def stuck() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.set()
+
+        fake_gemini.call("mcp_geminorum_stuck").say("Hello again.")
+        async with connect(options, via=replace(transport, tools=[stuck])) as chat:
+            async with chat.turn("Go") as live:
+                await _until_used(live)
+                async with asyncio.timeout(20):
+                    await begun.wait()
+                await live.cancel()
+            async with asyncio.timeout(20):
+                await ended.wait()
+            assert (await chat.ask("And now?")).text == "Hello again."
+
+    async def test_a_folder_without_trust_has_no_functions(self, fake_gemini, options, transport):
+        """The CLI would say nothing, and the model would be told that there is no such tool."""
+        distrusted = options.changed(trust_workspace=False)
+        with pytest.raises(TrustError, match="tools of this process"):
+            await ask("Go", distrusted, via=replace(transport, tools=[ring]))
+
+
+async def _until_used(live) -> None:
+    async for event in live:
+        if isinstance(event, ToolUse):
+            return
+
+
+def ring(times: int) -> str:
+    """Rings the bell."""
+    return "ding " * times
+
+
+@pytest.mark.parametrize(
+    ("tools", "message"),
+    [
+        ([Tool.of(ring, name="read_file")], "already"),
+        ([Tool.of(ring, name="r" * 50)], "too long"),
+        ((one for one in (ring, ring)), "two tools"),
+        ([Tool("ring", "", {"type": "object"})], "only declared"),
+        ("ring", "not a list"),
+        ([3], "not a function"),
+    ],
+)
+async def test_a_tool_that_cannot_be_is_refused_before_anything_starts(stand_in, tools, message):
+    with pytest.raises(InvalidOptions, match=message):
+        await ask("Hi", via=stand_in(tools=tools))
+
+
+async def test_a_sandbox_that_cannot_reach_us_is_refused(stand_in):
+    with pytest.raises(Unsupported, match="sandbox"):
+        await ask("Hi", via=stand_in(tools=[ring], sandbox="docker"))
+
+
+def test_the_settings_of_a_run_with_tools_carry_a_token_that_is_new_each_time():
+    paths = dict.fromkeys(["/mcp", "/decide"], ToolServer([]).answer)
+    servers = [Loopback(paths), Loopback(paths)]
+    tokens = {server.token_for(path) for server in servers for path in paths}
+    assert len(tokens) == 4
+    assert min(map(len, tokens)) >= 32
+
+
+class TestTheServer:
+    """The protocol by hand, as the CLI speaks it and as strangers might."""
+
+    @pytest.fixture
+    async def server(self):
+        async with Loopback({"/mcp": ToolServer([served(Tool.of(ring))]).answer}) as server:
+            yield server
+
+    async def post(self, server: Loopback, body: bytes, head: str = "", method: str = "POST"):
+        """The status and the body of one exchange."""
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        try:
+            known = head or f"Authorization: Bearer {server.token_for('/mcp')}\r\n"
+            sized = f"Host: {server.host}\r\nContent-Length: {len(body)}\r\n\r\n"
+            writer.write(f"{method} /mcp HTTP/1.1\r\n{known}{sized}".encode() + body)
+            told = (await reader.readuntil(b"\r\n\r\n")).decode()
+            (length,) = re.findall(r"Content-Length: (\d+)", told)
+            answer = await reader.readexactly(int(length))
+            return told.splitlines()[0].removeprefix("HTTP/1.1 "), answer
+        finally:
+            writer.transport.abort()
+
+    async def call(self, server: Loopback, method: str, **params):
+        message = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+        status, answer = await self.post(server, json.dumps(message).encode())
+        assert status == "200 OK"
+        assert json.loads(answer)["id"] == 7
+        return json.loads(answer)
+
+    async def test_shakes_hands_in_the_clients_version(self, server):
+        welcome = await self.call(server, "initialize", protocolVersion="2025-03-26")
+        assert welcome["result"]["protocolVersion"] == "2025-03-26"
+        unknown = await self.call(server, "initialize", protocolVersion="1999-01-01")
+        assert unknown["result"]["protocolVersion"] == "2025-11-25"
+
+    async def test_answers_what_it_is_asked(self, server):
+        assert (await self.call(server, "ping"))["result"] == {}
+        (tool,) = (await self.call(server, "tools/list"))["result"]["tools"]
+        assert (tool["name"], tool["description"]) == ("ring", "Rings the bell.")
+        assert tool["inputSchema"]["properties"] == {"times": {"type": "integer"}}
+        called = await self.call(server, "tools/call", name="ring", arguments={"times": 2})
+        assert called["result"]["content"] == [{"type": "text", "text": "ding ding "}]
+
+    async def test_says_what_is_wrong_with_arguments(self, server):
+        called = await self.call(server, "tools/call", name="ring", arguments={"times": "two"})
+        assert called["result"]["isError"]
+        assert "times" in called["result"]["content"][0]["text"]
+
+    @pytest.mark.parametrize(
+        ("method", "params", "code"),
+        [
+            ("resources/list", {}, mcp.NO_SUCH_METHOD),
+            ("tools/call", {"name": "gong"}, mcp.INVALID_PARAMS),
+            ("tools/call", {"name": "ring", "arguments": [1]}, mcp.INVALID_PARAMS),
+        ],
+    )
+    async def test_refuses_what_it_does_not_have(self, server, method, params, code):
+        assert (await self.call(server, method, **params))["error"]["code"] == code
+
+    async def test_takes_note_of_a_notification(self, server):
+        body = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+        assert await self.post(server, body) == ("202 Accepted", b"")
+
+    @pytest.mark.parametrize("body", [b"", b"{", b"[]", b'{"id": 1}', b"\xff\xfe"])
+    async def test_survives_what_is_no_message(self, server, body):
+        status, answer = await self.post(server, body)
+        assert status == "200 OK"
+        assert json.loads(answer)["error"]["code"] == mcp.INVALID_REQUEST
+        assert (await self.call(server, "ping"))["result"] == {}
+
+    @pytest.mark.parametrize("head", ["X: y\r\n", "Authorization: Bearer nö\r\n"])
+    async def test_hears_nobody_without_the_token(self, server, head):
+        status, answer = await self.post(server, b'{"id":1,"method":"ping"}', head)
+        assert (status, answer) == ("401 Unauthorized", b"")
+
+    async def test_has_no_stream_to_offer(self, server):
+        status, _ = await self.post(server, b"", method="GET")
+        assert status == "405 Method Not Allowed"
+
+    async def test_a_call_can_be_ended(self):
+        begun = asyncio.Event()
+
+        async def stuck() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        tools = ToolServer([served(Tool.of(stuck))])
+        async with Loopback({"/mcp": tools.answer}) as server:
+            called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
+            await begun.wait()
+            tools.cancel()
+            assert (await called)["result"]["isError"]
+
+    async def test_leaves_nothing_when_its_block_ends_in_the_middle_of_a_call(self):
+        begun, tasks = asyncio.Event(), asyncio.all_tasks()
+
+        async def stuck() -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        async with Loopback({"/mcp": ToolServer([served(Tool.of(stuck))]).answer}) as server:
+            called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
+            await begun.wait()
+        with pytest.raises((OSError, EOFError)):
+            await called
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == tasks
+        with pytest.raises(ConnectionRefusedError):
+            await self.call(server, "ping")
+
+
+def test_names_of_others_stay_what_they_are():
+    assert mcp.own_name("mcp_github_search") == "mcp_github_search"
+    assert mcp.own_name("mcp_geminorum_ring") == "ring"
+
+
+def test_a_transport_with_tools_says_what_is_wrong_when_it_is_made():
+    with pytest.raises(InvalidOptions, match="no type hint"):
+        Cli(tools=[lambda_with_a_name])
+
+
+def lambda_with_a_name(untyped):
+    return untyped

@@ -1,0 +1,352 @@
+"""Answers of the real CLI in a shape that the caller chose: typed, checked, asked for again."""
+
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Literal
+
+import msgspec
+import pytest
+
+from geminorum import (
+    Acp,
+    Api,
+    Cli,
+    Done,
+    Error,
+    Init,
+    Options,
+    Policy,
+    Rule,
+    Text,
+    ToolResult,
+    UserMessage,
+    ask,
+    connect,
+    run,
+)
+from geminorum.errors import ApiError, InvalidAnswer, InvalidOptions, TurnLimit
+from geminorum.schema import shape_of
+from geminorum.testing import Tokens as Told
+from geminorum.transports.callbacks.final_answer import FinalAnswer
+from geminorum.views.result import Result
+
+MODEL = "gemini-2.5-flash"
+ANSWER = "mcp_geminorum_final_answer"
+
+
+class Mood(Enum):
+    GLAD = "glad"
+    SAD = "sad"
+
+
+class Person(msgspec.Struct):
+    name: str
+    age: int
+    mood: Mood = Mood.GLAD
+
+
+@dataclass
+class Team:
+    members: list[Person]
+    kind: Literal["red", "blue"]
+
+
+@pytest.fixture
+def options(fake_gemini, tmp_path) -> Options:
+    workspace = tmp_path / "workspace"
+    workspace.mkdir()
+    given = {"env": fake_gemini.env, "cwd": workspace, "model": MODEL, "timeout": 60}
+    return Options(**given, output_schema=Person)
+
+
+on_cli = pytest.mark.parametrize("any_transport", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("any_transport", [Acp], indirect=True, ids=["acp"])
+"""Where both transports share what is tested, one will do: each start of the CLI takes seconds."""
+
+
+@pytest.mark.gemini_cli
+class TestTheRealCli:
+    async def test_a_wrong_answer_and_then_a_right_one_give_the_typed_value(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.call(ANSWER, name="Ada", age="very").call(ANSWER, name="Ada", age=36)
+        fake_gemini.say("That is Ada.")
+        async with run("Who is it?", options, via=any_transport) as live:
+            events = [event async for event in live]
+        assert live.result.data == Person("Ada", 36)
+        assert live.result.status == "success"
+        assert events[-1].data == {"name": "Ada", "age": 36}
+        results = [event for event in events if isinstance(event, ToolResult)]
+        assert [(result.name, result.status) for result in results] == [
+            ("final_answer", "error"),
+            ("final_answer", "success"),
+        ]
+        assert "age" in str(fake_gemini.requests[1].tool_results[0].response)
+
+    async def test_every_kind_of_shape(self, fake_gemini, options, real_transport):
+        """One process, a session for each. What only we can see is wrong is sent back too: the CLI
+        lets an argument more pass; the shape does not."""
+
+        class Strict(msgspec.Struct, forbid_unknown_fields=True):
+            name: str
+
+        team = {"members": [{"name": "Ada", "age": 1, "mood": "sad"}], "kind": "red"}
+        plain = {"type": "object", "properties": {"n": {"type": "number"}}, "required": ["n"]}
+        shapes: list[tuple[Any, dict[str, Any], Any]] = [
+            (list[int], {"answer": [1, 2]}, [1, 2]),
+            (Team, team, Team([Person("Ada", 1, Mood.SAD)], "red")),
+            (plain, {"n": 2.5}, {"n": 2.5}),
+            (list[Person], {"answer": [{"name": "Bo", "age": 2}]}, [Person("Bo", 2)]),
+        ]
+        async with Acp(executable=real_transport.executable).warm(options) as transport:
+            for schema, arguments, value in shapes:
+                fake_gemini.call(ANSWER, **arguments).say("Done.")
+                result = await ask("Go", options.changed(output_schema=schema), via=transport)
+                assert result.data == value
+            fake_gemini.call(ANSWER, name="Ada", shoe=38).call(ANSWER, name="Ada").say("Done.")
+            result = await ask("Who?", options.changed(output_schema=Strict), via=transport)
+        assert result.data == Strict("Ada")
+        assert "shoe" in str(fake_gemini.requests[-2].tool_results[0].response)
+
+    @on_acp
+    async def test_an_agent_that_only_talks_is_asked_once_more(
+        self, fake_gemini, options, any_transport
+    ):
+        """One turn for the caller: one Init, one Done, the tokens of both processes."""
+        fake_gemini.say("It is Ada, who is 36.", thoughts=["Who might it be?"])
+        fake_gemini.call(ANSWER, name="Ada", age=36).say("Done.")
+        async with run("Who is it?", options, via=any_transport) as live:
+            events = [event async for event in live]
+        assert live.result.data == Person("Ada", 36)
+        kinds = [type(event) for event in events]
+        assert (kinds.count(Init), kinds.count(Done), kinds.count(UserMessage)) == (1, 1, 2)
+        assert kinds.count(Error) == 0
+        assert len(live.result.usage.requests) == len(fake_gemini.requests) == 3
+        assert live.result.usage.exact
+        assert live.result.cost is not None
+        assert live.result.text == "It is Ada, who is 36.Done."
+        assert "36" in str(fake_gemini.requests[1].body["contents"])
+
+    @on_cli
+    async def test_every_process_of_a_turn_is_paid_for_once(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.say("Hm.").say("Well.").call(ANSWER, name="Ada", age=36).say("Done.")
+        async with run("Who is it?", options, via=any_transport) as live:
+            kinds = [type(event) async for event in live]
+        result = live.result
+        assert result.data == Person("Ada", 36)
+        assert (kinds.count(Init), kinds.count(Done), kinds.count(UserMessage)) == (1, 1, 3)
+        assert len(result.usage.requests) == len(fake_gemini.requests) == 4
+        assert result.usage.total == sum(request.total for request in result.usage.requests)
+
+    @on_cli
+    async def test_enough_wrong_answers_end_the_run(self, fake_gemini, options, any_transport):
+        fake_gemini.call(ANSWER, name="Ada").times(9)
+        with pytest.raises(InvalidAnswer, match=r"2 attempts.*age") as caught:
+            await ask("Who?", options, via=replace(any_transport, answer_attempts=2))
+        assert caught.value.result.data is None
+        assert caught.value.result.session_id
+        assert len(fake_gemini.requests) < 9
+
+    @on_acp
+    async def test_an_agent_that_never_answers_fails_in_the_end(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.say("No.").say("Never.").say("Not asked for.")
+        with pytest.raises(InvalidAnswer, match="2 attempts: it did not call") as caught:
+            await ask("Who?", options, via=replace(any_transport, answer_attempts=2))
+        assert caught.value.result.text == "No.Never."
+        assert len(fake_gemini.requests) == 2
+
+    @on_cli
+    async def test_a_schema_that_gemini_refuses_is_an_error_of_the_api(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.fail(400, "Invalid JSON payload received: schema").always()
+        with pytest.raises(ApiError, match="schema") as caught:
+            await ask("Who?", options, via=any_transport)
+        assert caught.value.status == 400
+        assert caught.value.result.data is None
+
+    @on_cli
+    async def test_an_answer_that_arrived_stands_though_the_last_words_fail(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.call(ANSWER, name="Ada", age=36)
+        fake_gemini.say(thoughts=["Nothing to add."]).always()
+        quick = replace(any_transport, settings={"general": {"maxAttempts": 1}})
+        async with run("Who?", options, via=quick) as live:
+            events = [event async for event in live]
+        assert (live.result.status, live.result.data) == ("success", Person("Ada", 36))
+        assert [
+            event for event in events if isinstance(event, Error) and not event.recoverable
+        ] == []
+
+    @on_acp
+    async def test_it_stands_though_the_api_fails_afterwards(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.call(ANSWER, name="Ada", age=36).fail(400, "Not today.").always()
+        result = await ask("Who?", options, via=any_transport)
+        assert result.data == Person("Ada", 36)
+        assert [(error.code, error.recoverable) for error in result.errors] == [("API", True)]
+
+    @on_cli
+    async def test_it_stands_though_there_is_no_turn_left_for_last_words(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.call(ANSWER, name="Ada", age=36).say("Never asked for.")
+        result = await ask("Who?", options.changed(max_turns=1), via=any_transport)
+        assert (result.status, result.data) == ("success", Person("Ada", 36))
+
+    async def test_it_stands_though_the_budget_ends_the_run_after_it(
+        self, fake_gemini, options, any_transport
+    ):
+        """As on the Api, where the answer is the last request: no other is paid for."""
+        ada = (ANSWER, {"name": "Ada", "age": 36})
+        fake_gemini.calls(ada, tokens=Told(prompt=1_000_000)).hang()
+        result = await ask("Who?", options.changed(max_budget_usd=0.25), via=any_transport)
+        assert (result.status, result.data) == ("success", Person("Ada", 36))
+        assert result.cost.usd >= Decimal("0.30")
+
+    @on_cli
+    async def test_a_run_that_ends_otherwise_keeps_its_own_reason(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.call("list_directory", dir_path=".").always()
+        with pytest.raises(TurnLimit):
+            await ask("Who?", options.changed(max_turns=1), via=any_transport)
+
+    @on_cli
+    async def test_each_turn_of_a_chat_has_an_answer_of_its_own(
+        self, fake_gemini, options, any_transport
+    ):
+        for name in ("Ada", "Bo"):
+            fake_gemini.call(ANSWER, name=name, age=1).say("Done.")
+        async with connect(options, via=any_transport) as chat:
+            people = [(await chat.ask(f"Who is {name}?")).data for name in ("A", "B")]
+        assert [person.name for person in people] == ["Ada", "Bo"]
+
+    @on_acp
+    async def test_the_callers_own_instructions_stay_and_nobody_is_asked_about_the_answer(
+        self, fake_gemini, options, any_transport
+    ):
+        """S1-25: behind the agent's own, with ours behind them. Whatever is said of every tool."""
+        fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
+        transport = replace(any_transport, decide=lambda request: False)
+        everything = Policy(rules=(Rule("*", "ask"),))
+        strict = options.changed(system_prompt="Speak like a pirate.", policy=everything)
+        assert (await ask("Who?", strict, via=transport)).data == Person("Ada", 1)
+        told = str(fake_gemini.requests[0].body)
+        assert "Speak like a pirate." in told
+        assert f"one call of the tool {ANSWER}" in told
+
+    @on_cli
+    async def test_they_stay_in_the_place_of_the_agents_own_too(
+        self, fake_gemini, options, any_transport
+    ):
+        fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
+        instead = options.changed(system_prompt="Be brief.", replace_system_prompt=True)
+        assert (await ask("Who?", instead, via=any_transport)).data == Person("Ada", 1)
+        asked = fake_gemini.requests[0].body
+        assert "Be brief." in str(asked["systemInstruction"])
+        # A warm process tells it to this session only, with the rest of what it knows of it.
+        assert f"one call of the tool {ANSWER}" in str(asked)
+
+
+@pytest.mark.gemini_cli
+async def test_sessions_of_one_process_have_shapes_of_their_own(
+    fake_gemini, options, real_transport
+):
+    """And one without a shape is not told to answer in one."""
+    fake_gemini.when("Who").call(ANSWER, name="Ada", age=1).say("Done.")
+    fake_gemini.when("many").say("Seven.")
+    fake_gemini.when("not given").call(ANSWER, answer=7).say("Done.")
+    fake_gemini.when("Hello").say("Hi.")
+    transport = Acp(executable=real_transport.executable)
+    async with (
+        transport.warm(options) as warm,
+        connect(options, via=warm) as one,
+        connect(options.changed(output_schema=int), via=warm) as other,
+        connect(options.changed(output_schema=None), via=warm) as free,
+    ):
+        who, many = await one.ask("Who?"), await other.ask("How many?")
+        hello = await free.ask("Hello")
+    assert (who.data, many.data, hello.data) == (Person("Ada", 1), 7, None)
+    assert ANSWER not in str(fake_gemini.requests[-1].body)
+
+
+async def test_an_answer_past_the_budget_stands_on_the_api_too(fake_gemini):
+    fake_gemini.say('{"name": "Ada", "age": 36}', tokens=Told(prompt=1_000_000))
+    limited = Options(env=fake_gemini.env, model=MODEL, output_schema=Person, max_budget_usd=0.25)
+    result = await ask("Who?", limited, via=Api())
+    assert (result.status, result.data) == ("success", Person("Ada", 36))
+
+
+@pytest.mark.parametrize("schema", [3, "person", {"type": "object", "if": {}}, lambda: None])
+async def test_what_is_no_shape_is_refused_before_anything_starts(stand_in, schema):
+    with pytest.raises(InvalidOptions):
+        await ask("Hi", Options(output_schema=schema), via=stand_in())
+
+
+async def test_a_tool_cannot_take_the_answers_name(stand_in):
+    def final_answer(text: str) -> None: ...
+
+    with pytest.raises(InvalidOptions, match="already"):
+        await ask("Hi", Options(output_schema=int), via=stand_in(tools=[final_answer]))
+
+
+class TestTheAnswer:
+    async def test_an_answer_that_is_no_object_is_the_one_argument(self):
+        answer = FinalAnswer(shape_of(list[Person]), attempts=1)
+        schema = answer.served.declared.schema
+        assert schema["required"] == ["answer"]
+        assert schema["properties"]["answer"]["type"] == "array"
+        assert "Person" in schema["$defs"]
+        text, well = await answer.served.call({"answer": [{"name": "Ada"}]})
+        assert (well, "age" in text) == (False, True)
+
+    async def test_the_last_answer_that_fits_counts(self):
+        answer = FinalAnswer(shape_of(int), attempts=1)
+        for number in (1, 2):
+            await answer.served.call({"answer": number})
+        await answer.served.call({"answer": "three"})
+        (done,) = answer.judged([Done("success")])
+        assert (done.data, done.status) == (2, "success")
+
+    @pytest.mark.parametrize(
+        "ending",
+        [
+            [Done("max_turns")],
+            [Done("max_budget")],
+            [Error("no price", "BUDGET"), Done("error")],
+            [Error("round and round", "LOOP"), Done("error")],
+        ],
+    )
+    async def test_an_answer_stands_whatever_ends_the_run_behind_it(self, ending):
+        answer = FinalAnswer(shape_of(int), attempts=1)
+        await answer.served.call({"answer": 7})
+        *errors, done = answer.judged(ending)
+        assert (done.data, done.status) == (7, "success")
+        assert all(error.recoverable for error in errors)
+
+    def test_a_cancelled_run_is_not_blamed_on_the_model(self):
+        answer = FinalAnswer(shape_of(int), attempts=1)
+        (done,) = answer.judged([Done("interrupted")])
+        assert done.status == "interrupted"
+        assert not answer.is_owed
+
+    def test_a_failure_of_another_kind_is_left_alone(self):
+        answer = FinalAnswer(shape_of(int), attempts=3)
+        error, done = answer.judged([Error("no quota", "QUOTA"), Done("error")])
+        assert (error.code, done.status) == ("QUOTA", "error")
+
+
+def test_a_recorded_run_gives_plain_data():
+    from geminorum.views.result import result
+
+    told = result([Text("Hi"), Done("success", data={"name": "Ada"})])
+    assert isinstance(told, Result)
+    assert told.data == {"name": "Ada"}
