@@ -336,7 +336,7 @@ class TestTheAnswer:
         answer = FinalAnswer(shape_of(int), attempts=1)
         (done,) = answer.judged([Done("interrupted")])
         assert done.status == "interrupted"
-        assert not answer.is_owed
+        assert not answer.needs_retry
 
     def test_a_failure_of_another_kind_is_left_alone(self):
         answer = FinalAnswer(shape_of(int), attempts=3)

@@ -21,7 +21,7 @@ from geminorum.transports.acp.tools import SessionTools
 from geminorum.transports.launch.context import working_folder
 from geminorum.transports.launch.resuming import guarded_load
 from geminorum.wire.acp import protocol as acp
-from geminorum.wire.policy.toml import told_mode
+from geminorum.wire.policy.toml import approval_mode
 
 _MODE_IDS = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
 _REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0
@@ -151,7 +151,7 @@ async def _furnish(process: AcpProcess, options: Options, session_id: str) -> No
     me = {"sessionId": session_id}
     if options.model is not None:
         await process.await_reply("session/set_model", {**me, "modelId": options.model})
-    if (mode := told_mode(options, interactive=True)) is not None:
+    if (mode := approval_mode(options, interactive=True)) is not None:
         try:
             wanted = {**me, "modeId": _MODE_IDS[mode]}
             await process.await_reply("session/set_mode", wanted)

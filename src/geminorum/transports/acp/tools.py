@@ -11,7 +11,7 @@ from geminorum.hints import advice
 from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.options import Options
 from geminorum.tools import Tool
-from geminorum.transports.callbacks.backchannel import offers_of
+from geminorum.transports.callbacks.backchannel import tools_and_schema
 from geminorum.transports.callbacks.final_answer import INSTRUCTIONS, FinalAnswer
 from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.callbacks.grants import Ask
@@ -19,14 +19,14 @@ from geminorum.transports.callbacks.loopback import Loopback
 from geminorum.transports.callbacks.tool_server import Served, ToolServer, served
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.wire.callbacks.mcp import SERVER, full_name, own_name
-from geminorum.wire.policy.toml import OwnTools, asked_functions, told_mode
+from geminorum.wire.policy.toml import OwnTools, approval_mode, asked_functions
 
 _PATH = "/mcp"
 
 
 def own_tools_of(transport: CliTransport, options: Options, *, asks: bool) -> OwnTools:
     """The tools that a process may be offered, for its policy, whatever its sessions want."""
-    tools, _shape = offers_of(transport, options.changed(output_schema=None))
+    tools, _shape = tools_and_schema(transport, options.changed(output_schema=None))
     # One by one: of a server that comes with a session, the policy does not know the family.
     names = [full_name(tool.name) for tool in tools]
     asked = asked_functions(options, names) if asks else ()
@@ -35,7 +35,7 @@ def own_tools_of(transport: CliTransport, options: Options, *, asks: bool) -> Ow
 
 
 def _asked_names(options: Options, tools: Sequence[Tool]) -> tuple[str, ...]:
-    if told_mode(options, interactive=True) == "yolo":
+    if approval_mode(options, interactive=True) == "yolo":
         return ()
     return tuple(map(own_name, asked_functions(options, [full_name(tool.name) for tool in tools])))
 
@@ -53,7 +53,7 @@ class SessionTools:
         on_interrupt: OnInterrupt = ignore_interrupt,
     ) -> None:
         """`asks`: somebody is asked about functions, unless the options say otherwise."""
-        tools, shape = offers_of(transport, options)
+        tools, shape = tools_and_schema(transport, options)
         self._shape, self._attempts = shape, attempts
         self._renames = bool(transport.tools or shape)
         self._answer: FinalAnswer | None = None

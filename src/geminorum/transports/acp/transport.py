@@ -35,7 +35,7 @@ from geminorum.transports.acp.turn import AcpTurn
 from geminorum.transports.launch.context import LaunchContext, working_folder
 from geminorum.transports.launch.program import check_listed, find_program
 from geminorum.transports.launch.read_guard import check_folders
-from geminorum.transports.launch.resuming import going_fresh, to_resume
+from geminorum.transports.launch.resuming import fallback_notice, resolve_session
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.turns.slot import TurnSlot
 
@@ -304,16 +304,16 @@ class AcpConversation:
         if wanted is None:
             return
         try:
-            found = to_resume(home, working_folder(self.options), wanted)
+            found = resolve_session(home, working_folder(self.options), wanted)
             self.options = self.options.changed(resume=found)
         except SessionLost as lost:
-            self._go_fresh(lost)
+            self._start_new_session(lost)
 
-    def _go_fresh(self, lost: SessionLost) -> None:
+    def _start_new_session(self, lost: SessionLost) -> None:
         if not self.transport.fresh_if_lost:
             raise lost
         self.options = self.options.changed(resume=None)
-        self.notices.append(going_fresh(lost.message, time.time_ns() // 1_000_000))
+        self.notices.append(fallback_notice(lost.message, time.time_ns() // 1_000_000))
 
     async def _open(self) -> AcpSession:
         limit = self.transport.start_timeout
@@ -322,7 +322,7 @@ class AcpConversation:
                 try:
                     return await self._open_session()
                 except SessionLost as lost:
-                    self._go_fresh(lost)
+                    self._start_new_session(lost)
                 return await self._open_session()
         except TimeoutError as error:
             text = f"no session after {limit:g} s"

@@ -35,7 +35,7 @@ from geminorum.transports.acp.session import AcpSession
 from geminorum.transports.acp.session_file import AcpSessionFileFeed
 from geminorum.transports.acp.stop import AcpStop
 from geminorum.transports.acp.tools import SessionTools
-from geminorum.transports.callbacks.final_answer import ONCE_MORE
+from geminorum.transports.callbacks.final_answer import RETRY_PROMPT
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.newer_cli import advice_if_newer
 from geminorum.transports.process.full_disk import is_full, not_saved
@@ -318,9 +318,9 @@ class AcpTurn:
                 return self._judged(self._completed(queue.take(count)))
             if queue.is_over:
                 events = self._judged(await self._last_events())
-                if not self._is_owed:
+                if not self._needs_retry:
                     return events
-                if said := self._ask_once_more(events):
+                if said := self._retry_answer(events):
                     return said
             else:
                 await queue.wait_changed()
@@ -339,16 +339,16 @@ class AcpTurn:
         if answer is None:
             return events
         events = answer.judged(events)
-        if answer.is_hopeless:
+        if answer.is_exhausted:
             self._begin_stop("no_answer", None)
         return events
 
     @property
-    def _is_owed(self) -> bool:
+    def _needs_retry(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
-        return self._rounds.is_owed and not self._stop.is_wanted and not self._process.gone
+        return self._rounds.needs_retry and not self._stop.is_wanted and not self._process.gone
 
-    def _ask_once_more(self, events: list[Event]) -> list[Event]:
+    def _retry_answer(self, events: list[Event]) -> list[Event]:
         """In the same session, and as a part of this same turn; what was said until then."""
         assert self._session is not None
         said = self._rounds.end_round(events)
@@ -356,9 +356,9 @@ class AcpTurn:
         self.decoder, self._call = self._new_decoder(), PromptCall()
         self._queue.reopen()
         again: Any = {"timestamp": now(), "session_id": self._session.id}
-        self.emit([UserMessage(ONCE_MORE, **again)])
+        self.emit([UserMessage(RETRY_PROMPT, **again)])
         self._limits = TurnLimits(self._network, self._begin_stop)
-        self._send(self._session, acp.prompt(self._session.id, ONCE_MORE, literal=True))
+        self._send(self._session, acp.prompt(self._session.id, RETRY_PROMPT, literal=True))
         return said
 
     def _free_to_go(self) -> int:

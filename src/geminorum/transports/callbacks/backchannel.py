@@ -66,9 +66,11 @@ class Callbacks:
         return self.tools, self.asked, self.pattern
 
 
-def offers_of(transport: CliTransport, options: Options) -> tuple[tuple[Tool, ...], Shape | None]:
-    """The functions that the options let in, and the shape that they want. InvalidOptions where
-    one cannot be told to a model."""
+def tools_and_schema(
+    transport: CliTransport, options: Options
+) -> tuple[tuple[Tool, ...], Shape | None]:
+    """The functions that the options allow, and the shape of the answer. Raises InvalidOptions if
+    one cannot be declared to a model."""
     tools = tuple(tool for tool in transport.own_tools if _is_wanted(tool, options))
     shape = None if options.output_schema is None else shape_of(options.output_schema)
     taken = KNOWN_TOOLS | {FINAL_ANSWER} if shape else KNOWN_TOOLS
@@ -78,7 +80,7 @@ def offers_of(transport: CliTransport, options: Options) -> tuple[tuple[Tool, ..
 
 def callbacks_of(transport: CliTransport, options: Options) -> Callbacks:
     """InvalidOptions where a function, or a shape, cannot be told to a model."""
-    tools, shape = offers_of(transport, options)
+    tools, shape = tools_and_schema(transport, options)
     if transport.decide is None:
         return Callbacks(tools, None, shape)
     asked, own = asked_tools(options), _asked_functions(tools, options)
@@ -190,7 +192,7 @@ class Backchannel:
         """Why the run cannot go on, if so."""
         if self._asking is not None and self._asking.evaded:
             return "unasked"
-        return "no_answer" if self._answer is not None and self._answer.is_hopeless else None
+        return "no_answer" if self._answer is not None and self._answer.is_exhausted else None
 
     @property
     def is_asking(self) -> bool:

@@ -30,7 +30,7 @@ INSTRUCTIONS = f"""\
 Your answer to each request of the user is the arguments of one call of the tool {full_name(NAME)}.
 Only that call is read: text that you write is not. Do the work first, then call it. If it says what
 is wrong, fix that and call it again. When it has accepted the answer, stop."""
-ONCE_MORE = f"""\
+RETRY_PROMPT = f"""\
 You have not given your answer yet. Call the tool {full_name(NAME)} now, with the answer to my
 request as its arguments."""
 
@@ -58,7 +58,7 @@ class FinalAnswer:
         self.data: Any = None
         """The answer as plain data, once there is one that fits."""
         self.arrived = False
-        self.is_owed = False
+        self.needs_retry = False
         """Has the agent ended without an answer, with attempts left?"""
         self._failed = 0
         self._speechless = False
@@ -70,7 +70,7 @@ class FinalAnswer:
         return Served(declared(NAME, _DESCRIPTION, schema), self._take)
 
     @property
-    def is_hopeless(self) -> bool:
+    def is_exhausted(self) -> bool:
         return not self.arrived and self._failed >= self._attempts
 
     def judged(self, events: list[Event]) -> list[Event]:
@@ -103,8 +103,8 @@ class FinalAnswer:
             return [change(done, data=self.data, status="success" if enough else done.status)]
         if done.status == "success":
             self._count_miss(self._problem)
-            self.is_owed = not self.is_hopeless
-        elif done.status != "error" or not self.is_hopeless:
+            self.needs_retry = not self.is_exhausted
+        elif done.status != "error" or not self.is_exhausted:
             return [done]
         return [self._complaint(done), change(done, status="error")]
 
@@ -123,7 +123,7 @@ class FinalAnswer:
 
     def _count_miss(self, problem: str) -> None:
         # What comes while the run is being ended for that does not count any more.
-        if not self.is_hopeless:
+        if not self.is_exhausted:
             self._failed += 1
             self._problem = problem
 

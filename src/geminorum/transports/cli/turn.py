@@ -21,7 +21,7 @@ from geminorum.owned_folder import temporary_folder
 from geminorum.prompt import Prompt, delivered
 from geminorum.transports.callbacks.backchannel import Backchannel
 from geminorum.transports.callbacks.final_answer import (
-    ONCE_MORE,
+    RETRY_PROMPT,
     instructed_to_answer,
 )
 from geminorum.transports.cli.output import CliOutput
@@ -30,7 +30,7 @@ from geminorum.transports.cli.spares import Spare, log
 from geminorum.transports.cli.stop import CliStop
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.newer_cli import advice_if_newer
-from geminorum.transports.launch.resuming import going_fresh, prepare_resume, to_resume
+from geminorum.transports.launch.resuming import fallback_notice, prepare_resume, resolve_session
 from geminorum.transports.process.full_disk import is_full, not_saved, was_not_recorded
 from geminorum.transports.process.tree import Child
 from geminorum.transports.turns.answer_rounds import AnswerRounds
@@ -121,17 +121,17 @@ class CliTurn:
         """Which session is to be resumed, by its id; none where it is lost and that will do."""
         assert self._options.resume is not None
         try:
-            found = to_resume(self._context.home, self._context.cwd, self._options.resume)
+            found = resolve_session(self._context.home, self._context.cwd, self._options.resume)
             self._change_options(resume=found)
         except SessionLost as lost:
             if not self._transport.fresh_if_lost:
                 raise
-            self._go_fresh(lost.message)
+            self._start_new_session(lost.message)
 
-    def _go_fresh(self, why: str) -> None:
+    def _start_new_session(self, why: str) -> None:
         """Once more without the session, and a word about it at the head of the stream."""
         self._change_options(resume=None)
-        self._ready.append(going_fresh(why, time.time_ns() // 1_000_000))
+        self._ready.append(fallback_notice(why, time.time_ns() // 1_000_000))
 
     def _new_output(self) -> CliOutput:
         refused = partial(is_refused, self._options)
@@ -277,9 +277,9 @@ class CliTurn:
             # No await from here on: a cancellation must not fall between reading and keeping.
             self._ready = self._take_in(chunk)
             if self._unanswered():
-                await self._ask_once_more()
+                await self._retry_answer()
         if self._is_lost(self._ready):
-            await self._fresh_start()
+            await self._restart_without_session()
         await self._sync_session_file()
         events, self._ready = self._session_file.completed(self._ready), []
         if not events:
@@ -344,16 +344,16 @@ class CliTurn:
 
     def _unanswered(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
-        wanted = self._rounds.is_owed and self._stop.requested is None
+        wanted = self._rounds.needs_retry and self._stop.requested is None
         return wanted and self.status is not None and bool(self.session_id)
 
-    async def _ask_once_more(self) -> None:
+    async def _retry_answer(self) -> None:
         """In the same session, by a process of its own, and as a part of this same turn."""
         # Kept before anything else: what the file tells, it tells once.
         self._ready = self._session_file.completed(self._ready)
         said = self._rounds.end_round(self._ready)
         self._change_options(resume=self.session_id, session_id=None)
-        self._delivered = delivered(ONCE_MORE, literal=True)
+        self._delivered = delivered(RETRY_PROMPT, literal=True)
         await self._restart()
         self._rounds.begin_round()
         self._ready = said
@@ -373,11 +373,11 @@ class CliTurn:
             return False
         return any(isinstance(event, Error) and event.code == SessionLost.code for event in events)
 
-    async def _fresh_start(self) -> None:
+    async def _restart_without_session(self) -> None:
         lost, why = self._ready, next(one.message for one in self._ready if isinstance(one, Error))
         self._ready = []
         try:
-            self._go_fresh(why)
+            self._start_new_session(why)
             await self._restart()
         except BaseException:
             self._ready = lost  # It stays at that.

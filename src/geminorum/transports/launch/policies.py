@@ -26,7 +26,7 @@ from geminorum.wire.launch.argv import POLICY, SKIP_TRUST, has
 from geminorum.wire.launch.settings_file import merged
 from geminorum.wire.policy.file import policy_problems, read_policy
 from geminorum.wire.policy.legacy_tools import legacy_tools
-from geminorum.wire.policy.toml import OwnTools, closing_toml, policy_toml, told_mode
+from geminorum.wire.policy.toml import OwnTools, approval_mode, closing_toml, policy_toml
 from geminorum.wire.policy.user import UserPolicy
 
 POLICY_FILE = "policy.toml"
@@ -110,8 +110,8 @@ def _may_write(context: LaunchContext, folder: Path, policy: str | None) -> bool
     if policy is None:
         return True
     transport, options = context.transport, context.options
-    told = told_mode(options, transport.pre_approved, interactive=transport.interactive)
-    rules = Rules(read_policy(policy).rule, told)
+    mode = approval_mode(options, transport.pre_approved, interactive=transport.interactive)
+    rules = Rules(read_policy(policy).rule, mode)
     # By more than one way: a rule may know some of them, and not all.
     file = folder / POLICY_FILE
     paths = (file, os.path.relpath(file, context.cwd), file.name)

@@ -19,7 +19,7 @@ _STAMP = re.compile(r"session-(\d{4}-\d\d-\d\dT\d\d-\d\d)-")
 _MINUTES = "%Y-%m-%dT%H-%M"
 
 
-def to_resume(home: Path, cwd: Path, wanted: str) -> str:
+def resolve_session(home: Path, cwd: Path, wanted: str) -> str:
     """The id of the session that is meant; refuses one of another folder."""
     if wanted == "latest":
         found = places.latest(home, cwd)
@@ -35,7 +35,7 @@ def to_resume(home: Path, cwd: Path, wanted: str) -> str:
     return wanted
 
 
-def going_fresh(why: str, at: int) -> Error:
+def fallback_notice(why: str, at: int) -> Error:
     """The word about it at the head of the stream."""
     text = f"{why}; going on in a fresh session"
     return Error(text, SessionLost.code, recoverable=True, timestamp=at)

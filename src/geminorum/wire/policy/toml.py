@@ -115,10 +115,10 @@ _ASKED_IN_MODE: dict[str | None, tuple[str, ...]] = {
 _SECOND_NAMES = {"grep_search": "search_file_content"}
 
 
-def told_mode(
+def approval_mode(
     options: Options, pre_approved: Sequence[str] = (), *, interactive: bool = False
 ) -> Approval | None:
-    """The approval mode that the CLI is told; where it is another one, rules say all that the
+    """The approval mode to start the CLI in; where it is another one, rules say all that the
     options mean.
 
     In `auto_edit` and `yolo` the CLI lets a command redirect to any file, also where only `git
@@ -242,8 +242,8 @@ def policy_toml(
     users = users or UserPolicy()
     if users.rules:
         rules = stricter(users.rules, rules)
-    told = told_mode(options, pre_approved, interactive=interactive)
-    edits = _EDITS if options.approval == "auto_edit" != told else ()
+    mode = approval_mode(options, pre_approved, interactive=interactive)
+    edits = _EDITS if options.approval == "auto_edit" != mode else ()
     habits = _habits(asked, edits, interactive=interactive)
     rules = [*(_answerable(rule, asked) for rule in rules), *habits]
     strict = [single for rule in rules for single in always_asking(rule)]
