@@ -16,7 +16,7 @@ from geminorum.owned_folder import OwnedFolder
 
 MAKERS = {
     "from geminorum.transports.launch.overlay import Overlay": (
-        "Overlay.filled(Path('../base'), {})"
+        "Overlay.create(Path('../base'), {})"
     ),
     "from geminorum.testing import FakeGemini": "FakeGemini()",
     "from geminorum.apps.command.run.undo import Copies": "Copies()",

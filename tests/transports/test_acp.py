@@ -890,7 +890,7 @@ async def test_whatever_a_prompt_looks_like_it_reaches_the_model(fake_gemini, op
             async with chat.turn("Not this") as live:
                 await live.cancel()
                 assert chat._conversation is not None
-                await chat._conversation.session()
+                await chat._conversation.wait_for_session()
                 await asyncio.sleep(0.1)
             assert live.result.status == "interrupted"
             for prompt in prompts:

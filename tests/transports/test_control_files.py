@@ -278,7 +278,7 @@ class TestAWarmProcess:
     async def test_its_home_lies_outside_of_its_folders(self, transport, options, room):
         for folders, is_usual in (([room], False), ([], True)):
             async with transport.warm(options.changed(include_directories=folders)) as warm:
-                await warm.process.ready()
+                await warm.process.wait_until_ready()
                 assert _home_of(warm.process.pid).is_relative_to(room) == is_usual
 
     async def test_a_later_session_whose_folder_covers_it_is_refused(

@@ -29,7 +29,7 @@ from geminorum import (
 )
 from geminorum.errors import InvalidOptions, RunTimeout, TrustError, Unsupported
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.wire.callbacks import mcp
 
 MODEL = "gemini-2.5-flash"
@@ -426,7 +426,7 @@ class TestTheServer:
 
     @pytest.fixture
     async def server(self):
-        async with Loopback({"/mcp": ToolServer([served(Tool.of(ring))]).answer}) as server:
+        async with Loopback({"/mcp": ToolServer([to_served(Tool.of(ring))]).answer}) as server:
             yield server
 
     async def post(self, server: Loopback, body: bytes, head: str = "", method: str = "POST"):
@@ -507,7 +507,7 @@ class TestTheServer:
             begun.set()
             await asyncio.Event().wait()
 
-        tools = ToolServer([served(Tool.of(stuck))])
+        tools = ToolServer([to_served(Tool.of(stuck))])
         async with Loopback({"/mcp": tools.answer}) as server:
             called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
             await begun.wait()
@@ -521,7 +521,7 @@ class TestTheServer:
             begun.set()
             await asyncio.Event().wait()
 
-        async with Loopback({"/mcp": ToolServer([served(Tool.of(stuck))]).answer}) as server:
+        async with Loopback({"/mcp": ToolServer([to_served(Tool.of(stuck))]).answer}) as server:
             called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
             await begun.wait()
         with pytest.raises((OSError, EOFError)):

@@ -26,7 +26,7 @@ from geminorum.errors import ConfigError, InvalidEvent, InvalidOptions
 from geminorum.events import decode, encode
 from geminorum.policies import Rules, toml_of
 from geminorum.tools import Tool
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.dotenv import disarming_variables
 from geminorum.transports.launch.overlay import Overlay
@@ -159,7 +159,7 @@ async def add(a: int, b: list[int]) -> int:
 
 
 async def test_a_call_of_a_tool_is_answered_however_deep_its_arguments_are_nested():
-    server = ToolServer([served(Tool.of(add))])
+    server = ToolServer([to_served(Tool.of(add))])
     head = '{"id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":'
     with less_room():
         for depth in range(650, 720):
@@ -333,7 +333,7 @@ class TestHome:
         settings.parent.mkdir()
         settings.write_text(json.dumps({"context": {"fileName": [name, "\0"]}}))
         with pytest.raises(ConfigError, match="home"):
-            Overlay.filled(tmp_path, {}, "instructions", tmp_path)
+            Overlay.create(tmp_path, {}, "instructions", tmp_path)
         assert not list(tmp_path.glob("geminorum-home-*"))
 
     HOSTILE = ("\n" * 300_000 + "#", "A=x" + " " * 300_000 + "y", "a" * 1_000_000, "x\n" * 100_000)

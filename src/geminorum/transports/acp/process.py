@@ -134,7 +134,7 @@ class AcpProcess:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Returns when sessions can be opened; raises what went wrong before that."""
         assert self._handshake is not None
         try:

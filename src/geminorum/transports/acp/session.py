@@ -19,7 +19,7 @@ from geminorum.transports.acp.process import OTHER_PROTOCOL, AcpProcess, Refused
 from geminorum.transports.acp.session_file import AcpSessionFileFeed
 from geminorum.transports.acp.tools import SessionTools
 from geminorum.transports.launch.context import working_folder
-from geminorum.transports.launch.resuming import guarded_load
+from geminorum.transports.launch.resuming import guard_load
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.policy.toml import approval_mode
 
@@ -54,7 +54,7 @@ async def open_session(
     """A session with its model and mode, loaded where the options say resume; `tools` are what it
     can reach in this process."""
     cwd = working_folder(options)
-    await process.ready()
+    await process.wait_until_ready()
     async with process.opening:
         process.restore_control_files()
         found = await _load_or_create(process, options, cwd, tools.servers if tools else [])
@@ -65,7 +65,7 @@ async def open_session(
         process.hold(lock)
         unlock = partial(_unlock, process, lock)
         try:
-            await _furnish(process, options, found.session_id)
+            await _configure(process, options, found.session_id)
         except BaseException:
             unlock()
             raise
@@ -85,7 +85,7 @@ async def configure_session(
 ) -> AcpSession:
     """A session that was opened ahead, with the model and the mode of whoever gets it."""
     try:
-        await _furnish(process, options, session.id)
+        await _configure(process, options, session.id)
     except BaseException:
         session.close()
         raise
@@ -110,13 +110,13 @@ async def _load(
 ) -> acp.Opened:
     # Held while it is loaded: another run must not write to the file that is being read.
     with SessionLock(process.home, session_id):
-        async with guarded_load(process.home, cwd, session_id):
+        async with guard_load(process.home, cwd, session_id):
             replay = _Replay()
             process.listen(session_id, replay)
             try:
                 params = {**where, "sessionId": session_id}
                 reply = await _await_replay(process.await_reply("session/load", params))
-                await replay.over()
+                await replay.wait_for_end()
             except Refused as refused:
                 raise _lost(refused, session_id) from refused
             finally:
@@ -147,7 +147,7 @@ def _lost(refused: Refused, session_id: str) -> Exception:
     return refused
 
 
-async def _furnish(process: AcpProcess, options: Options, session_id: str) -> None:
+async def _configure(process: AcpProcess, options: Options, session_id: str) -> None:
     me = {"sessionId": session_id}
     if options.model is not None:
         await process.await_reply("session/set_model", {**me, "modelId": options.model})
@@ -167,8 +167,8 @@ class _Replay:
     def __init__(self) -> None:
         self._news = asyncio.Event()
 
-    async def over(self) -> None:
-        """There is no word for its end, so silence has to do."""
+    async def wait_for_end(self) -> None:
+        """The protocol does not mark the end of a replay; a moment of silence counts as it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _REPLAY_LIMIT
         while loop.time() < deadline:

@@ -16,7 +16,7 @@ from geminorum.transports.callbacks.final_answer import INSTRUCTIONS, FinalAnswe
 from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.callbacks.grants import Ask
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.callbacks.tool_server import Served, ToolServer, served
+from geminorum.transports.callbacks.tool_server import Served, ToolServer, to_served
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.wire.callbacks.mcp import SERVER, full_name, own_name
 from geminorum.wire.policy.toml import OwnTools, approval_mode, asked_functions
@@ -57,7 +57,7 @@ class SessionTools:
         self._shape, self._attempts = shape, attempts
         self._renames = bool(transport.tools or shape)
         self._answer: FinalAnswer | None = None
-        offered = [served(tool) for tool in tools]
+        offered = [to_served(tool) for tool in tools]
         if shape is not None:
             offered.append(Served(FinalAnswer(shape, 1).served.declared, self._take))
         self.names = tuple(tool.declared.name for tool in offered)
@@ -106,7 +106,7 @@ class SessionTools:
         """A tool as the caller knows it."""
         return own_name(tool) if self._renames else tool
 
-    def new_answer(self) -> FinalAnswer | None:
+    def start_answer(self) -> FinalAnswer | None:
         """What the turn that begins is to answer; every turn has an answer of its own."""
         shape = self._shape
         self._answer = None if shape is None else FinalAnswer(shape, self._attempts)

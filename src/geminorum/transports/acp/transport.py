@@ -101,7 +101,7 @@ async def await_ready(process: AcpProcess, limit: float | None) -> None:
     """Waits until the process takes sessions; raises why it does not."""
     try:
         async with asyncio.timeout(limit):
-            await process.ready()
+            await process.wait_until_ready()
     except TimeoutError as error:
         text = f"no hello after {limit:g} s"
         raise StartTimeout(text, hint=advice("see {Acp.start_timeout=…}")) from error
@@ -148,7 +148,7 @@ class WarmAcp:
 
     async def start(self) -> AcpProcess:
         """Starts the process without waiting until it is ready."""
-        program = await _program(self._transport, self._options)
+        program = await _find_program(self._transport, self._options)
         process = AcpProcess(self._transport, self._options, program, self._env)
         self._process = await self._stack.enter_async_context(process)
         return self._process
@@ -233,7 +233,7 @@ class AcpConversation:
     async def __aenter__(self) -> AcpConversation:
         check_listed(self.transport, self.options)
         async with AsyncExitStack() as stack:
-            self._process = await self._own_or_given(stack)
+            self._process = await self._acquire_process(stack)
             self._process.refuse_denied_answer(self.options)
             self._choose_session()
             await stack.enter_async_context(self.tools)
@@ -253,7 +253,7 @@ class AcpConversation:
     def turn(self, prompt: Prompt) -> AcpTurn:
         return AcpTurn(self, prompt)
 
-    async def session(self) -> AcpSession:
+    async def wait_for_session(self) -> AcpSession:
         """The session, once it is open; loaded anew where the CLI may have lost a response."""
         assert self._opening is not None
         try:
@@ -283,12 +283,12 @@ class AcpConversation:
         if self._slot.turn is not None:
             self._slot.turn.interrupt.take(error)
 
-    async def _own_or_given(self, stack: AsyncExitStack) -> AcpProcess:
+    async def _acquire_process(self, stack: AsyncExitStack) -> AcpProcess:
         if self._given is not None:
             _refuse_unsupported(self.options)
             await off_loop(partial(self._check_with, self._given))
             return self._given
-        program = await _program(self.transport, self.options)
+        program = await _find_program(self.transport, self.options)
         await off_loop(partial(self._check_folders, program))
         return await stack.enter_async_context(AcpProcess(self.transport, self.options, program))
 
@@ -349,7 +349,7 @@ def _close_session(opening: asyncio.Task[AcpSession]) -> None:
         opening.result().close()
 
 
-async def _program(transport: Acp, options: Options) -> CliProgram:
+async def _find_program(transport: Acp, options: Options) -> CliProgram:
     _refuse_unsupported(options)
     return await off_loop(lambda: find_program(LaunchContext(transport, options)))
 

@@ -100,7 +100,7 @@ class AcpTurn:
 
     async def __aenter__(self) -> AcpTurn:
         self.conversation.begin_turn(self)
-        self._rounds = AnswerRounds(self._tools.new_answer())
+        self._rounds = AnswerRounds(self._tools.start_answer())
         self._limits = self._new_limits()
         self._beginning = asyncio.create_task(self._begin())
         cost.warm_up()
@@ -167,7 +167,7 @@ class AcpTurn:
     async def _begin(self) -> None:
         """Waits for the session, then asks; what went wrong before is for the stream to tell."""
         try:
-            self._session = await self.conversation.session()
+            self._session = await self.conversation.wait_for_session()
         except ProcessEnded:
             await self._exit_known()
             ending = Ending(self._process.exit_code, self.stderr, newer=self._newer)
@@ -317,7 +317,7 @@ class AcpTurn:
                 # No await from here on: a cancellation must not fall between taking and giving.
                 return self._judged(self._completed(queue.take(count)))
             if queue.is_over:
-                events = self._judged(await self._last_events())
+                events = self._judged(await self._finish_round())
                 if not self._needs_retry:
                     return events
                 if said := self._retry_answer(events):
@@ -349,7 +349,7 @@ class AcpTurn:
         return self._rounds.needs_retry and not self._stop.is_wanted and not self._process.gone
 
     def _retry_answer(self, events: list[Event]) -> list[Event]:
-        """In the same session, and as a part of this same turn; what was said until then."""
+        """Sends another prompt in the same session and turn; returns what was said until then."""
         assert self._session is not None
         said = self._rounds.end_round(events)
         self._rounds.begin_round()
@@ -379,7 +379,7 @@ class AcpTurn:
             self._session_file.read()
             await asyncio.sleep(_MOMENT)
 
-    async def _last_events(self) -> list[Event]:
+    async def _finish_round(self) -> list[Event]:
         prompted, error = self._call.outcome()
         if self._process.gone:
             await self._exit_known()

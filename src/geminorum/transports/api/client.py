@@ -185,7 +185,7 @@ class GenaiClient:
             "config": {**config, "http_options": {"extra_body": body}},
         }
         try:
-            await self._sent(arguments)
+            await self._send(arguments)
         except (ApiRefusal, BadChunk) as error:
             raise Failed(_misread(error)) from error
         except Exception as error:
@@ -193,7 +193,7 @@ class GenaiClient:
             refusal: Error | None = self._refusal
             raise Failed(refusal or self._failure(error)) from error
 
-    async def _sent(self, arguments: dict[str, Any]) -> None:
+    async def _send(self, arguments: dict[str, Any]) -> None:
         models = self._client.aio.models
         if not self._transport.stream:
             await models.generate_content(**arguments)
@@ -293,7 +293,7 @@ def _adopt(response: Any, deliver: Deliver, *, stream: bool) -> Any:
     # A response of its own undoes the compression; the outer one must not try again.
     inner = http.Response(200, headers=response.headers, stream=response.stream)
     response.headers.pop("content-encoding", None)
-    read = _chunks if stream else _whole
+    read = _deliver_events if stream else _deliver_body
 
     class TakenOver(http.AsyncByteStream):  # type: ignore[misc, name-defined]
         async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -307,7 +307,7 @@ def _adopt(response: Any, deliver: Deliver, *, stream: bool) -> Any:
     return TakenOver()
 
 
-async def _chunks(response: Any, deliver: Deliver) -> None:
+async def _deliver_events(response: Any, deliver: Deliver) -> None:
     events = EventStream()
     async for piece in response.aiter_bytes():
         for data in events.feed(piece):
@@ -316,7 +316,7 @@ async def _chunks(response: Any, deliver: Deliver) -> None:
         await deliver(data)
 
 
-async def _whole(response: Any, deliver: Deliver) -> None:
+async def _deliver_body(response: Any, deliver: Deliver) -> None:
     if body := await response.aread():
         await deliver(body)
 

@@ -60,13 +60,13 @@ class ToolRunner:
             names = ", ".join(self._tools) or "none"
             text = f"there is no tool {wanted.name!r}; there are: {names}"
             return ToolOutcome("error", text, "tool_not_registered")
-        decision = await self._decision(wanted)
+        decision = await self._ask_permission(wanted)
         if isinstance(decision, Deny):
             reason = f": {decision.reason}" if decision.reason else ""
             return ToolOutcome("error", f"the user denied this call{reason}", "denied")
-        return await self._called(tool, wanted)
+        return await self._call(tool, wanted)
 
-    async def _called(self, tool: Tool, wanted: FunctionCall) -> ToolOutcome:
+    async def _call(self, tool: Tool, wanted: FunctionCall) -> ToolOutcome:
         try:
             return await call(tool, wanted.arguments)
         except asyncio.CancelledError:
@@ -75,7 +75,7 @@ class ToolRunner:
             self._on_interrupt(error)
             return ToolOutcome("error", error_message(error), "tool_failed")
 
-    async def _decision(self, wanted: FunctionCall) -> Decision:
+    async def _ask_permission(self, wanted: FunctionCall) -> Decision:
         options = self._talk.options
         unasked = options.approval == "yolo" or wanted.name in (options.allowed_tools or ())
         if self._talk.transport.decide is None or unasked:

@@ -140,11 +140,11 @@ class ApiTurn:
                 return self._put_down(reason), None
             answer = await self._exchange.request_answer([*talk.history, *self._pending])
             if not answer.calls or self._tools.leaves_to_caller(answer.calls):
-                return "success", self._concluded(answer)
+                return "success", self._conclude(answer)
             await self._use_tools(answer)
         return "max_turns", None
 
-    def _concluded(self, answer: ModelAnswer) -> Any:
+    def _conclude(self, answer: ModelAnswer) -> Any:
         """Takes the last answer into the history; its data, where it was to have a shape."""
         data, shape = None, self._talk.shape
         if shape is not None and not answer.calls:

@@ -24,7 +24,7 @@ from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.callbacks.final_answer import FinalAnswer
 from geminorum.transports.callbacks.loopback import Loopback
 from geminorum.transports.callbacks.permission_hook import PermissionHook
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
 from geminorum.transports.launch.transport import CliTransport
@@ -127,7 +127,7 @@ class Backchannel:
     def __init__(self, reach: Callbacks, answer: FinalAnswer | None) -> None:
         self._on_news: Callable[[], None] = _ignore_news
         self._on_interrupt: OnInterrupt = ignore_interrupt
-        offered = [served(tool) for tool in reach.tools]
+        offered = [to_served(tool) for tool in reach.tools]
         if answer is not None:
             offered.append(answer.served)
         functions = [tool.name for tool in reach.tools]
@@ -224,8 +224,8 @@ class Backchannel:
         admit = admitting if self._offers else _admit_nobody
         return Reachable(self.own_tools, self._asked, admit, connects=self._server is not None)
 
-    def settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
-        """What the CLI must know, beside what the user's settings say."""
+    def write_settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        """Writes the key of the hook and returns the settings that lead the CLI to this server."""
         if self._server is None:
             return {}
         settings = {}

@@ -75,9 +75,9 @@ class FinalAnswer:
 
     def judged(self, events: list[Event]) -> list[Event]:
         """The events with the answer in their `Done`, or with the complaint that there is none."""
-        return [judged for event in events for judged in self._judged(event)]
+        return [judged for event in events for judged in self._judge(event)]
 
-    def _judged(self, event: Event) -> list[Event]:
+    def _judge(self, event: Event) -> list[Event]:
         match event:
             case ToolResult(name=name, status="error" | "denied") if name == NAME:
                 self._count_miss(self._problem_of(event))

@@ -39,8 +39,8 @@ class Grants:
         self._left.clear()
         self._postponed.clear()
 
-    async def refusal(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Why this call may not run; None: it may, and what let it run is used up."""
+    async def consume(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Uses up the grant for this call. Returns why the call may not run, or None: it may."""
         call = (name, _exact(arguments))
         if name not in self._asked:
             return None

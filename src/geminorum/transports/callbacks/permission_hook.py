@@ -88,7 +88,7 @@ class PermissionHook:
         question = _Question(request)
         self._questions.append(question)
         self._news()
-        decision = await self._decision(request)
+        decision = await self._decide(request)
         question.decide(decision)
         self._news()
         if isinstance(decision, Deny):
@@ -112,10 +112,10 @@ class PermissionHook:
         for question in self._pending:
             question.cancel()
 
-    async def _decision(self, request: PermissionRequest) -> Decision:
+    async def _decide(self, request: PermissionRequest) -> Decision:
         if self._stopped:
             return _TOO_LATE
-        question = self._asked(request)
+        question = self._ask(request)
         self._pending.add(question)
         try:
             await asyncio.wait([question])
@@ -124,7 +124,7 @@ class PermissionHook:
             question.cancel()
         return _TOO_LATE if question.cancelled() else question.result()
 
-    def _asked(self, request: PermissionRequest) -> asyncio.Future[Decision]:
+    def _ask(self, request: PermissionRequest) -> asyncio.Future[Decision]:
         if self._is_held:
             return asyncio.get_running_loop().create_future()
         return asyncio.ensure_future(self._decisions.ask(request, self._on_interrupt))
@@ -135,7 +135,7 @@ class PermissionHook:
         request = PermissionRequest(
             name, None, call.tool_input, timestamp=now(), session_id=call.session_id
         )
-        return self._identified(request)
+        return self._assign_use(request)
 
     def placed(self, events: list[Event], is_caught_up: bool = False) -> list[Event]:
         """The events with requests and decisions among them: behind the use, before the result.
@@ -143,12 +143,15 @@ class PermissionHook:
         `is_caught_up`: everything that the CLI has printed is read. It prints a use before it
         asks, so a request without a use is then a subagent's: those calls are not in the stream.
         """
-        placed = list(self._among(events))
+        placed = list(self._track(events))
         if is_caught_up:
             self._name_strangers()
-        return [*placed, *self._taken({question.request.id for question in self._questions})]
+        return [
+            *placed,
+            *self._take_decided({question.request.id for question in self._questions}),
+        ]
 
-    def _among(self, events: list[Event]) -> Iterator[Event]:
+    def _track(self, events: list[Event]) -> Iterator[Event]:
         for event in events:
             # The stream has a function by the caller's name for it, the pattern by the CLI's.
             if isinstance(event, ToolUse) and self._matcher.match(
@@ -156,17 +159,17 @@ class PermissionHook:
             ):
                 self._uses.append(event)
             for question in self._questions:
-                question.request = self._identified(question.request)
+                question.request = self._assign_use(question.request)
             if isinstance(event, ToolResult):
                 unasked = any(use.id == event.id for use in self._uses)
                 self.evaded = self.evaded or (unasked and event.status == "success")
                 self._uses = [use for use in self._uses if use.id != event.id]
-                yield from self._taken({event.id})
+                yield from self._take_decided({event.id})
             elif isinstance(event, Done):
                 yield from self._closed()
             yield event
 
-    def _identified(self, request: PermissionRequest) -> PermissionRequest:
+    def _assign_use(self, request: PermissionRequest) -> PermissionRequest:
         """With the id of the use that it is about; the hook does not tell it."""
         if request.id is not None:
             return request
@@ -189,9 +192,9 @@ class PermissionHook:
         for question in self._questions:
             if question.decision is None:
                 question.decide(_TOO_LATE)
-        return self._taken({question.request.id for question in self._questions})
+        return self._take_decided({question.request.id for question in self._questions})
 
-    def _taken(self, ids: set[str | None]) -> list[Event]:
+    def _take_decided(self, ids: set[str | None]) -> list[Event]:
         mine = [one for one in self._questions if one.request.id in ids - {None}]
         told = [event for question in mine for event in question.take()]
         gone = [one for one in mine if one.decision is not None]

@@ -111,6 +111,6 @@ class CliProcess:
             self._program,
             make_command=headless_command,
             reachable=self.back.reachable,
-            announce=self.back.settings,
+            announce=self.back.write_settings,
             records_start=records_start,
         )

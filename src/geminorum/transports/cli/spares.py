@@ -326,7 +326,7 @@ class Spares:
             log.debug("the run starts cold: it runs in another event loop than its Cli")
             return None
         self._last_taken = time.monotonic()
-        while (spare := await self._next_for(order)) is not None:
+        while (spare := await self._take_or_wait(order)) is not None:
             try:
                 why = await off_loop(partial(spare.why_unfit, order, self._max_age))
             except BaseException:
@@ -390,20 +390,20 @@ class Spares:
         if cancelled is not None:
             raise cancelled
 
-    async def _next_for(self, order: SpareOrder) -> Spare | None:
-        """One that waits for its prompt, or will in a moment."""
+    async def _take_or_wait(self, order: SpareOrder) -> Spare | None:
+        """Takes a CLI that waits for its prompt, or one that soon will."""
         starting = self._starting_for(order)
         self._awaited.append(order)
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
-                return await self._first_for(order)
+                return await self._take_first(order)
         except TimeoutError:
             self._give_up(starting)
             return None
         finally:
             self._awaited.remove(order)
 
-    async def _first_for(self, order: SpareOrder) -> Spare | None:
+    async def _take_first(self, order: SpareOrder) -> Spare | None:
         while True:
             fit = next((spare for spare in self.waiting if spare.order.resembles(order)), None)
             if fit is not None:

@@ -224,7 +224,7 @@ class CliTurn:
 
     def _nudge(self) -> None:
         if self._process is not None:
-            self._process.child.nudge()
+            self._process.child.wake_reader()
 
     def _new_limits(self) -> TurnLimits:
         transport, output, child = self._transport, self._output, self._child

@@ -72,14 +72,14 @@ class Overlay:
         self.path, self.remove = self._folder.path, self._folder.remove
 
     @classmethod
-    def filled(
+    def create(
         cls,
         base: Path,
         settings: Mapping[str, Any],
         instructions: str | None = None,
         place: Path | None = None,
     ) -> Overlay:
-        """One in which `settings` win over the user's."""
+        """Creates an overlay in which `settings` win over the user's."""
         overlay = cls(base, place)
         overlay.write(plan_home(base, settings, instructions))
         return overlay

@@ -42,10 +42,10 @@ def fallback_notice(why: str, at: int) -> Error:
 
 
 @asynccontextmanager
-async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[None]:
-    """A block in which the session may be loaded; what the CLI begins beside it is taken away.
+async def guard_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[None]:
+    """A block in which the CLI may load the session; removes the second one that it starts.
 
-    It stays empty, and the clean-up at a CLI's start would take it for a reason to delete both.
+    That one stays empty, and the clean-up at the next start of a CLI would delete both for it.
     """
     if not files_of(home, cwd, session_id):
         raise SessionLost(f"there is no session {session_id!r} in {str(cwd)!r}")

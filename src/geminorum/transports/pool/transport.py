@@ -157,7 +157,7 @@ class Pool:
         self._queue.wake()  # Who waits for a place learns that there will be none.
         for worker in [*self._workers]:
             self._end(worker)
-        await _all_of(self._endings)
+        await _wait_for_all(self._endings)
         if self._headless is not None:
             await self._headless.close()
 
@@ -189,7 +189,7 @@ class Pool:
             return
         worker = await self._place(options, sessions=0)
         try:
-            await await_ready(await worker.process(), self._acp.start_timeout)
+            await await_ready(await worker.wait_for_process(), self._acp.start_timeout)
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
@@ -215,19 +215,19 @@ class Pool:
     async def _enter(
         self, options: Options, transport: Acp, visit: _Visit, stack: AsyncExitStack
     ) -> AcpConversation:
-        worker, process = await self._lent(options, visit)
+        worker, process = await self._acquire_worker(options, visit)
         guests: list[_Guest] = []
         stack.callback(lambda: self._check_in(worker, *guests))
         guests.append(guest := _Guest(self, transport, worker, process, options))
         self._conversations += 1
         return await stack.enter_async_context(guest)
 
-    async def _lent(self, options: Options, visit: _Visit) -> tuple[Worker, AcpProcess]:
+    async def _acquire_worker(self, options: Options, visit: _Visit) -> tuple[Worker, AcpProcess]:
         while True:
             folder, worker = working_folder(options), await self._place(options)
             visit.phase = "starting a process of the pool"
             try:
-                return worker, await worker.process()
+                return worker, await worker.wait_for_process()
             except BaseException as error:
                 self._check_in(worker)
                 # It was to start in the folder of another guest, who has taken that away.
@@ -240,13 +240,13 @@ class Pool:
         try:
             async with asyncio.timeout(self._wait):
                 with self._queue.join(key_of(self._acp, options)) as ticket:
-                    worker = await self._room_for(ticket, options)
+                    worker = await self._wait_for_worker(ticket, options)
                     worker.acquire(options, sessions)
                     return worker
         except TimeoutError as error:
             raise PoolBusy(f"no place in the pool after {self._wait:g} s") from error
 
-    async def _room_for(self, ticket: Ticket, options: Options) -> Worker:
+    async def _wait_for_worker(self, ticket: Ticket, options: Options) -> Worker:
         while True:
             self._refuse_strangers()
             for worker in [*self._workers]:
@@ -417,7 +417,7 @@ class _Guest(AcpConversation):
         self._pool.turn_ended(self._worker, turn, self.options)
 
     async def _open_session(self) -> AcpSession:
-        return await self._worker.session(self.options, self.tools)
+        return await self._worker.take_session(self.options, self.tools)
 
 
 def _is_closing(worker: Worker) -> bool:
@@ -436,9 +436,9 @@ def _report_on(worker: Worker) -> ProcessReport:
     )
 
 
-async def _all_of(tasks: set[asyncio.Task[None]]) -> None:
-    """Waits for all of them, even where we are cancelled meanwhile: each has bounds of its own,
-    and nothing must be left behind."""
+async def _wait_for_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Waits for all tasks, even if we are cancelled meanwhile: each has bounds of its own, and
+    nothing must be left behind."""
     cancelled: asyncio.CancelledError | None = None
     while tasks:
         try:

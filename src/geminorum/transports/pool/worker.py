@@ -176,7 +176,7 @@ class Worker:
 
     # ---- its life
 
-    async def process(self) -> AcpProcess:
+    async def wait_for_process(self) -> AcpProcess:
         """The process; raises what kept it from starting, and that to everybody who waits."""
         try:
             return await asyncio.shield(self._starting)
@@ -295,9 +295,9 @@ class Worker:
         self.active -= 1
         self.last_used = time.monotonic()
 
-    async def session(self, options: Options, tools: SessionTools) -> AcpSession:
+    async def take_session(self, options: Options, tools: SessionTools) -> AcpSession:
         """The one made ahead, where it will do; otherwise another."""
-        process = await self.process()
+        process = await self.wait_for_process()
         if tools.names:
             # What a session can reach in this process it is told when it is opened.
             return await open_session(process, options, tools)
@@ -336,7 +336,7 @@ class Worker:
     async def _make_spare(self, options: Options) -> None:
         # Whatever goes wrong here, a full disk too, would go wrong for a guest, who is told.
         with suppress(GeminorumError, ProcessEnded, Refused, OSError):
-            process = await self.process()
+            process = await self.wait_for_process()
             await off_loop(partial(process.check, options))
             # Model and mode are for its guest to choose.
             bare = options.changed(model=None, approval=None)

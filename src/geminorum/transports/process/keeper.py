@@ -21,7 +21,7 @@ from geminorum.reserve import RESERVE
 from geminorum.transports.process import keeper_program as program
 from geminorum.transports.process.inherited import identity, limits, umask
 from geminorum.transports.process.marked_tree import kill_everything
-from geminorum.transports.process.nameless_file import nameless_file
+from geminorum.transports.process.nameless_file import open_nameless_file
 
 _START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
 _LOST = "the process that keeps the runs was killed"
@@ -172,7 +172,7 @@ class KeeperServer:
         with ExitStack() as stack:
             ours, theirs = map(stack.enter_context, _line())
             end, ending = map(stack.enter_context, _pipe())
-            with theirs, ending, nameless_file(_encode(command, cwd, env)) as request:
+            with theirs, ending, open_nameless_file(_encode(command, cwd, env)) as request:
                 self._send([request, theirs.fileno(), ending.fileno(), *stdio, *kept])
             pid, keeper = _pids_of_started(ours, command[0])
             stack.pop_all()

@@ -62,7 +62,7 @@ class PipedChild(ProcessTree):
                 run_id=run_id,
                 kept=kept,
             )
-            self._log.written()
+            self._log.close_writer()
             theirs_in.close()
             theirs_out.close()
             opened.pop_all()
@@ -131,7 +131,7 @@ class PipedChild(ProcessTree):
     def heard(self, data: bytes) -> None:
         self._hear(data)
 
-    def over(self) -> None:
+    def on_end(self) -> None:
         self._silence.set()
         if not self._over:
             self._over = True
@@ -170,7 +170,7 @@ class PipedChild(ProcessTree):
         assert self._end is not None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._end)
-        loop.call_later(_LAST_BYTES, self.over)
+        loop.call_later(_LAST_BYTES, self.on_end)
 
     def _close(self) -> None:
         if self._end is not None:
@@ -178,7 +178,7 @@ class PipedChild(ProcessTree):
                 asyncio.get_running_loop().remove_reader(self._end)
             os.close(self._end)
             self._end = None
-        self.over()  # Whoever still waits for an answer would wait forever.
+        self.on_end()  # Whoever still waits for an answer would wait forever.
         for end in self._ends:
             end.hang_up()
         for pipe in (self._to, self._from):
@@ -227,7 +227,7 @@ class _Ear(_End):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self._child.over()
+        self._child.on_end()
 
 
 def _has_unsent(transport: Any) -> bool:

@@ -26,7 +26,7 @@ from geminorum.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
 from geminorum.transports.process.file_watch import FileWatch
 from geminorum.transports.process.keeper import KEEPERS
 from geminorum.transports.process.marked_tree import marked, start_marked
-from geminorum.transports.process.nameless_file import nameless_file
+from geminorum.transports.process.nameless_file import open_nameless_file
 
 # What is read at once, with all that is made of it, should fit into a processor's own cache.
 CHUNK = 64 * 1024
@@ -217,8 +217,8 @@ class Child(ProcessTree):
         """How many bytes it has said, read or not."""
         return self._stdout.size()
 
-    def nudge(self) -> None:
-        """Whoever waits in `read` shall look about: there is something else to tell."""
+    def wake_reader(self) -> None:
+        """Makes a waiting `read` return: there is something to report that is not output."""
         self._nudged = True
         if self._watch is not None:
             self._watch.wake()
@@ -366,8 +366,8 @@ class Capture:
         os.lseek(self.reader, start, os.SEEK_SET)
         return os.read(self.reader, length).decode("utf-8", "replace")
 
-    def written(self) -> None:
-        """Our copy of the child's end is not needed once the child has it."""
+    def close_writer(self) -> None:
+        """Closes our copy of the child's end: the child has its own."""
         os.close(self.writer)
         self.writer = -1
 
@@ -400,8 +400,8 @@ def _start_program(
             program = start_program(command, env=env, stdio=stdio, **how)
     except OSError as error:
         raise _cannot_start(command[0], error) from error
-    stdout.written()
-    stderr.written()
+    stdout.close_writer()
+    stderr.close_writer()
     return program
 
 
@@ -416,7 +416,7 @@ def _readable(stdin: bytes | OpenInput) -> Iterator[int]:
         yield stdin.reader
         stdin.close_reader()
         return
-    with nameless_file(stdin) as source:
+    with open_nameless_file(stdin) as source:
         yield source
 
 

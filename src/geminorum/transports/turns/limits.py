@@ -32,18 +32,18 @@ class PeriodicCheck:
         until: Callable[[], bool] = lambda: False,
     ) -> None:
         self._pause, self._look, self._stop, self._until = pause, look, stop, until
-        self._timer = asyncio.get_running_loop().call_later(pause, self._round)
+        self._timer = asyncio.get_running_loop().call_later(pause, self._check)
 
     def cancel(self) -> None:
         self._timer.cancel()
 
-    def _round(self) -> None:
-        if (reason := self._seen()) is not None:
+    def _check(self) -> None:
+        if (reason := self._look_safely()) is not None:
             self._stop(*reason)
         elif not self._until():
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._check)
 
-    def _seen(self) -> Reason | None:
+    def _look_safely(self) -> Reason | None:
         with suppress(OSError):  # What cannot be looked at now may be the next time.
             return self._look()
         return None
