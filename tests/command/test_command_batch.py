@@ -112,7 +112,7 @@ def test_the_budget_holds_over_a_kill(fake_gemini, tmp_path):
 def test_what_a_killed_attempt_cost_is_called_an_assumption(fake_gemini, tmp_path):
     shouting(fake_gemini)
     file = prompts(tmp_path, 3)
-    with Journal(tmp_path / "prompts.results.jsonl", file).opened() as journal:
+    with Journal(tmp_path / "prompts.results.jsonl", file).open() as journal:
         journal.begin(tasks_in(file)[0])
     done = command("batch", file, *API, env=fake_gemini.env)
     assert f"(${PRICE} of it assumed for attempts that were killed)" in done.stderr
@@ -299,7 +299,7 @@ from geminorum.transports.process.tree import Child
 STUBBORN = "trap '' TERM; echo $$ > new; mv new pid; while :; do sleep 0.1; done"
 
 async def main():
-    with Journal(Path("out.jsonl")).opened():
+    with Journal(Path("out.jsonl")).open():
         async with Child(["sh", "-c", STUBBORN], env=dict(os.environ)):
             await asyncio.sleep(60)
 
@@ -310,7 +310,7 @@ asyncio.run(main())
 def test_a_batch_goes_on_when_the_last_agent_of_the_killed_one_is_gone(tmp_path):
     killed = subprocess.Popen([sys.executable, "-c", BATCH_WITH_A_STUBBORN_AGENT], cwd=tmp_path)
     kill_when((tmp_path / "pid").exists, killed)
-    with Journal(tmp_path / "out.jsonl").opened():
+    with Journal(tmp_path / "out.jsonl").open():
         assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
@@ -458,7 +458,7 @@ async def test_only_what_may_pass_is_tried_again(fake_gemini, tmp_path):
     journal = Journal(tmp_path / "out.jsonl")
     limits = Limits(concurrency=1, retries=2, first_wait=0.001)
     options = Options(env=fake_gemini.env, model="flash")
-    with journal.opened():
+    with journal.open():
         await Batch(tasks, journal, options, Api(retries=0), limits).run()
     told = journal.outcomes
     assert {name: (one.status, one.attempts) for name, one in told.items()} == {
@@ -508,7 +508,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_line(tmp_path):
     resource = pytest.importorskip("resource")
     outcome = TaskOutcome(id="1", digest="d", prompt="p", status="success", text="x" * 1000)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Journal(tmp_path / "r.jsonl").opened() as journal:
+    with Journal(tmp_path / "r.jsonl").open() as journal:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
         try:
             with pytest.raises(GeminorumError, match=r"cannot write .*r\.jsonl"):
@@ -516,7 +516,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_line(tmp_path):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         journal.finish(outcome)
-    with Journal(tmp_path / "r.jsonl").opened() as journal:
+    with Journal(tmp_path / "r.jsonl").open() as journal:
         assert list(journal.outcomes) == ["1"]
 
 
@@ -679,7 +679,7 @@ def test_a_file_that_is_not_of_a_batch_is_left_as_it_is(tmp_path, foreign, resta
     output.write_bytes(foreign)
     with (
         pytest.raises(InvalidOptions, match="is not of a batch") as caught,
-        Journal(output).opened(restart=restart),
+        Journal(output).open(restart=restart),
     ):
         pass
     assert "--output" in (caught.value.hint or "")
@@ -690,7 +690,7 @@ def test_a_file_that_is_not_of_a_batch_is_left_as_it_is(tmp_path, foreign, resta
 @pytest.mark.parametrize("name", ["out.journal", "out.new"])
 def test_what_lies_beside_the_results_is_not_written_over(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(InvalidOptions, match=name), Journal(tmp_path / "out").opened(restart=True):
+    with pytest.raises(InvalidOptions, match=name), Journal(tmp_path / "out").open(restart=True):
         pass
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
@@ -706,7 +706,7 @@ def test_what_lies_beside_the_results_is_not_written_over(tmp_path, name):
 )
 def test_only_half_a_line_of_our_own_is_cut(tmp_path, before, after):
     (tmp_path / "out").write_bytes(before)
-    with Journal(tmp_path / "out").opened() as journal:
+    with Journal(tmp_path / "out").open() as journal:
         assert len(journal.outcomes) == after.count(b"\n")
     assert (tmp_path / "out").read_bytes() == after
 
@@ -719,7 +719,7 @@ def test_the_prompts_are_not_written_over(tmp_path, name, restart):
     (tmp_path / name).symlink_to(source)
     with (
         pytest.raises(InvalidOptions, match="it is the file of prompts"),
-        Journal(tmp_path / "out", source).opened(restart=restart),
+        Journal(tmp_path / "out", source).open(restart=restart),
     ):
         pass
     assert source.read_bytes() == b'{"id":"torn'
@@ -731,7 +731,7 @@ def test_results_go_to_regular_files_only(tmp_path):
     (tmp_path / "device").symlink_to("/dev/null")
     with (
         pytest.raises(InvalidOptions, match="not a file that can hold results"),
-        Journal(tmp_path / "device").opened(),
+        Journal(tmp_path / "device").open(),
     ):
         pass
     assert len(list(tmp_path.iterdir())) == 1
@@ -741,17 +741,17 @@ def test_results_of_another_file_are_not_taken_for_those_of_this_one(tmp_path):
     output, task = tmp_path / "z.results.jsonl", Task("1", "x")
     for name in ("z.jsonl", "z.csv"):
         (tmp_path / name).write_text("")
-    with Journal(output, tmp_path / "z.jsonl").opened([task]) as journal:
+    with Journal(output, tmp_path / "z.jsonl").open([task]) as journal:
         journal.begin(task)
         journal.finish(TaskOutcome(id="1", digest=task.digest, prompt="x", status="success"))
     with (
         pytest.raises(InvalidOptions, match=r"results of z\.jsonl, not of z\.csv"),
-        Journal(output, tmp_path / "z.csv").opened([task]),
+        Journal(output, tmp_path / "z.csv").open([task]),
     ):
         pass
-    with Journal(output, tmp_path / "z.jsonl").opened([task]) as journal:
+    with Journal(output, tmp_path / "z.jsonl").open([task]) as journal:
         assert list(journal.outcomes) == ["1"]
-    with Journal(output, tmp_path / "z.csv").opened([task], restart=True) as journal:
+    with Journal(output, tmp_path / "z.csv").open([task], restart=True) as journal:
         assert not journal.outcomes
 
 
@@ -759,7 +759,7 @@ def test_a_refusal_of_changed_prompts_leaves_no_journal(tmp_path):
     (tmp_path / "out").write_bytes(RESULT)
     with (
         pytest.raises(InvalidOptions, match="is not what"),
-        Journal(tmp_path / "out").opened([Task("1", "another")]),
+        Journal(tmp_path / "out").open([Task("1", "another")]),
     ):
         pass
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
@@ -816,10 +816,10 @@ def test_ctrl_c_stops_it_and_says_how_to_go_on(fake_gemini, tmp_path):
 
 def test_the_journal_is_in_place_before_anything_is_spent(tmp_path):
     journal = Journal(tmp_path / "out.jsonl")
-    with journal.opened():
+    with journal.open():
         assert journal.begin(Task("a", "x")) == 1
     again = Journal(tmp_path / "out.jsonl")
-    with again.opened():
+    with again.open():
         assert again.torn == 1
         assert again.begin(Task("a", "x")) == 2
         again.end(Task("a", "x"), 2, Decimal("0.5"))
@@ -836,5 +836,5 @@ def test_the_journal_is_in_place_before_anything_is_spent(tmp_path):
 def test_a_journal_that_was_forged_lifts_no_budget(tmp_path, line):
     journal = Journal(tmp_path / "out.jsonl")
     journal.tries.write_text(json.dumps(line) + "\n")
-    with pytest.raises(InvalidOptions, match="not a number of attempts"), journal.opened():
+    with pytest.raises(InvalidOptions, match="not a number of attempts"), journal.open():
         pass

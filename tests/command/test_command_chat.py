@@ -422,9 +422,9 @@ def test_enter_in_mid_chat_stays_and_at_the_start_is_new(saved, table):
     options = Options(cwd=saved.cwd, home=saved.home, resume=A)
     here = table("", "")
     here.talk.events.append("what was said")
-    assert asyncio.run(chatting._in_mid_chat(here, options)) is None
+    assert asyncio.run(chatting._pick_in_chat(here, options)) is None
     assert here.talk.events == ["what was said"]
-    assert asyncio.run(chatting._at_the_start(here, options)) == options.changed(resume=None)
+    assert asyncio.run(chatting._pick_at_start(here, options)) == options.changed(resume=None)
     asked = ["number (Enter: stay in this one): ", "number (Enter: a new session): "]
     assert here.lines.questions == asked
 
@@ -435,7 +435,7 @@ def test_the_session_one_is_in_is_not_offered(resume, saved, table):
     if resume is None:
         here.talk.end_turn(Result(status="success", text="", session_id=B))
     options = Options(cwd=saved.cwd, home=saved.home, resume=resume)
-    assert asyncio.run(chatting._in_mid_chat(here, options)).resume == A
+    assert asyncio.run(chatting._pick_in_chat(here, options)).resume == A
     told = here.console.file.getvalue()
     assert "Remember the number seven" in told
     assert "What is a pipe?" not in told
@@ -446,10 +446,10 @@ def test_after_a_pick_only_the_picked_session_is_remembered(saved, table):
     here = table("1", "1")
     here.talk.events.append("what was said before")
     options = Options(cwd=saved.cwd, home=saved.home, session_id="my-own")
-    there = asyncio.run(chatting._in_mid_chat(here, options))
+    there = asyncio.run(chatting._pick_in_chat(here, options))
     assert (there.resume, there.session_id) == (B, None)
     assert here.talk.events == list(sessions.load(B, home=saved.home).events())
-    assert asyncio.run(chatting._in_mid_chat(here, there)).resume == A
+    assert asyncio.run(chatting._pick_in_chat(here, there)).resume == A
 
 
 def test_no_session_to_pick(fake_gemini, env, work):

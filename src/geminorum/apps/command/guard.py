@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import asyncio
 
 
-def guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
-    """The exit code of some work, with its errors shown: nobody should see a traceback.
+def run_guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
+    """Runs some work, shows its errors without a traceback, and returns the exit code.
 
     `command` has the help page for what was typed wrong, where Typer knows of no other.
     """
@@ -64,7 +64,7 @@ def _exit_code_of(work: Callable[[], Any], command: str) -> int:
     except BaseException as error:
         # Neither Typer nor asyncio is loaded for these questions: whoever raised has loaded it.
         if _is_usage_error(error):
-            return _usage(error, command)
+            return _show_usage_error(error, command)
         if _was_aborted(error):
             return _stopped()
         # Somebody pressed Ctrl-C once more while everything was about to end.
@@ -252,7 +252,7 @@ def _other_transports() -> list[str]:
     return [f"--via {transport}" for transport in ("cli", "acp", "api") if transport not in used]
 
 
-def _usage(error: Any, command: str) -> Exit:
+def _show_usage_error(error: Any, command: str) -> Exit:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else command
     if context and type(error).__name__ == "NoArgsIsHelpError":

@@ -20,7 +20,7 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from geminorum.apps.command.batch.input import Task
-from geminorum.apps.command.private_files import private
+from geminorum.apps.command.private_files import open_private
 from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.leases import held_by_agents
 
@@ -116,15 +116,15 @@ class Journal:
         self._open: dict[Path, IO[bytes]] = {}
 
     @contextmanager
-    def opened(self, tasks: Iterable[Task] = (), *, restart: bool = False) -> Iterator[Journal]:
-        """Read what is there, and hold it against a second batch; `restart` forgets all of it.
-        Files that are not a batch's, or not of these tasks, are refused and left as they are."""
+    def open(self, tasks: Iterable[Task] = (), *, restart: bool = False) -> Iterator[Journal]:
+        """Reads the journal and locks it against a second batch; `restart` discards its content.
+        Files that belong to no batch, or to other tasks, are refused and left as they are."""
         tasks = list(tasks)
         self._refuse_files_of_others(tasks, restart=restart)
         try:
             self.results.parent.mkdir(parents=True, exist_ok=True)
             # The results first: where they cannot be written, no journal is left behind.
-            self._open = {path: _appending(path) for path in (self.results, self.tries)}
+            self._open = {path: _open_for_append(path) for path in (self.results, self.tries)}
         except OSError as error:
             raise _not_writable(error) from error
         try:
@@ -165,14 +165,14 @@ class Journal:
         if len(kept) == len(self.outcomes):
             return
         self.outcomes = kept
-        with open(self._beside, "wb", opener=private) as file:
+        with open(self._beside, "wb", opener=open_private) as file:
             shutil.copymode(self.results, self._beside)
             file.write(b"".join(_line(one) for one in kept.values()))
             file.flush()
             os.fsync(file.fileno())
         self._open.pop(self.results).close()
         self._beside.replace(self.results)
-        self._open[self.results] = _appending(self.results)
+        self._open[self.results] = _open_for_append(self.results)
 
     @property
     def costs(self) -> list[Decimal]:
@@ -255,8 +255,8 @@ class Journal:
             raise GeminorumError(f"cannot write {path}: {error.strerror}", hint=hint) from error
 
 
-def _appending(path: Path) -> IO[bytes]:
-    return open(path, "a+b", 0, opener=private)
+def _open_for_append(path: Path) -> IO[bytes]:
+    return open(path, "a+b", 0, opener=open_private)
 
 
 def now() -> int:

@@ -43,12 +43,12 @@ class Piped:
         return on_ctrl_c(lambda: None) if self.interactive else nullcontext()
 
     async def prompt(self) -> str:
-        return self._line("> " if self.interactive else "")
+        return self._read_line("> " if self.interactive else "")
 
     async def answer(self, question: str) -> str:
-        return self._line(question)
+        return self._read_line(question)
 
-    def _line(self, mark: str) -> str:
+    def _read_line(self, mark: str) -> str:
         sys.stderr.write(mark)
         sys.stderr.flush()
         # The loop may wait: between turns it has nothing to do. Only Python's own handler breaks

@@ -42,8 +42,8 @@ class Questions:
         """Does the transport pass the reason of a no on to the agent?"""
         self._instead: str | None = None
 
-    def taken(self) -> str | None:
-        """What was typed in place of a yes or a no, once: the next prompt."""
+    def take_typed(self) -> str | None:
+        """Returns, once, the text typed in place of a yes or a no: it is the next prompt."""
         said, self._instead = self._instead, None
         return said
 
@@ -60,13 +60,13 @@ class Questions:
             return Deny("there is nobody at the terminal to ask")
         with self.pause(request.id) as console:
             console.print(question(request, self._cwd))
-            return await self._asked(request)
+            return await self._ask(request)
 
     def _is_allowed(self, tool: str) -> bool:
         edits = self._approval == "auto_edit" and tool in WRITING
         return tool in self._always or edits or self._approval == "yolo"
 
-    async def _asked(self, request: PermissionRequest) -> Allow | Deny:
+    async def _ask(self, request: PermissionRequest) -> Allow | Deny:
         try:
             typed = (await self._lines.answer(_ASK)).strip()
         except (EOFError, KeyboardInterrupt):

@@ -62,7 +62,7 @@ def doctor(
     checks = geminorum.doctor.check(options, live, live_timeout=timeout)
     _put(checks, json=json)
     if fix and _mend(checks, yes=yes):
-        checks = _again(options, json=json)
+        checks = _check_again(options, json=json)
     return Exit.SETUP if any(check.level == "fail" for check in checks) else Exit.OK
 
 
@@ -150,7 +150,7 @@ def _mend(checks: list[Check], *, yes: bool) -> bool:
     return done
 
 
-def _again(options: geminorum.Options, *, json: bool) -> list[Check]:
+def _check_again(options: geminorum.Options, *, json: bool) -> list[Check]:
     checks = geminorum.doctor.check(options)
     if not json:
         sys.stdout.write("\n")

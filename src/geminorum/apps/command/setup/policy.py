@@ -71,7 +71,7 @@ def show(
 ) -> None:
     """Print the TOML policy file that a run would pass to the Gemini CLI."""
     if policy is not None and _is_file_of_the_cli(policy):
-        _rules(policy, approval, allow, deny)  # Says what is wrong with it.
+        _load_rules(policy, approval, allow, deny)  # Says what is wrong with it.
         return write_data(Path(policy).read_text(encoding="utf-8"))
     return write_data(policies.toml_of(_options(policy, approval, allow, deny)))
 
@@ -86,7 +86,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """Check each tool call of a saved session against a policy. Runs nothing."""
-    rules = _rules(policy, approval, allow, deny)
+    rules = _load_rules(policy, approval, allow, deny)
     calls = judged(geminorum.sessions.load(place_of(session)).events(), rules)
     if json:
         for call in calls:
@@ -149,7 +149,7 @@ def _summary(calls: list[Judged]) -> str:
     return ", ".join(counts) + more
 
 
-def _rules(
+def _load_rules(
     policy: str | None, approval: Approval | None, allow: list[str] | None, deny: list[str] | None
 ) -> Rules:
     if policy is None or not _is_file_of_the_cli(policy):
