@@ -40,6 +40,26 @@ def _heeded_interrupts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def own_handlers() -> Iterator[None]:
+    """For tests after which Ctrl-C would do something else: restores what it did before."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def no_signal_handler_is_left() -> Iterator[None]:
+    """Fails any test that leaves a handler of its own: Ctrl-C would not reach the next test."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    changed = {each: left for each in numbers if (left := signal.getsignal(each)) != before[each]}
+    for number in changed:
+        signal.signal(number, before[number])
+    assert not changed, f"signal handlers left behind: {changed}"
+
+
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
     """Fails any test that leaves a descendant behind one second after its end."""
