@@ -15,6 +15,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -193,6 +194,23 @@ async def test_what_a_killed_chat_left_beside_its_session_is_removed(program, op
     assert not psutil.pid_exists(pid)
     (kept,) = sessions_in(home)
     assert "Precious" in kept.read_text()
+
+
+async def test_an_unused_session_is_noted_before_its_cli_starts(program, options, held, monkeypatch):
+    """A kill -9 between the two would leave the session behind for good."""
+    started: list[Path] = []
+    note_in = UnusedSession.note_in
+
+    def note_late(unused: UnusedSession, folder: Path) -> None:
+        time.sleep(0.5)  # More than enough for a CLI that was started before.
+        started.extend(held.parent.glob(f"{held.name}-*"))
+        note_in(unused, folder)
+
+    monkeypatch.setattr(UnusedSession, "note_in", note_late)
+    async with connect(options, via=Cli(executable=program)) as chat:
+        await use_and_hold_the_next(chat.turn("Hi"), held)
+        await one_held(held)
+    assert started == []
 
 
 def is_swept(home: Path) -> bool:

@@ -33,7 +33,7 @@ class CliProcess:
         self._made.callback(self._session.close)
 
     async def start(self, launch: Callable[[CliProcess], None]) -> None:
-        """Has `launch` call `launch` of this object, in a thread."""
+        """Has `launch` call `prepare` and `launch` of this object, in a thread."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.back)
             stack.push_async_callback(off_loop, self._made.close)
@@ -54,20 +54,22 @@ class CliProcess:
             self._session.callback(remove_strays, home, context.cwd, session)
         return lock
 
+    def prepare(self, context: LaunchContext, *, records_start: bool = False) -> None:
+        """Makes what the process needs: its home, settings and policies."""
+        self._made.enter_context(RESERVE.kept())
+        with blaming(temporary_folder()):
+            prepared = self._prepared(context, records_start=records_start)
+            self.prepared = self._made.enter_context(prepared)
+
     def launch(
         self,
         context: LaunchContext,
         stdin: bytes | OpenInput,
         words: Sequence[str] = (),
         lock: SessionLock | None = None,
-        *,
-        records_start: bool = False,
     ) -> None:
-        """Makes what the process needs, and starts it. `lock` is held as long as it lives."""
-        self._made.enter_context(RESERVE.kept())
+        """Starts the process that was prepared. `lock` is held as long as it lives."""
         with blaming(temporary_folder()):
-            prepared = self._prepared(context, records_start=records_start)
-            self.prepared = self._made.enter_context(prepared)
             self.child = Child(
                 [*self.prepared.plan.command, *words],
                 cwd=context.cwd,

@@ -164,8 +164,10 @@ class Spare:
             prepare_resume(context.home, context.cwd, context.options.resume)
             # Others may have the session while this one starts and waits.
             process.release_session()
-        process.launch(context, self._input, records_start=True)
+        process.prepare(context, records_start=True)
+        # Before it starts: from then on a kill -9 of us would leave its session behind.
         self._unused.note_in(process.prepared.home)
+        process.launch(context, self._input)
 
     def _read_record(self) -> StartRecord | None:
         recorder = self.process.prepared.recorder

@@ -171,6 +171,7 @@ class CliTurn:
             prepare_resume(context.home, context.cwd, options.resume)
         # With the lock held: what lies in the session's file by now belongs to earlier runs.
         self._session_file = self._new_session_file()
+        process.prepare(context)
         process.launch(context, *self._delivered, lock)
 
     async def _start_spare(self) -> bool:
