@@ -107,7 +107,7 @@ class CliConversation:
         self.transport, self._options = transport, options
         self._shared = shared
         """What runs with the same options share."""
-        self._own = Spares(1, transport.spare_age, renews=False)
+        self._own: Spares | None = None
         """For the next turn of this conversation."""
         self.callbacks = callbacks_of(transport, options)
         self._program: CliProgram | None = None
@@ -135,7 +135,8 @@ class CliConversation:
         try:
             await self._slot.close()
         finally:
-            await self._own.close()
+            if self._own is not None:
+                await self._own.close()
 
     @property
     def program(self) -> CliProgram:
@@ -150,15 +151,17 @@ class CliConversation:
     def prepare_turn(self) -> None:
         """Starts the CLI of the next turn ahead of its prompt."""
         if self._slot.is_open and self.transport.spare != 0:
+            self._own = self._own or Spares(1, self.transport.spare_age, renews=False)
             self._own.refill(self.order_for(self._options))
 
     async def take_spare(self, options: Options) -> Spare | None:
         """A CLI that was started ahead and would run exactly as one that starts now."""
-        order = self.order_for(options)
-        if (found := await self._own.take(order)) is not None or self._shared is None:
-            if found is None and self.transport.spare:
+        own = None if self._own is None else await self._own.take(self.order_for(options))
+        if own is not None or self._shared is None:
+            if own is None and self.transport.spare:
                 log.debug(_NOT_IN_A_BLOCK, self.transport.spare)
-            return found
+            return own
+        order = self.order_for(options)
         found = await self._shared.take(order)
         delays = REFILL_DELAY_SECONDS, REFILL_DELAY_AFTER_COLD_SECONDS
         self._shared.refill(order, delays[found is None])
