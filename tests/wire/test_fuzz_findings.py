@@ -366,7 +366,7 @@ class TestBatch:
     def opened(self, folder: Path, results: bytes = b"", tries: bytes = b"") -> list[Decimal]:
         (folder / "r.jsonl").write_bytes(results)
         (folder / "r.jsonl.journal").write_bytes(tries)
-        with Journal(folder / "r.jsonl").opened([self.TASK]) as journal:
+        with Journal(folder / "r.jsonl").open([self.TASK]) as journal:
             return journal.costs
 
     @pytest.mark.parametrize("line", [b'{"id":"\xfe"}\n', b'{"id":"\xfe"}', b"\xfe"], ids=repr)
