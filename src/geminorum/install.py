@@ -141,7 +141,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 def _install(into: Path, version: str, node: Node) -> None:
     try:
-        with _sibling(into) as folder:
+        with _make_sibling(into) as folder:
             _run_npm(folder, version, node)
             if _installed_version(folder) is None:
                 raise SetupError("npm reported success but installed nothing", hint=ANY_CAUSE)
@@ -151,8 +151,8 @@ def _install(into: Path, version: str, node: Node) -> None:
 
 
 @contextmanager
-def _sibling(folder: Path) -> Iterator[Path]:
-    """A temporary folder on the same disk, so that a rename can put it in place in one step."""
+def _make_sibling(folder: Path) -> Iterator[Path]:
+    """Makes a temporary folder on the same disk: a rename can put it in place in one step."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with OwnedFolder(f".{folder.name}-kept-", folder.parent) as temporary:
         yield temporary / "new"

@@ -186,7 +186,7 @@ def _remove(folder: Path, lock: int, owner: int) -> None:
     if os.getpid() != owner:
         return  # A fork of ours inherits this call, but not the folder.
     # Links are removed, never followed.
-    with RESERVE.spent():
+    with RESERVE.spend():
         shutil.rmtree(folder, ignore_errors=True)
     if sys.platform != "win32":
         os.close(lock)

@@ -20,7 +20,7 @@ MAKERS = {
     ),
     "from geminorum.testing import FakeGemini": "FakeGemini()",
     "from geminorum.apps.command.run.undo import Copies": "Copies()",
-    "from geminorum.install import _sibling": "_sibling(Path('there/cli'))",
+    "from geminorum.install import _make_sibling": "_make_sibling(Path('there/cli'))",
 }
 KILLED = "os.kill(os.getpid(), 9)"
 FORKED = """

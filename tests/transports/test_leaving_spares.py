@@ -26,7 +26,7 @@ import psutil
 import pytest
 
 from geminorum import Acp, Api, Cli, Options, Pool, ask, connect, errors, owned_folder, run, sync
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.sessions.places import was_used
 from geminorum.transports.cli import spares
 from geminorum.transports.launch import overlay
@@ -282,7 +282,7 @@ async def test_a_block_that_is_left_before_a_start_has_begun_leaves_no_descripto
     async with nothing_left(program, options, monkeypatch):
         is_free = threading.Event()
         async with Cli(executable=program, spare=2) as cli, cli.open(options) as conversation:
-            others = [asyncio.create_task(off_loop(is_free.wait)) for _ in range(4)]
+            others = [asyncio.create_task(run_off_loop(is_free.wait)) for _ in range(4)]
             await asyncio.sleep(0)
             cli._spares.refill(conversation.order_for(options))
             await until(lambda: cli._spares._starting)

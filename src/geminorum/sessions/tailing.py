@@ -57,7 +57,7 @@ class FileTail:
 
     def _records(self) -> Iterator[tuple[Record, bytes]]:
         try:
-            data = self._fresh()
+            data = self._read_new()
         except OSError:
             return  # Swept away by another CLI; what was read stays counted.
         # A document is written anew each time, a log grows line by line.
@@ -70,7 +70,7 @@ class FileTail:
     def _is_log(self) -> bool:
         return self.path.suffix == ".jsonl"
 
-    def _fresh(self) -> bytes:
+    def _read_new(self) -> bytes:
         if not self.path.is_file():
             raise FileNotFoundError  # To open a pipe would wait for somebody to write.
         now = self.path.stat()
@@ -125,7 +125,7 @@ class SessionTail:
         searches = thoroughly or time.monotonic() - self._searched >= _SEARCH
         if not searches and not self._files:
             return []
-        with RESERVE.spent():
+        with RESERVE.spend():
             return self._read(session_id, searches=searches)
 
     def _read(self, session_id: str, *, searches: bool) -> list[Written]:

@@ -32,7 +32,7 @@ def _secrets(options: Options, env: Mapping[str, str], transport: Transport) -> 
     yield from getattr(transport, "secrets", tuple)()
     found: list[str] = []
     # What cannot be read is not known to the run either; what was read before that is.
-    with suppress(OSError, ImportError), RESERVE.spent():  # The module may have to be loaded yet.
+    with suppress(OSError, ImportError), RESERVE.spend():  # The module may have to be loaded yet.
         found.extend(_written(options, env))
     yield from found
 

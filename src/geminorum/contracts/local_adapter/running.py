@@ -43,7 +43,7 @@ async def execute(
         return not_started(error, config, resumed=context.session_id)
     result = await _attempt(plan, session_id)
     if session_id is not None and result.clear_session:
-        result = await _forgotten(plan, session_id, result)
+        result = await _forget_session(plan, session_id, result)
         if retry_fresh and not result.did_something:
             result = _afresh(session_id, result, await _attempt(plan, None))
     return await _remember(plan, result)
@@ -179,7 +179,7 @@ def _afresh(lost: str, first: LocalResult, second: LocalResult) -> LocalResult:
     )
 
 
-async def _forgotten(plan: _Plan, session_id: str, result: LocalResult) -> LocalResult:
+async def _forget_session(plan: _Plan, session_id: str, result: LocalResult) -> LocalResult:
     if plan.store is None:
         return result
     agent, cwd = plan.context.store_key, folder_of(plan.config.folder)

@@ -16,7 +16,7 @@ from geminorum._version import __version__
 from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.hints import advice, python_only
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.owned_folder import temporary_folder
 from geminorum.reserve import RESERVE
@@ -123,8 +123,8 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(off_loop, self._made.close)
-            child = await off_loop(self._launch_child, undo=PipedChild.discard)
+            stack.push_async_callback(run_off_loop, self._made.close)
+            child = await run_off_loop(self._launch_child, undo=PipedChild.discard)
             self._child = await stack.enter_async_context(child)
             self._handshake = asyncio.create_task(self._shake_hands())
             stack.push_async_callback(self._drop_handshake)
@@ -319,7 +319,7 @@ class AcpProcess:
     def _launch_child(self) -> PipedChild:
         """Makes what the process needs, and starts it. In a thread: it reads and writes files."""
         made, context = self._made, self._context
-        made.enter_context(RESERVE.kept())
+        made.enter_context(RESERVE.keep())
         own = own_tools_of(self.transport, self.options, asks=self.transport.decide is not None)
         with blaming(temporary_folder()):
             launch = made.enter_context(

@@ -24,7 +24,7 @@ from geminorum.errors import (
 )
 from geminorum.events import Error
 from geminorum.hints import advice, python_only
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.transports import Conversation
@@ -286,10 +286,10 @@ class AcpConversation:
     async def _acquire_process(self, stack: AsyncExitStack) -> AcpProcess:
         if self._given is not None:
             _refuse_unsupported(self.options)
-            await off_loop(partial(self._check_with, self._given))
+            await run_off_loop(partial(self._check_with, self._given))
             return self._given
         program = await _find_program(self.transport, self.options)
-        await off_loop(partial(self._check_folders, program))
+        await run_off_loop(partial(self._check_folders, program))
         return await stack.enter_async_context(AcpProcess(self.transport, self.options, program))
 
     def _check_with(self, process: AcpProcess) -> None:
@@ -351,7 +351,7 @@ def _close_session(opening: asyncio.Task[AcpSession]) -> None:
 
 async def _find_program(transport: Acp, options: Options) -> CliProgram:
     _refuse_unsupported(options)
-    return await off_loop(lambda: find_program(LaunchContext(transport, options)))
+    return await run_off_loop(lambda: find_program(LaunchContext(transport, options)))
 
 
 def _refuse_unsupported(options: Options) -> None:

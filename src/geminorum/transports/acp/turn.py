@@ -280,7 +280,7 @@ class AcpTurn:
         has_ended = self.decoder.has_ended
         fresh = self._session_file.answers(has_ended) if waits else self._session_file.answers()
         for answer in fresh:
-            self.emit(self.decoder.unseen(*answer, now()))
+            self.emit(self.decoder.add_unseen(*answer, now()))
 
     def emit(self, events: list[Event]) -> None:
         """Gives events to the consumer, and ends the turn if a denied tool ran."""

@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from geminorum import errors
-from geminorum.decisions import in_thread
+from geminorum.decisions import run_in_thread
 from geminorum.errors import AuthError, GeminorumError, InvalidOptions, SetupError
 from geminorum.events import Error
 from geminorum.hints import advice, python_only
 from geminorum.lazy import lazy_module
 from geminorum.redaction import redacted
-from geminorum.shortage import explained_shortage, require_descriptor
+from geminorum.shortage import explain_shortage, require_descriptor
 from geminorum.wire.genai.answer import ApiRefusal, BadChunk
 from geminorum.wire.genai.request import Content
 from geminorum.wire.genai.sse import EventStream
@@ -77,7 +77,7 @@ class GenaiClient:
 
     async def __aenter__(self) -> GenaiClient:
         credentials = self._credentials()
-        await in_thread(_load)  # Half a second, in which the loop has better to do.
+        await run_in_thread(_load)  # Half a second, in which the loop has better to do.
         async with AsyncExitStack() as stack:
             http = _http_library()
             # Without a client of our own the SDK takes whatever is installed, and with aiohttp
@@ -87,7 +87,7 @@ class GenaiClient:
             clients = {"httpx_client": plain, "httpx_async_client": asynchronous}
             # In a thread, where there is no loop: a client that could not be made would leave a
             # task behind, and that task a complaint.
-            self._client = await in_thread(self._sdk_client, credentials, clients)
+            self._client = await run_in_thread(self._sdk_client, credentials, clients)
             stack.push_async_callback(self._drop)
             self._stack = stack.pop_all()
         return self
@@ -333,7 +333,7 @@ def _misread(error: ApiRefusal | BadChunk) -> Error:
 def _shortage() -> Error | None:
     """Is it for want of a descriptor that no connection could be made? No library says so."""
     try:
-        with explained_shortage():
+        with explain_shortage():
             require_descriptor()
     except SetupError as error:
         return Error(error.message, error.code, hint=error.hint)

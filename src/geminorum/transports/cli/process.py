@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 
 from geminorum.detect import CliProgram
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.owned_folder import temporary_folder
 from geminorum.reserve import RESERVE
 from geminorum.sessions.lock import SessionLock
@@ -36,8 +36,8 @@ class CliProcess:
         """Has `launch` call `prepare` and `launch` of this object, in a thread."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.back)
-            stack.push_async_callback(off_loop, self._made.close)
-            await off_loop(lambda: launch(self), undo=lambda _: self.child.discard())
+            stack.push_async_callback(run_off_loop, self._made.close)
+            await run_off_loop(lambda: launch(self), undo=lambda _: self.child.discard())
             await stack.enter_async_context(self.child)
             stack.push_async_callback(self.withdraw)
             self._stack = stack.pop_all()
@@ -56,7 +56,7 @@ class CliProcess:
 
     def prepare(self, context: LaunchContext, *, records_start: bool = False) -> None:
         """Makes what the process needs: its home, settings and policies."""
-        self._made.enter_context(RESERVE.kept())
+        self._made.enter_context(RESERVE.keep())
         with blaming(temporary_folder()):
             prepared = self._prepared(context, records_start=records_start)
             self.prepared = self._made.enter_context(prepared)

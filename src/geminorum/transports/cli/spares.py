@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from geminorum.detect import CliProgram
 from geminorum.errors import GeminorumError
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.transports.callbacks.backchannel import Backchannel, Callbacks
 from geminorum.transports.callbacks.final_answer import FinalAnswer, instructed_to_answer
@@ -141,7 +141,7 @@ class Spare:
             await self.process.start(self._launch)
             async with asyncio.timeout(_START_SECONDS):
                 record = await self._await_record()
-            await off_loop(partial(self._settle, record))
+            await run_off_loop(partial(self._settle, record))
         except BaseException:
             await self.close()
             raise
@@ -152,7 +152,7 @@ class Spare:
             looks += 1
             if child.exit_code is not None:
                 raise GeminorumError(f"it ended: {self.process.stderr()}")
-            if looks % _LOOKS_PER_CHECK == 0 and await off_loop(lambda: child.is_stopped):
+            if looks % _LOOKS_PER_CHECK == 0 and await run_off_loop(lambda: child.is_stopped):
                 raise GeminorumError("it was stopped")
             await asyncio.sleep(_LOOK_SECONDS)
         return record
@@ -248,12 +248,12 @@ class Spare:
     async def close(self) -> None:
         """Ends it, and leaves nothing of it behind, however often the caller is cancelled."""
         try:
-            await off_loop(self.kill)
+            await run_off_loop(self.kill)
         finally:
             try:
                 await self.process.close()
             finally:
-                await off_loop(self._unused.remove)
+                await run_off_loop(self._unused.remove)
 
     def kill(self) -> None:
         """Ends the process, if there is one. In a thread."""
@@ -330,7 +330,7 @@ class Spares:
         self._last_taken = time.monotonic()
         while (spare := await self._take_or_wait(order)) is not None:
             try:
-                why = await off_loop(partial(spare.why_unfit, order, self._max_age))
+                why = await run_off_loop(partial(spare.why_unfit, order, self._max_age))
             except BaseException:
                 self._discard(spare, "the run was given up")
                 raise
@@ -444,7 +444,7 @@ class Spares:
 
     async def _start(self, order: SpareOrder) -> None:
         try:
-            spare = await off_loop(lambda: Spare(order), undo=Spare.kill)
+            spare = await run_off_loop(lambda: Spare(order), undo=Spare.kill)
             await spare.start()
         except (GeminorumError, OSError) as error:  # A full process table, for one.
             log.debug("a CLI that was to be started ahead did not start: %s", error)

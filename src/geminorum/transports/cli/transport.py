@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from geminorum.detect import CliProgram
 from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.hints import python_only
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.transports.callbacks.backchannel import callbacks_of, refuse_unreachable
@@ -115,7 +115,7 @@ class CliConversation:
 
     async def __aenter__(self) -> CliConversation:
         # In a thread: it reads files, and to learn a Node's version a process may have to start.
-        self._program = await off_loop(self._checked_program)
+        self._program = await run_off_loop(self._checked_program)
         self._slot.open()
         return self
 

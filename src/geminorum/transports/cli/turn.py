@@ -15,7 +15,7 @@ from geminorum.auth import payer
 from geminorum.errors import SessionLost
 from geminorum.events import Billing, Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
 from geminorum.interrupts import Interrupt
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.owned_folder import temporary_folder
 from geminorum.prompt import Prompt, delivered
@@ -141,7 +141,7 @@ class CliTurn:
 
     async def _start(self, *, may_be_spare: bool = False) -> None:
         if self._options.resume is not None:
-            await off_loop(self._find_session)
+            await run_off_loop(self._find_session)
         if not (may_be_spare and await self._start_spare()):
             await self._start_cold()
         self._limits = self._new_limits()
@@ -180,7 +180,7 @@ class CliTurn:
         if words or (spare := await self._conversation.take_spare(self._options)) is None:
             return False
         try:
-            await off_loop(partial(self._hold_session_of, spare))
+            await run_off_loop(partial(self._hold_session_of, spare))
             await spare.send(prompt)
         except OSError as error:
             log.debug("a CLI that was started ahead took no prompt: %s", error)
@@ -274,7 +274,7 @@ class CliTurn:
                 continue
             if chunk == b"":
                 self._limits.cancel()
-                self._last_facts = await off_loop(self._gather_last_facts)
+                self._last_facts = await run_off_loop(self._gather_last_facts)
             # No await from here on: a cancellation must not fall between reading and keeping.
             self._ready = self._take_in(chunk)
             if self._unanswered():

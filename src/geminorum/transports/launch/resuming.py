@@ -77,7 +77,7 @@ def prepare_resume(home: Path, cwd: Path, session_id: str) -> None:
 
 def remove_strays(home: Path, cwd: Path, session_id: str) -> None:
     """Takes away what the CLI began beside a session's file and never wrote to."""
-    with RESERVE.spent(), suppress(OSError):
+    with RESERVE.spend(), suppress(OSError):
         unused = unused_files(home, cwd, session_id)
         # Never the only file that a session has.
         if not {*files_of(home, cwd, session_id)} <= {*unused}:

@@ -15,7 +15,7 @@ import psutil
 from geminorum.environment import upwards
 from geminorum.errors import GeminorumError
 from geminorum.hints import python_only
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp.session import AcpSession, configure_session, open_session
@@ -337,7 +337,7 @@ class Worker:
         # Whatever goes wrong here, a full disk too, would go wrong for a guest, who is told.
         with suppress(GeminorumError, ProcessEnded, Refused, OSError):
             process = await self.wait_for_process()
-            await off_loop(partial(process.check, options))
+            await run_off_loop(partial(process.check, options))
             # Model and mode are for its guest to choose.
             bare = options.changed(model=None, approval=None)
             fingerprint = _fingerprint(working_folder(bare))

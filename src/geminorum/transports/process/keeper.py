@@ -76,7 +76,7 @@ class KeptProcess:
             self._signal_keeper(signal.SIGKILL)
             self._listen(_KILL_WAIT_SECONDS)
         if self._is_lost or not self._is_gone:
-            with RESERVE.spent():
+            with RESERVE.spend():
                 kill_everything(None, self._run_id)
 
     def _wake_keeper(self) -> None:

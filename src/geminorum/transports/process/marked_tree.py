@@ -54,19 +54,19 @@ class MarkedProcess:
 
     @property
     def is_gone(self) -> bool:
-        with RESERVE.spent(), suppress(OSError):
+        with RESERVE.spend(), suppress(OSError):
             return not any(map(_alive, self._tree))
         return False
 
     def stop(self, grace: float) -> None:
-        with RESERVE.spent(), self._signal_group_on_failure(signal.SIGTERM):
+        with RESERVE.spend(), self._signal_group_on_failure(signal.SIGTERM):
             # The snapshot comes first: once the parent is dead, nobody knows its children by it.
             self._tree = descendants(self._popen, self._run_id)
             _signal(self._tree, "terminate")
         self.is_signalled = True
 
     def kill(self) -> None:
-        with RESERVE.spent(), self._signal_group_on_failure(_KILL_SIGNAL):
+        with RESERVE.spend(), self._signal_group_on_failure(_KILL_SIGNAL):
             _signal(self._tree, "kill")
             kill_everything(self._popen, self._run_id)
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
 from geminorum.lazy import psutil
 from geminorum.leases import held
-from geminorum.off_loop import off_loop
+from geminorum.off_loop import run_off_loop
 from geminorum.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
 from geminorum.transports.process.file_watch import FileWatch
 from geminorum.transports.process.keeper import KEEPERS
@@ -109,7 +109,7 @@ class ProcessTree:
             if self._program.is_gone:
                 self.kill()  # Nothing is left to do but to close it.
             else:
-                await off_loop(self.kill)
+                await run_off_loop(self.kill)
 
     def shorten_grace(self, seconds: float) -> None:
         """Gives it no more than that between TERM and KILL."""

@@ -225,7 +225,7 @@ class StreamDecoder:
         return data
 
     def _release_half(self, events: list[Event]) -> None:
-        if rest := self._open.joiner.rest():
+        if rest := self._open.joiner.take_rest():
             self._open.pieces.append(rest)
             events.append(TextDelta(rest, timestamp=self._clock.last, session_id=self.session_id))
 

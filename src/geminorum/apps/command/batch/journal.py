@@ -22,7 +22,7 @@ import msgspec
 from geminorum.apps.command.batch.input import Task
 from geminorum.apps.command.private_files import open_private
 from geminorum.errors import GeminorumError, InvalidOptions
-from geminorum.leases import held_by_agents
+from geminorum.leases import share_with_agents
 
 if sys.platform == "win32":
     import msvcrt
@@ -135,7 +135,7 @@ class Journal:
                 self._forget()
             self._refuse_other_prompts(tasks)
             self._mend_ends(restart=restart)
-            with held_by_agents(self._open[self.tries].fileno()):
+            with share_with_agents(self._open[self.tries].fileno()):
                 yield self
         finally:
             for file in self._open.values():
