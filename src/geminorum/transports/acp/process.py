@@ -57,18 +57,18 @@ class Refused(Exception):
         self.error = error
 
 
-class Listener(Protocol):
-    """Whoever has a session's turn."""
+class SessionHandler(Protocol):
+    """Receives the messages of one session while it is registered; usually a turn."""
 
     def on_update(self, update: Raw, halved: str | None) -> None: ...
 
     def on_permission_request(self, number: int | str | None, params: Raw) -> None: ...
 
     def on_unknown_method(self, method: str, params: Raw) -> None:
-        """A message that this version has no word for."""
+        """A message with a method that this version does not know."""
 
     def on_invalid_line(self, line: bytes) -> None:
-        """A line that is no message; whose, cannot be told."""
+        """A line that is no message; its session cannot be known."""
 
 
 Reply: TypeAlias = Callable[[acp.Message | None], None]
@@ -109,7 +109,7 @@ class AcpProcess:
         self._control: Mapping[Path, bytes] = {}
         self._lines = Lines()
         self._replies: dict[int, Reply] = {}
-        self._listeners: dict[str, Listener] = {}
+        self._handlers: dict[str, SessionHandler] = {}
         self._number = 0
         self._stack = AsyncExitStack()
         self._handshake: asyncio.Task[None] | None = None
@@ -258,14 +258,14 @@ class AcpProcess:
     def answer(self, number: int | str | None, result: object) -> None:
         self._child.write(acp.answer(number, result))
 
-    # ---- listening
+    # ---- handlers of sessions
 
-    def listen(self, session_id: str, listener: Listener) -> None:
-        self._listeners[session_id] = listener
+    def add_handler(self, session_id: str, handler: SessionHandler) -> None:
+        self._handlers[session_id] = handler
 
-    def unlisten(self, session_id: str, listener: Listener) -> None:
-        if self._listeners.get(session_id) is listener:
-            del self._listeners[session_id]
+    def remove_handler(self, session_id: str, handler: SessionHandler) -> None:
+        if self._handlers.get(session_id) is handler:
+            del self._handlers[session_id]
 
     @property
     def env(self) -> Mapping[str, str]:
@@ -376,8 +376,8 @@ class AcpProcess:
             self._dispatch_invalid(line)
 
     def _dispatch_invalid(self, line: bytes) -> None:
-        for listener in [*self._listeners.values()]:
-            listener.on_invalid_line(line)
+        for handler in [*self._handlers.values()]:
+            handler.on_invalid_line(line)
 
     def _dispatch(self, message: acp.Message) -> None:
         if message.method is None:
@@ -398,8 +398,8 @@ class AcpProcess:
         told = acp.decoded(message.params, acp.Told)
         if told is None:
             self._keep(message, "session/update")
-        elif (listener := self._listeners.get(told.session_id)) is not None:
-            listener.on_update(told.update, message.halved)
+        elif (handler := self._handlers.get(told.session_id)) is not None:
+            handler.on_update(told.update, message.halved)
 
     def _keep(self, message: acp.Message, method: str) -> None:
         """For the turn that it belongs to, as an event; one of several turns is never guessed."""
@@ -407,20 +407,20 @@ class AcpProcess:
             return
         named = acp.decoded(message.params, acp.Named)
         if named is not None:
-            listeners = [self._listeners.get(named.session_id)]
+            handlers = [self._handlers.get(named.session_id)]
         else:
-            listeners = [*self._listeners.values()]
-        for listener in filter(None, listeners):
-            if len(listeners) == 1:
-                listener.on_unknown_method(method, message.params)
+            handlers = [*self._handlers.values()]
+        for handler in filter(None, handlers):
+            if len(handlers) == 1:
+                handler.on_unknown_method(method, message.params)
             else:
-                listener.on_invalid_line(f"{method} that names no session".encode())
+                handler.on_invalid_line(f"{method} that names no session".encode())
 
     def _dispatch_request(self, message: acp.Message) -> None:
         named = acp.decoded(message.params, acp.Named)
-        listener = self._listeners.get(named.session_id) if named else None
-        if listener is not None and not isinstance(message.params, msgspec.UnsetType):
-            listener.on_permission_request(message.id, message.params)
+        handler = self._handlers.get(named.session_id) if named else None
+        if handler is not None and not isinstance(message.params, msgspec.UnsetType):
+            handler.on_permission_request(message.id, message.params)
         else:
             self.answer(message.id, acp.WITHDRAWN)  # Nobody is there any more.
             if named is None:

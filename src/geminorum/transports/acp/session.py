@@ -112,7 +112,7 @@ async def _load(
     with SessionLock(process.home, session_id):
         async with guard_load(process.home, cwd, session_id):
             replay = _Replay()
-            process.listen(session_id, replay)
+            process.add_handler(session_id, replay)
             try:
                 params = {**where, "sessionId": session_id}
                 reply = await _await_replay(process.await_reply("session/load", params))
@@ -120,7 +120,7 @@ async def _load(
             except Refused as refused:
                 raise _lost(refused, session_id) from refused
             finally:
-                process.unlisten(session_id, replay)
+                process.remove_handler(session_id, replay)
     found = acp.decoded(reply.result, acp.Opened) or acp.Opened()
     return msgspec.structs.replace(found, session_id=session_id)
 

@@ -205,7 +205,7 @@ class AcpTurn:
 
     def _send(self, session: AcpSession, prompt: dict[str, object]) -> None:
         session.session_file.begin()
-        self._process.listen(session.id, self)
+        self._process.add_handler(session.id, self)
         self._call.number = self._process.call("session/prompt", prompt, self._on_reply)
         self._watch_limits()
 
@@ -298,7 +298,7 @@ class AcpTurn:
     def _forget(self) -> None:
         """Nobody listens any more: what comes late belongs to no turn."""
         if self._session is not None:
-            self._process.unlisten(self._session.id, self)
+            self._process.remove_handler(self._session.id, self)
         if self._call.number is not None:
             self._process.forget(self._call.number)
         if self._limits is not None:

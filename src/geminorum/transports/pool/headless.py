@@ -1,4 +1,4 @@
-"""Headless runs that share a machine: so many at once, and a CLI started ahead for each place."""
+"""Headless runs that share a machine: a limit on their number, and a CLI started ahead for each."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class HeadlessSlots:
 
 
 class _Slot:
-    """The stay of one conversation."""
+    """A place for one conversation, from its opening to its end."""
 
     phase = "waiting for a place in the pool"
 
