@@ -8,15 +8,15 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from geminorum.cancellation import finish
 from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
 from geminorum.events import DataT, Event
 from geminorum.hints import advice, python_only
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
 from geminorum.redaction import Redactor
-from geminorum.shortage import explain_shortage
+from geminorum.runtime.cancellation import finish
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.shortage import explain_shortage
 from geminorum.transports import Conversation, KeepsHistory, PreparesTurns, Transport, Turn
 from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold

@@ -17,7 +17,7 @@ from geminorum.errors import InvalidOptions
 from geminorum.events import Billing as Billing
 from geminorum.events import Cost, CostLine, ModelCost, ModelRequest, Tokens, Usage
 from geminorum.hints import advice
-from geminorum.lazy import price_list
+from geminorum.runtime.lazy import price_list
 
 
 class Price(msgspec.Struct, frozen=True):

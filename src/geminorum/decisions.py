@@ -15,7 +15,7 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.events import Permission, PermissionDecision, PermissionRequest
 from geminorum.hints import python_only
-from geminorum.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
+from geminorum.runtime.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from geminorum.errors import CliNotFound, CliTooOld, SetupError
 from geminorum.hints import advice
-from geminorum.lazy import lazy_module
-from geminorum.regular_file import read_bytes
-from geminorum.search_path import absolute_entries, childs_path
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.regular_file import read_bytes
+from geminorum.system.search_path import absolute_entries, childs_path
 
 if TYPE_CHECKING:
     from geminorum import install

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from geminorum.detect import INSTALL_NODE, PACKAGE, CliProgram, Node, find_cli, find_node
 from geminorum.errors import CliNotFound, SetupError
-from geminorum.lazy import platformdirs
-from geminorum.owned_folder import OwnedFolder
-from geminorum.regular_file import read_bytes
-from geminorum.search_path import childs_path
+from geminorum.runtime.lazy import platformdirs
+from geminorum.system.owned_folder import OwnedFolder
+from geminorum.system.regular_file import read_bytes
+from geminorum.system.search_path import childs_path
 
 PINNED_CLI = "0.61.0"
 """The CLI version that geminorum is tested with."""

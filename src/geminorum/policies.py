@@ -20,7 +20,7 @@ import msgspec
 from geminorum.errors import ConfigError
 from geminorum.options import Approval, Options
 from geminorum.permissions import Level, check_listed
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 from geminorum.wire.policy.build_files import is_build_file
 from geminorum.wire.policy.dangerous import is_dangerous
 from geminorum.wire.policy.file import FileRule, compiled, in_python, policy_problems, read_policy

@@ -19,9 +19,9 @@ from geminorum import client
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import DataT, Event
 from geminorum.hints import python_only
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
+from geminorum.runtime.lazy import lazy_module
 from geminorum.transports import Conversation, Transport
 from geminorum.views.result import Result
 

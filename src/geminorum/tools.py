@@ -16,7 +16,7 @@ import msgspec
 from geminorum.decisions import invoke, is_ours
 from geminorum.errors import InvalidOptions
 from geminorum.hints import python_only
-from geminorum.interrupts import error_message
+from geminorum.runtime.interrupts import error_message
 from geminorum.schema import converted, schema_of
 from geminorum.schema_check import problems, schema_problems, whole_numbers
 

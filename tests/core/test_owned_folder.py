@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from geminorum.owned_folder import OwnedFolder
+from geminorum.system.owned_folder import OwnedFolder
 
 MAKERS = {
     "from geminorum.transports.launch.overlay import Overlay": (

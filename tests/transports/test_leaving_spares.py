@@ -25,9 +25,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geminorum import Acp, Api, Cli, Options, Pool, ask, connect, errors, owned_folder, run, sync
-from geminorum.off_loop import run_off_loop
+from geminorum import Acp, Api, Cli, Options, Pool, ask, connect, errors, run, sync
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.sessions.places import was_used
+from geminorum.system import owned_folder
 from geminorum.transports.cli import spares
 from geminorum.transports.launch import overlay
 from geminorum.transports.launch.control_place import candidates

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from geminorum.errors import ConfigError, SetupError
-from geminorum.owned_folder import OwnedFolder, sweep
 from geminorum.redaction import redacted, secrets_in
+from geminorum.system.owned_folder import OwnedFolder, sweep
 from geminorum.transports.launch.overlay import Overlay, selected_auth
 from geminorum.transports.process import file_watch
 from geminorum.transports.process.file_watch import FileWatch

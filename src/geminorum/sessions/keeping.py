@@ -15,9 +15,9 @@ from typing import IO, Any
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.hints import advice
+from geminorum.runtime import typed
 from geminorum.sessions.finding import HINT, AnyPath, check_id, find, known
 from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.lock import SessionLock

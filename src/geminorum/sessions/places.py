@@ -13,7 +13,7 @@ from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from geminorum.regular_file import open_regular, read_text
+from geminorum.system.regular_file import open_regular, read_text
 from geminorum.wire.sessions.records import Record, is_spoken, message_of, messages_in, record_of
 
 ID_IN_NAME = 8

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from geminorum.regular_file import open_regular
+from geminorum.system.regular_file import open_regular
 from geminorum.wire.sessions.repair import repaired
 
 if sys.platform != "win32":

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from geminorum.events import Event, ToolResult, ToolUse
 from geminorum.redaction import Redactor, secrets_in
-from geminorum.regular_file import open_regular
-from geminorum.reserve import RESERVE
 from geminorum.sessions.places import ID_IN_NAME, projects_of
 from geminorum.sessions.reading import without_secrets
+from geminorum.system.regular_file import open_regular
+from geminorum.system.reserve import RESERVE
 from geminorum.wire.lines import Lines
 from geminorum.wire.sessions.events import events_of
 from geminorum.wire.sessions.records import Record, SavedMessage, message_of, messages_in, record_of

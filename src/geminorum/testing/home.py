@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from geminorum.owned_folder import OwnedFolder
+from geminorum.system.owned_folder import OwnedFolder
 
 API_KEY = "fake-gemini-key"
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from geminorum.environment import environment_of, home_of
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.redaction import Redactor, secrets_in, secrets_in_settings
-from geminorum.reserve import RESERVE
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.reserve import RESERVE
 from geminorum.transports import Transport
 
 if TYPE_CHECKING:

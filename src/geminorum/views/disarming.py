@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from geminorum.lazy import markdown_it
+from geminorum.runtime.lazy import markdown_it
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

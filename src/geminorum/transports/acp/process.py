@@ -16,11 +16,11 @@ from geminorum._version import __version__
 from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.hints import advice, python_only
-from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
-from geminorum.owned_folder import temporary_folder
-from geminorum.reserve import RESERVE
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.sessions.lock import SessionLock
+from geminorum.system.owned_folder import temporary_folder
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.acp.tools import own_tools_of
 from geminorum.transports.callbacks.backchannel import admitting
 from geminorum.transports.launch.command import NO_COMPILE_CACHE, warm_command

@@ -8,8 +8,8 @@ from typing import Any
 from geminorum.errors import ConfigError, TrustError
 from geminorum.events import PermissionRequest
 from geminorum.hints import advice
-from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.options import Options
+from geminorum.runtime.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.backchannel import tools_and_schema
 from geminorum.transports.callbacks.final_answer import INSTRUCTIONS, FinalAnswer

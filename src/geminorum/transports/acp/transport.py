@@ -24,9 +24,9 @@ from geminorum.errors import (
 )
 from geminorum.events import Error
 from geminorum.hints import advice, python_only
-from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.prompt import Prompt
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports import Conversation
 from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused, refuse_older
 from geminorum.transports.acp.session import AcpSession, open_session

@@ -24,9 +24,9 @@ from geminorum.events import (
     UserMessage,
 )
 from geminorum.hints import advice
-from geminorum.interrupts import Interrupt
 from geminorum.options import Options
 from geminorum.prompt import Prompt, encoded
+from geminorum.runtime.interrupts import Interrupt
 from geminorum.transports.acp.event_queue import EventQueue
 from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused
 from geminorum.transports.acp.prompt_call import PromptCall

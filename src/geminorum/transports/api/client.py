@@ -22,9 +22,9 @@ from geminorum.decisions import run_in_thread
 from geminorum.errors import AuthError, GeminorumError, InvalidOptions, SetupError
 from geminorum.events import Error
 from geminorum.hints import advice, python_only
-from geminorum.lazy import lazy_module
 from geminorum.redaction import redacted
-from geminorum.shortage import explain_shortage, require_descriptor
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.shortage import explain_shortage, require_descriptor
 from geminorum.wire.genai.answer import ApiRefusal, BadChunk
 from geminorum.wire.genai.request import Content
 from geminorum.wire.genai.sse import EventStream

@@ -11,7 +11,7 @@ import msgspec
 
 from geminorum.decisions import CANCELLED, Allow, Decision, Deny, decided
 from geminorum.events import PermissionRequest, ToolResult
-from geminorum.interrupts import OnInterrupt, error_message
+from geminorum.runtime.interrupts import OnInterrupt, error_message
 from geminorum.tools import Tool, ToolOutcome, call
 from geminorum.transports.turns.outbox import Outbox, now
 from geminorum.wire.genai.answer import FunctionCall

@@ -26,8 +26,8 @@ from geminorum.events import (
     UserMessage,
     total_of,
 )
-from geminorum.interrupts import Interrupt, error_message, is_interrupt
 from geminorum.prompt import Prompt
+from geminorum.runtime.interrupts import Interrupt, error_message, is_interrupt
 from geminorum.schema import parsed
 from geminorum.transports.api.client import Failed
 from geminorum.transports.api.exchange import Exchange

@@ -15,9 +15,9 @@ from geminorum.detect import CliProgram
 from geminorum.errors import Unsupported
 from geminorum.events import Event
 from geminorum.hints import advice
-from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.options import Options
 from geminorum.permissions import KNOWN_TOOLS
+from geminorum.runtime.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.schema import Shape, shape_of
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER

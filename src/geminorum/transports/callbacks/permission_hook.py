@@ -19,7 +19,7 @@ from geminorum.events import (
     ToolResult,
     ToolUse,
 )
-from geminorum.interrupts import OnInterrupt, ignore_interrupt
+from geminorum.runtime.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.transports.turns.outbox import now
 from geminorum.wire.callbacks.hook import HookCall, hook_answer, hook_call
 from geminorum.wire.callbacks.mcp import full_name, own_name

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from geminorum import tools
-from geminorum.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
+from geminorum.runtime.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.grants import Ask, Grants
 from geminorum.wire.callbacks import mcp

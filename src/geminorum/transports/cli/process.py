@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 
 from geminorum.detect import CliProgram
-from geminorum.off_loop import run_off_loop
-from geminorum.owned_folder import temporary_folder
-from geminorum.reserve import RESERVE
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.sessions.lock import SessionLock
+from geminorum.system.owned_folder import temporary_folder
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.callbacks.backchannel import Backchannel
 from geminorum.transports.launch.command import headless_command
 from geminorum.transports.launch.context import LaunchContext

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from geminorum.detect import CliProgram
 from geminorum.errors import GeminorumError
-from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports.callbacks.backchannel import Backchannel, Callbacks
 from geminorum.transports.callbacks.final_answer import FinalAnswer, instructed_to_answer
 from geminorum.transports.cli.process import CliProcess

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from geminorum.detect import CliProgram
 from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.hints import python_only
-from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
 from geminorum.prompt import Prompt
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports.callbacks.backchannel import callbacks_of, refuse_unreachable
 from geminorum.transports.callbacks.final_answer import FinalAnswer
 from geminorum.transports.cli.spares import (

@@ -14,11 +14,11 @@ from geminorum import cost
 from geminorum.auth import payer
 from geminorum.errors import SessionLost
 from geminorum.events import Billing, Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
-from geminorum.interrupts import Interrupt
-from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
-from geminorum.owned_folder import temporary_folder
 from geminorum.prompt import Prompt, delivered
+from geminorum.runtime.interrupts import Interrupt
+from geminorum.runtime.off_loop import run_off_loop
+from geminorum.system.owned_folder import temporary_folder
 from geminorum.transports.callbacks.backchannel import Backchannel
 from geminorum.transports.callbacks.final_answer import (
     RETRY_PROMPT,

@@ -18,8 +18,8 @@ from typing import Any
 
 from geminorum.errors import ConfigError, SetupError
 from geminorum.hints import advice
-from geminorum.owned_folder import OwnedFolder
-from geminorum.regular_file import read_text
+from geminorum.system.owned_folder import OwnedFolder
+from geminorum.system.regular_file import read_text
 from geminorum.transports.launch.control_place import candidates
 from geminorum.transports.launch.unused_session import UnusedSession
 from geminorum.transports.process.full_disk import blaming

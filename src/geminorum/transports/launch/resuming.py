@@ -11,9 +11,9 @@ from pathlib import Path
 from geminorum.errors import InvalidOptions, SessionLost
 from geminorum.events import Error
 from geminorum.hints import advice
-from geminorum.reserve import RESERVE
 from geminorum.sessions import places
 from geminorum.sessions.repairing import repair_file
+from geminorum.system.reserve import RESERVE
 
 _STAMP = re.compile(r"session-(\d{4}-\d\d-\d\dT\d\d-\d\d)-")
 _MINUTES = "%Y-%m-%dT%H-%M"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import ConfigError, SessionBusy
-from geminorum.regular_file import read_bytes
+from geminorum.runtime import typed
 from geminorum.sessions.lock import SessionLock
+from geminorum.system.regular_file import read_bytes
 from geminorum.transports.launch.resuming import remove_strays, unused_files
 
 _NOTE = "unused_session.json"

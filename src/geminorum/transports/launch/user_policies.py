@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from geminorum.decisions import Decide
 from geminorum.errors import ConfigError
 from geminorum.hints import advice
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 from geminorum.wire.callbacks.mcp import own_name
 from geminorum.wire.policy.file import policy_problems
 from geminorum.wire.policy.toml import OwnTools

@@ -15,8 +15,8 @@ import psutil
 from geminorum.environment import upwards
 from geminorum.errors import GeminorumError
 from geminorum.hints import python_only
-from geminorum.off_loop import run_off_loop
 from geminorum.options import Options
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp.session import AcpSession, configure_session, open_session
 from geminorum.transports.acp.tools import SessionTools

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
-from geminorum.off_loop import soon
+from geminorum.runtime.off_loop import soon
 
 _IN_MODIFY = 0x2
 _EVENT = struct.Struct("iIII")

@@ -17,7 +17,7 @@ from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 
-from geminorum.reserve import RESERVE
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.process import keeper_program as program
 from geminorum.transports.process.inherited import identity, limits, umask
 from geminorum.transports.process.marked_tree import kill_everything

@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geminorum.lazy import psutil
-from geminorum.reserve import RESERVE
+from geminorum.runtime.lazy import psutil
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.process.file_watch import pidfd
 from geminorum.transports.process.watcher import WATCHER
 from geminorum.transports.process.windows_job import Job

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
-from geminorum.lazy import psutil
-from geminorum.leases import held
-from geminorum.off_loop import run_off_loop
-from geminorum.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
+from geminorum.runtime.lazy import psutil
+from geminorum.runtime.off_loop import run_off_loop
+from geminorum.system.leases import held
+from geminorum.system.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
 from geminorum.transports.process.file_watch import FileWatch
 from geminorum.transports.process.keeper import KEEPERS
 from geminorum.transports.process.marked_tree import marked, start_marked

@@ -9,7 +9,7 @@ import msgspec
 from geminorum import cost
 from geminorum.cost import PriceBook
 from geminorum.events import Billing, Cost, Done, Usage
-from geminorum.reserve import RESERVE
+from geminorum.system.reserve import RESERVE
 from geminorum.wire.usage import added
 
 

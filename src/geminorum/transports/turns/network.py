@@ -9,10 +9,10 @@ from typing import Literal
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import NetworkError
 from geminorum.events import Error
-from geminorum.regular_file import open_regular
+from geminorum.runtime import typed
+from geminorum.system.regular_file import open_regular
 from geminorum.transports.launch.scripts import script_text
 from geminorum.transports.turns.limits import Reason
 

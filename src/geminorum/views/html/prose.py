@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from geminorum.lazy import markdown_it
+from geminorum.runtime.lazy import markdown_it
 from geminorum.views.plain_text import printable
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
-from geminorum import typed
 from geminorum.decisions import Decision, Deny
+from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.fitting import UNREADABLE, fitting
 from geminorum.wire.surrogates import loose

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from geminorum import typed
+from geminorum.runtime import typed
 from geminorum.wire.surrogates import without_halves
 
 _YES = '{"decision":"allow"}'

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from geminorum import typed
 from geminorum._version import __version__
 from geminorum.errors import InvalidOptions
 from geminorum.hints import python_only
+from geminorum.runtime import typed
 from geminorum.wire.surrogates import without_halves
 
 SERVER = "geminorum"

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from geminorum import typed
 from geminorum.events import (
     Event,
     ModelRequest,
@@ -19,6 +18,7 @@ from geminorum.events import (
     ToolUse,
     Unknown,
 )
+from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.surrogates import PairJoiner, loose, whole
 

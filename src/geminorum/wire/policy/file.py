@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from geminorum import typed
+from geminorum.runtime import typed
 
 _QUANTIFIERS = frozenset("*+?{")
 _LONGEST_PATTERN = 2048

@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from geminorum import typed
 from geminorum.events import (
     Error,
     Event,
@@ -21,6 +20,7 @@ from geminorum.events import (
     Unknown,
     UserMessage,
 )
+from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.clock import Clock
 from geminorum.wire.lines import LONGEST_LINE, Lines

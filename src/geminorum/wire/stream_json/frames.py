@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from geminorum import typed
 from geminorum.events import Cost, ModelRequest, Tokens, Usage, total_of
+from geminorum.runtime import typed
 from geminorum.wire.usage import tokens_by_model, usage_of_requests
 
 

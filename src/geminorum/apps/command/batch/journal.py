@@ -22,7 +22,7 @@ import msgspec
 from geminorum.apps.command.batch.input import Task
 from geminorum.apps.command.private_files import open_private
 from geminorum.errors import GeminorumError, InvalidOptions
-from geminorum.leases import share_with_agents
+from geminorum.system.leases import share_with_agents
 
 if sys.platform == "win32":
     import msvcrt

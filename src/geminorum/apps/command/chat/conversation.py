@@ -23,7 +23,7 @@ from geminorum.apps.command.render.output import Showing, console
 from geminorum.apps.command.run.turn import concluded, follow
 from geminorum.apps.command.run.undo import Copies
 from geminorum.errors import SessionLost
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.run import offline as simulation

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.apps.command.render.printable_output import stream_behind
-from geminorum.lazy import msgspec
+from geminorum.runtime.lazy import msgspec
 from geminorum.views.plain_text import printable, printable_line
 
 if TYPE_CHECKING:

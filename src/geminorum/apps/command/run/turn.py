@@ -15,7 +15,7 @@ from geminorum import Event, Options, Run, run
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.guard import command_hint, command_words, tell
 from geminorum.errors import GeminorumError
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import cost as costs

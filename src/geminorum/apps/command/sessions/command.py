@@ -24,7 +24,7 @@ from geminorum.apps.command.render.tables import put
 from geminorum.apps.command.sessions.chosen import existing_place_of, place_of
 from geminorum.apps.command.sessions.cost import parts_of, total
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import asyncio, lazy_module
+from geminorum.runtime.lazy import asyncio, lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.sessions import views

@@ -17,7 +17,7 @@ from geminorum.apps.command.flags.moments import size_of, when
 from geminorum.apps.command.render.facts import printable
 from geminorum.apps.command.render.tables import Column, Sheet, flat
 from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, UserMessage
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.render import events as show

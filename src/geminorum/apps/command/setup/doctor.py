@@ -17,7 +17,7 @@ from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.render.output import confirmed, print_json_line
 from geminorum.apps.command.render.style import arrow, styled
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.setup import doctor_try

@@ -17,7 +17,7 @@ from geminorum.apps.command.render.output import print_json_line, write_data
 from geminorum.apps.command.render.tables import Column, Sheet, put
 from geminorum.apps.command.sessions.chosen import place_of
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import policies

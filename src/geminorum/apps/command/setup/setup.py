@@ -12,7 +12,7 @@ import typer
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.render.keys import echo_is_off
 from geminorum.apps.command.render.output import console, print_json_line, write_data
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import install

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from geminorum.errors import SetupError
-from geminorum.lazy import psutil
-from geminorum.reserve import RESERVE
-from geminorum.shortage import require_descriptor
+from geminorum.runtime.lazy import psutil
+from geminorum.system.reserve import RESERVE
+from geminorum.system.shortage import require_descriptor
 
 if sys.platform != "win32":
     import fcntl
