@@ -31,7 +31,7 @@ from geminorum.errors import (
     RunTimeout,
     StartTimeout,
 )
-from geminorum.wire.policy.toml import policy_toml
+from geminorum.wire.policy.toml_writer import policy_toml
 from recorded import stream
 
 INIT = {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"}

@@ -41,7 +41,7 @@ from geminorum import (
 )
 from geminorum.testing import FakeGemini, Tokens
 from geminorum.transports.acp.session_file import AcpSessionFileFeed
-from geminorum.transports.turns import limits as watch
+from geminorum.transports.turns import stop_checks as watch
 from geminorum.wire.acp.decoder import NOBODY_TO_ASK
 
 MODEL = "gemini-2.5-flash"

@@ -10,7 +10,7 @@ import pytest
 
 from geminorum import Api, Cli, Options, Pool, ask, connect, errors, sync
 from geminorum import run as start
-from geminorum.transports.turns import limits as watch
+from geminorum.transports.turns import stop_checks as watch
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}

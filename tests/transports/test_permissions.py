@@ -13,7 +13,7 @@ from geminorum import run as start
 from geminorum.errors import ConfigError, InvalidOptions
 from geminorum.permissions import TOOL_GROUPS, check_listed
 from geminorum.policies import Rules
-from geminorum.wire.policy.toml import policy_toml
+from geminorum.wire.policy.toml_writer import policy_toml
 
 LEVELS = ("allow", "ask", "deny")
 

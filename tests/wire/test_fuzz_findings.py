@@ -30,13 +30,13 @@ from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.dotenv import disarming_variables
 from geminorum.transports.launch.overlay import Overlay
-from geminorum.transports.launch.policies import _combined
+from geminorum.transports.launch.run_policy import _combined
 from geminorum.transports.launch.user_policies import read_user_policy
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.acp.decoder import told_input
 from geminorum.wire.genai.answer import ModelAnswer
 from geminorum.wire.genai.verdict import refusal, refused
-from geminorum.wire.policy.file import policy_problems
+from geminorum.wire.policy.toml_reader import policy_problems
 from geminorum.wire.stream_json.verdict import replay
 
 

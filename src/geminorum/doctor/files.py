@@ -11,7 +11,7 @@ from geminorum.doctor.finding import Finding, check_of, fail, ok, set_aside, to_
 from geminorum.environment import home_of
 from geminorum.options import Options
 from geminorum.system.regular_file import read_text
-from geminorum.wire.policy.file import policy_problems
+from geminorum.wire.policy.toml_reader import policy_problems
 
 
 @check_of("settings")

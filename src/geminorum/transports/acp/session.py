@@ -21,7 +21,7 @@ from geminorum.transports.acp.tools import SessionTools
 from geminorum.transports.launch.context import working_folder
 from geminorum.transports.launch.resuming import guard_load
 from geminorum.wire.acp import protocol as acp
-from geminorum.wire.policy.toml import approval_mode
+from geminorum.wire.policy.toml_writer import approval_mode
 
 _MODE_IDS = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
 _REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0

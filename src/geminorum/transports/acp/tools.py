@@ -19,7 +19,7 @@ from geminorum.transports.callbacks.loopback import Loopback
 from geminorum.transports.callbacks.tool_server import Served, ToolServer, to_served
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.wire.callbacks.mcp import SERVER, full_name, own_name
-from geminorum.wire.policy.toml import OwnTools, approval_mode, asked_functions
+from geminorum.wire.policy.toml_writer import OwnTools, approval_mode, asked_functions
 
 _PATH = "/mcp"
 

@@ -42,16 +42,16 @@ from geminorum.transports.process.full_disk import is_full, not_saved
 from geminorum.transports.turns.answer_rounds import AnswerRounds
 from geminorum.transports.turns.bill import price_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
-from geminorum.transports.turns.limits import Reason, StallDetector
 from geminorum.transports.turns.network import NetworkWatch
 from geminorum.transports.turns.outbox import now
+from geminorum.transports.turns.stop_checks import Reason, StallDetector
 from geminorum.transports.turns.turn_limits import TurnLimits
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.acp.decoder import AcpDecoder
 from geminorum.wire.acp.verdict import TurnEnding, ended_early, fits, last_events, reported
 from geminorum.wire.ending import FIRST_WORD, Ending, Stop
 from geminorum.wire.notices import PARSE_ERROR
-from geminorum.wire.policy.toml import is_denied
+from geminorum.wire.policy.toml_writer import is_denied
 
 if TYPE_CHECKING:
     from geminorum.transports.acp.transport import Acp, AcpConversation

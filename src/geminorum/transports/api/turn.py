@@ -34,8 +34,8 @@ from geminorum.transports.api.exchange import Exchange
 from geminorum.transports.api.prompt import content_of
 from geminorum.transports.api.tools import ToolRunner
 from geminorum.transports.turns.bill import price_of
-from geminorum.transports.turns.limits import BudgetGuard
 from geminorum.transports.turns.outbox import Outbox
+from geminorum.transports.turns.stop_checks import BudgetGuard
 from geminorum.wire.ending import Ending, Stop, stopped
 from geminorum.wire.genai.answer import ModelAnswer
 from geminorum.wire.genai.request import Content, model, prompt_text, response_of, results

@@ -32,7 +32,7 @@ from geminorum.wire.callbacks.hook import hook_command, hook_script, hook_settin
 from geminorum.wire.callbacks.mcp import PREFIX, SERVER, check_names, full_name
 from geminorum.wire.ending import Stop
 from geminorum.wire.launch.argv import HOOKS, has
-from geminorum.wire.policy.toml import (
+from geminorum.wire.policy.toml_writer import (
     OwnTools,
     asked_functions,
     asked_tools,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from geminorum.transports.cli.process import CliProcess
-from geminorum.transports.turns.limits import Reason
+from geminorum.transports.turns.stop_checks import Reason
 
 
 class CliStop:

@@ -36,14 +36,14 @@ from geminorum.transports.process.tree import Child
 from geminorum.transports.turns.answer_rounds import AnswerRounds
 from geminorum.transports.turns.bill import price_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
-from geminorum.transports.turns.limits import StallDetector
 from geminorum.transports.turns.network import NetworkWatch
 from geminorum.transports.turns.session_file import SessionFileFeed
+from geminorum.transports.turns.stop_checks import StallDetector
 from geminorum.transports.turns.turn_limits import TurnLimits
 from geminorum.wire.callbacks.mcp import own_name
 from geminorum.wire.ending import FIRST_WORD, POLICY_ERROR, Ending, Stop
 from geminorum.wire.launch.argv import has_session_id, imported_file
-from geminorum.wire.policy.toml import is_refused
+from geminorum.wire.policy.toml_writer import is_refused
 from geminorum.wire.stream_json.decoder import StreamDecoder
 from geminorum.wire.stream_json.verdict import last_events
 

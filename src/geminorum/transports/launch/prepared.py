@@ -14,8 +14,8 @@ from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.control_place import place_outside
 from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.launch.plan import CommandMaker, LaunchPlan, Reachable, plan_launch
-from geminorum.transports.launch.policies import refuse_exposed
 from geminorum.transports.launch.read_guard import ReadGuard
+from geminorum.transports.launch.run_policy import refuse_exposed
 from geminorum.transports.launch.start_record import StartRecorder
 from geminorum.transports.launch.unrecorded import look_around
 from geminorum.transports.turns.network import NetworkLog

@@ -16,7 +16,7 @@ from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.redaction import secrets_in_settings
 from geminorum.tools import Tool, tools_of
-from geminorum.transports.turns.limits import StallTimeout
+from geminorum.transports.turns.stop_checks import StallTimeout
 
 T = TypeVar("T", bound="CliTransport")
 

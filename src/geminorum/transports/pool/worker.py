@@ -25,7 +25,7 @@ from geminorum.transports.launch.command import compile_cache
 from geminorum.transports.launch.context import LaunchContext, working_folder
 from geminorum.transports.launch.control_place import is_within, place_outside
 from geminorum.transports.process.tree_memory import tree_megabytes
-from geminorum.wire.policy.toml import Steering
+from geminorum.wire.policy.toml_writer import Steering
 
 CRASHED, UNUSED, NOT_STARTED, SILENT = "crashed", "unused", "not started", "silence"
 """Why a process is let go, beside the limits: it ended by itself; another kind was wanted; there

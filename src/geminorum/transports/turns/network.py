@@ -14,7 +14,7 @@ from geminorum.events import Error
 from geminorum.runtime import typed
 from geminorum.system.regular_file import open_regular
 from geminorum.transports.launch.scripts import script_text
-from geminorum.transports.turns.limits import Reason
+from geminorum.transports.turns.stop_checks import Reason
 
 _SCRIPT, _LOG = "network_watch.cjs", "network.jsonl"
 _MAX_BYTES_AT_ONCE = 64 * 1024

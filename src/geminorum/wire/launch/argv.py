@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from geminorum.wire.policy.legacy_tools import legacy_tools, unsayable
-from geminorum.wire.policy.toml import approval_mode
+from geminorum.wire.policy.toml_writer import approval_mode
 
 if TYPE_CHECKING:
     from geminorum.options import Options

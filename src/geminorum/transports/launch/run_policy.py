@@ -1,4 +1,4 @@
-"""What a run may do, told to the CLI: a policy file, or settings where an older CLI has none."""
+"""The permissions of a run for its CLI: a policy file, or settings for a CLI without policies."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from geminorum.wire.callbacks.hook import turns_hooks_off
 from geminorum.wire.callbacks.mcp import full_name
 from geminorum.wire.launch.argv import POLICY, SKIP_TRUST, has
 from geminorum.wire.launch.settings_file import merged
-from geminorum.wire.policy.file import policy_problems, read_policy
 from geminorum.wire.policy.legacy_tools import legacy_tools
-from geminorum.wire.policy.toml import OwnTools, approval_mode, closing_toml, policy_toml
-from geminorum.wire.policy.user import UserPolicy
+from geminorum.wire.policy.toml_reader import policy_problems, read_policy
+from geminorum.wire.policy.toml_writer import OwnTools, approval_mode, closing_toml, policy_toml
+from geminorum.wire.policy.user_rules import UserPolicy
 
 POLICY_FILE = "policy.toml"
 _USERS_FOLDER = ".gemini/policies"

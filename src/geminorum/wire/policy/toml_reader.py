@@ -1,4 +1,4 @@
-"""A policy file of the CLI to its rules, and to what would make the CLI drop it."""
+"""Reads a policy file of the CLI: its rules, and the mistakes for which the CLI would drop it."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from geminorum.permissions import KNOWN_TOOLS
 from geminorum.runtime import typed
-from geminorum.wire.policy.file import PolicyFile, in_javascript, is_accepted, table_of
+from geminorum.wire.policy.toml_reader import PolicyFile, in_javascript, is_accepted, table_of
 
 Rule: TypeAlias = dict[str, Any]
 Decision: TypeAlias = Literal["allow", "ask_user", "deny"]

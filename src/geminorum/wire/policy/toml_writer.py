@@ -1,4 +1,4 @@
-"""Permissions to a policy file of the CLI, and to the tools that nobody can use then."""
+"""Writes permissions as a policy file of the CLI, and lists the tools that it rules out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.hints import advice
 from geminorum.permissions import KNOWN_TOOLS, TOOL_GROUPS, Level, Policy, rule_of
-from geminorum.wire.policy.file import in_javascript, is_accepted
-from geminorum.wire.policy.user import UserPolicy, stricter
+from geminorum.wire.policy.toml_reader import in_javascript, is_accepted
+from geminorum.wire.policy.user_rules import UserPolicy, stricter
 
 if TYPE_CHECKING:
     from geminorum.options import Approval, Options
