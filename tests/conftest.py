@@ -1,4 +1,4 @@
-"""What tests stand on: the real CLI, a stand-in for it, a watch over each process they start."""
+"""Fixtures: the real CLI, programs that play it, a private home, a check for left processes."""
 
 import os
 import signal
@@ -28,14 +28,14 @@ settings.load_profile("geminorum")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _marked_session() -> None:
-    """Every process that a test starts, however far it moves, carries this mark."""
+def _mark_processes() -> None:
+    """Puts a mark into the environment, which every process that a test starts inherits."""
     os.environ[TEST_MARK] = uuid.uuid4().hex
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _heeded_interrupts() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would all that tests start."""
+def _restore_ctrl_c() -> None:
+    """Restores Ctrl-C: a background job of a shell ignores it, and so would its children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -62,21 +62,21 @@ def no_signal_handler_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
-    """Fails any test that leaves a descendant behind one second after its end."""
+    """Fails a test if one of its processes is alive one second after its end."""
     yield
     deadline = time.monotonic() + 1.0
     mark = os.environ[TEST_MARK]
     while (left := marked_processes(mark) + keepers()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    told = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
+    found = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
     for process in left:
         process.kill()
-    assert not told, f"processes left behind: {told}"
+    assert not found, f"processes left behind: {found}"
 
 
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the home of whoever runs it; compiled code is kept between tests."""
+    """Gives each test an empty home; compiled code is kept between tests."""
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(COMPILED.parent.parent))
@@ -96,13 +96,13 @@ def real_transport() -> Cli:
 
 @pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
 def any_transport(request: pytest.FixtureRequest, real_transport: Cli) -> Cli | Acp:
-    """Either way to the real CLI."""
+    """`Cli` and `Acp` to the real CLI, one after the other."""
     return request.param(executable=real_transport.executable)
 
 
 @pytest.fixture(scope="session")
 def real_cli(real_transport: Cli) -> list[str]:
-    """The command behind that transport, for tests that start it by themselves."""
+    """The command of the real CLI, for tests that start it without a transport."""
     from geminorum.detect import find_cli
 
     return list(find_cli(real_transport.executable).command)
@@ -110,13 +110,13 @@ def real_cli(real_transport: Cli) -> list[str]:
 
 @pytest.fixture(scope="session")
 def quick_start() -> dict[str, str]:
-    """For tests that start the real CLI by themselves: what our own transports would add."""
+    """Variables that a transport would add, for tests that start the real CLI without one."""
     return {"GEMINI_CLI_NO_RELAUNCH": "true", "NODE_COMPILE_CACHE": str(COMPILED)}
 
 
 @pytest.fixture
 def stand_in_acp(tmp_path: Path) -> Callable[..., Acp]:
-    """Transports to a program that speaks the ACP, but for one bad habit."""
+    """Makes transports to a program that speaks ACP with one bad habit."""
 
     def transport(habit: str, **how: Any) -> Acp:
         program = tmp_path / "gemini-stand-in"

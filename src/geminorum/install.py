@@ -36,7 +36,7 @@ NPM_FLAGS = (
     "--ignore-scripts",
     "--global=false",
     "--loglevel=error",
-    # npm's own patience is minutes long; whoever types a command wants to know sooner.
+    # npm itself retries for minutes; the user of a command wants to know sooner.
     "--fetch-retries=1",
     "--fetch-retry-mintimeout=1000",
     "--fetch-timeout=60000",

@@ -12,7 +12,7 @@ async def finish(work: Coroutine[Any, Any, None], hurry: Callable[[], None]) -> 
     """Waits for the work to end, also while the caller is cancelled, and raises that afterwards.
 
     A scope of anyio's cancels every wait of its task anew, not just once; so the work is a task of
-    its own. `hurry` is called at the first cancellation: whoever waits has no patience left.
+    its own. `hurry` is called at the first cancellation: the caller no longer wants to wait.
     """
     task = asyncio.create_task(_await_outcome(work))
     cancelled: asyncio.CancelledError | None = None
@@ -24,7 +24,7 @@ async def finish(work: Coroutine[Any, Any, None], hurry: Callable[[], None]) -> 
                 hurry()
             cancelled = error
         if task.done() and getcoroutinestate(work) == CORO_CREATED:
-            # Whoever cancels all tasks of a loop has met it before its first step.
+            # A cancellation of all tasks in the loop may hit this one before its first step.
             task = asyncio.create_task(_await_outcome(work))
     if (failure := task.result()) is not None:
         raise failure

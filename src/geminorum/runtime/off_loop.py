@@ -133,7 +133,7 @@ async def run_off_loop(work: Callable[[], T], undo: Callable[[T], None] | None =
 
 
 def soon(work: Callable[[], None]) -> None:
-    """Has the work done by a thread, whenever that is. Nobody hears of it if it fails."""
+    """Lets a thread do the work at some time; a failure is not reported."""
     _THREADS.begin(partial(_quietly, work))
 
 

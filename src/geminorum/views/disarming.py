@@ -1,4 +1,4 @@
-"""Somebody's Markdown to Markdown that shows the same, and in which nothing acts.
+"""Untrusted Markdown in; Markdown that shows the same and contains nothing active out.
 
 No HTML, no image that would be fetched, no link but to the web; code to the letter. The parser
 has the last word: what it still finds acting is shown as code.

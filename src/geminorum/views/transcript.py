@@ -86,7 +86,7 @@ class TranscriptAnswer(msgspec.Struct):
     at: int
     parts: list[Part] = []
     request: ModelRequest | None = None
-    """What it consumed, where that is told."""
+    """What it consumed, if known."""
 
 
 class Aside(msgspec.Struct):

@@ -24,7 +24,7 @@ _OUR_TIME_LIMITS = frozenset({RunTimeout.code, StartTimeout.code})
 
 
 class Narrator:
-    """One run's events in the shape's words; what was told before completes what comes later."""
+    """Translates the events of one run; earlier events complete later ones."""
 
     def __init__(self, options: AgentOptions, cwd: Path) -> None:
         self._options, self._cwd = options, cwd
@@ -39,7 +39,7 @@ class Narrator:
         self._tool_uses = 0
 
     def tell(self, event: Event) -> list[AgentEvent]:
-        """What the shape's consumer is told for this event; often one event, sometimes none."""
+        """The consumer's events for this event: often one, sometimes none."""
         if self._options.aborted and not isinstance(event, Init | Done):
             return []
         self._note(event)

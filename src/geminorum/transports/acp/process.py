@@ -1,4 +1,4 @@
-"""One warm `gemini --acp`: started once, spoken to by many sessions, gone when the block ends."""
+"""One warm `gemini --acp`: started once, shared by many sessions, ended with its block."""
 
 from __future__ import annotations
 
@@ -93,7 +93,8 @@ def process_wide(options: Options) -> Options:
 
 
 class AcpProcess:
-    """A supervised process and the wire to it. `async with` starts it; `ready` has shaken hands."""
+    """A supervised process and the wire to it. `async with` starts it; `wait_until_ready` waits for
+    the handshake."""
 
     def __init__(
         self,
@@ -249,7 +250,7 @@ class AcpProcess:
         return self._number
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this answer any more."""
+        """Drops a request: its answer is no longer wanted."""
         self._replies.pop(number, None)
 
     def notify(self, method: str, params: object) -> None:
@@ -269,7 +270,7 @@ class AcpProcess:
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The variables of whoever started it."""
+        """The environment that it was started with."""
         return self._context.env
 
     @property

@@ -1,4 +1,4 @@
-"""The permission requests of a turn in a warm session, put to whoever decides."""
+"""Passes the permission requests of a turn in a warm session to the caller's `decide`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Questions:
 
     def __init__(self, turn: AcpTurn) -> None:
         self._turn, self._conversation = turn, turn.conversation
-        # The process calls us in the context of whoever started it, who may be another tenant.
+        # The process calls us in the context that started it, which may be another tenant's.
         self._context = contextvars.copy_context()
         self._tasks: dict[int | str | None, asyncio.Task[Any]] = {}
 
     @property
     def is_open(self) -> bool:
-        """Is somebody asked right now?"""
+        """Is a request undecided right now?"""
         return bool(self._tasks)
 
     @property

@@ -40,7 +40,7 @@ class AcpSession:
 
     @property
     def asks_unseen(self) -> bool:
-        """Does the CLI ask a model which model to ask? Nobody is told what that costs."""
+        """Does the CLI let a model choose the model? It does not report what that costs."""
         return self.model is None or self.model.startswith("auto")
 
     def close(self) -> None:
@@ -83,7 +83,7 @@ def _unlock(process: AcpProcess, lock: SessionLock) -> None:
 async def configure_session(
     process: AcpProcess, options: Options, session: AcpSession
 ) -> AcpSession:
-    """A session that was opened ahead, with the model and the mode of whoever gets it."""
+    """Sets model and mode of a session that was opened ahead, for its conversation."""
     try:
         await _configure(process, options, session.id)
     except BaseException:

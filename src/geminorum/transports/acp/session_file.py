@@ -17,7 +17,7 @@ from geminorum.wire.sessions.records import SavedCall, SavedMessage, is_context,
 
 
 class SavedAnswer(NamedTuple):
-    """What the model was told of a call, whoever made that up."""
+    """The response to a call as the model got it, from the tool or from the CLI."""
 
     id: str
     name: str

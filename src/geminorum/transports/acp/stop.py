@@ -1,4 +1,4 @@
-"""The end that somebody wants for a turn in a warm session, and the time to hear of it."""
+"""Stops a turn in a warm session: the request, and the time to wait for its effect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class AcpStop:
         self._timer = asyncio.get_running_loop().call_later(seconds, begin)
 
     def hurry(self, seconds: float, give_up: Callable[[], None]) -> None:
-        """Gives up instead of waiting for the whole grace; nothing where nobody waits."""
+        """Cuts the grace period short, if it runs: gives up after so many seconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(seconds, give_up)

@@ -52,7 +52,7 @@ class SessionTools:
         asks: bool = False,
         on_interrupt: OnInterrupt = ignore_interrupt,
     ) -> None:
-        """`asks`: somebody is asked about functions, unless the options say otherwise."""
+        """`asks`: `decide` is asked about functions, unless the options say otherwise."""
         tools, shape = tools_and_schema(transport, options)
         self._shape, self._attempts = shape, attempts
         self._renames = bool(transport.tools or shape)
@@ -107,13 +107,13 @@ class SessionTools:
         return own_name(tool) if self._renames else tool
 
     def start_answer(self) -> FinalAnswer | None:
-        """What the turn that begins is to answer; every turn has an answer of its own."""
+        """Returns a new answer for the turn that begins; each turn has its own."""
         shape = self._shape
         self._answer = None if shape is None else FinalAnswer(shape, self._attempts)
         return self._answer
 
     def allow_once(self, request: PermissionRequest) -> None:
-        """Somebody was asked, and said yes: one call may run."""
+        """Allows one call, which `decide` approved."""
         self._tools.allow_once(request.name, request.input)
 
     def ask_at_call(self, request: PermissionRequest, ask: Ask) -> bool:
@@ -125,7 +125,7 @@ class SessionTools:
         return True
 
     def cancel(self) -> None:
-        """Ends every call that runs, and what was allowed: nobody waits for results any more."""
+        """Ends every running call and every grant: the results are no longer wanted."""
         self._tools.cancel()
 
     async def _take(self, arguments: dict[str, Any]) -> tuple[str, bool]:

@@ -55,7 +55,7 @@ class Acp(CliTransport):
     milliseconds, and `decide`, which is asked before a tool acts.
     """
 
-    # The CLI asks us, and we ask whoever decides.
+    # The CLI asks us, and we ask the caller's `decide`.
     interactive: ClassVar[bool] = True
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
@@ -212,7 +212,7 @@ class AcpConversation:
         self._slot = TurnSlot[AcpTurn]()
         self._had_turn = False
         self.notices: list[Error] = []
-        """What is to be said at the head of the next turn."""
+        """Events for the start of the next turn."""
         self.dangling = False
         """Did a turn break off after a tool was called? The CLI may remember the call alone."""
 
@@ -237,7 +237,7 @@ class AcpConversation:
             self._process.refuse_denied_answer(self.options)
             self._choose_session()
             await stack.enter_async_context(self.tools)
-            # In the background: what goes wrong is told by the first turn's stream.
+            # In the background: the stream of the first turn reports failures.
             self._opening = asyncio.create_task(self._open())
             stack.push_async_callback(self._close)
             self._stack = stack.pop_all()
@@ -254,7 +254,7 @@ class AcpConversation:
         return AcpTurn(self, prompt)
 
     async def wait_for_session(self) -> AcpSession:
-        """The session, once it is open; loaded anew where the CLI may have lost a response."""
+        """Returns the session once it is open; reloads it if the CLI may have lost a response."""
         assert self._opening is not None
         try:
             if self.dangling and not self.process.gone:
@@ -279,7 +279,7 @@ class AcpConversation:
         self._slot.release(turn)
 
     def _on_interrupt(self, error: BaseException) -> None:
-        """A function raised what is meant for the whole program: whoever reads the turn gets it."""
+        """Keeps an exception for the whole program until the reader of the turn takes it."""
         if self._slot.turn is not None:
             self._slot.turn.interrupt.take(error)
 

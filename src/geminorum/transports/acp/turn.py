@@ -1,4 +1,4 @@
-"""One turn in a session of a warm process: a prompt, what is told of it, and what may stop it."""
+"""One turn in a session of a warm process: the prompt, its updates, its limits."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ _LOOKS_FOR_RESULTS, _LOOKS_FOR_SUMS = 250, 100
 for itself."""
 _EXIT_WAIT = 500
 _HURRY_SECONDS = 0.3
-"""How long a process may take to answer a cancel when nobody has patience any more."""
+"""For a process to answer a cancel once the caller was cancelled and will not wait."""
 _LAST_GRACE = 1.0
 """Seconds at most for a process that had its whole grace to hear a cancel, and did not; and for
 one to hear it while it tries to reach the network, where the CLI hears nothing."""
@@ -159,13 +159,13 @@ class AcpTurn:
 
     @property
     def tool_uses(self) -> int:
-        """How many calls of tools the turn has told of by now."""
+        """The number of tool calls that the turn has reported so far."""
         return self.decoder.tool_uses
 
     # ---- the way in
 
     async def _begin(self) -> None:
-        """Waits for the session, then asks; what went wrong before is for the stream to tell."""
+        """Waits for the session, then sends the prompt; the stream reports earlier failures."""
         try:
             self._session = await self.conversation.wait_for_session()
         except ProcessEnded:
@@ -236,7 +236,7 @@ class AcpTurn:
         if options.max_turns is not None:
             limits.watch(_ROUND_CHECK_SECONDS, self._count_rounds)
 
-    # ---- what is told: called by the process, in the order of the wire
+    # ---- messages: called by the process, in the order of the wire
 
     def on_update(self, update: Raw, halved: str | None) -> None:
         self._heard += 1
@@ -291,12 +291,12 @@ class AcpTurn:
     def _end(self) -> None:
         self._network.look()  # For its last output: nobody looks after this.
         self._forget()
-        self._questions.cancel()  # Whoever asked is gone.
+        self._questions.cancel()  # The process no longer waits for the answers.
         self._tools.cancel()
         self._queue.end()
 
     def _forget(self) -> None:
-        """Nobody listens any more: what comes late belongs to no turn."""
+        """Removes the handler: late messages belong to no turn."""
         if self._session is not None:
             self._process.remove_handler(self._session.id, self)
         if self._call.number is not None:
@@ -370,7 +370,7 @@ class AcpTurn:
         return next((place for place, lacks in enumerate(lacking) if lacks), len(events))
 
     async def _await_results(self, events: list[Event]) -> None:
-        """A tool's result is told a moment before it is written to the session file."""
+        """Waits for the session file: a tool's result is sent a moment before it is written."""
         if self._session is None:
             return
         for _ in range(_LOOKS_FOR_RESULTS):
@@ -444,7 +444,7 @@ class AcpTurn:
 
     @property
     def _phase(self) -> str | None:
-        """What was going on while there was no session to ask in."""
+        """What the turn did while it had no session."""
         if self._session is not None:
             return None
         return "opening a session" if self._process.shaken_hands else FIRST_WORD
@@ -488,7 +488,7 @@ class AcpTurn:
         self._end()
 
     async def _kill(self) -> None:
-        """It does not listen. The other sessions of the process pay for it, too."""
+        """Kills a process that ignores the cancel. Its other sessions end, too."""
         try:
             await self._process.stop(_LAST_GRACE)
         finally:
@@ -502,7 +502,7 @@ class AcpTurn:
 
     @property
     def _is_busy(self) -> bool:
-        """Does a tool run, or is somebody asked? The requests that fail are of other sessions."""
+        """Does a tool run, or is a request undecided? Other sessions make failed requests then."""
         return self.decoder.tool_runs or self._questions.is_open
 
     def _announce(self, retry: Error) -> None:

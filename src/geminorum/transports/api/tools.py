@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ToolRunner:
-    """Runs what the model asks for, after asking whoever decides."""
+    """Runs the functions that the model calls, after asking the caller's `decide`."""
 
     def __init__(self, talk: ApiConversation, out: Outbox, on_interrupt: OnInterrupt) -> None:
         """`on_interrupt` gets what a function raised for the whole program."""

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _MOST_ANSWERS = 100
 """In one turn, where the caller set no limit: a model can call functions forever."""
 _HURRY_SECONDS = 0.3
-"""How long a function may take to end when nobody has patience any more."""
+"""For a function to end once the caller was cancelled and will not wait."""
 
 
 class ApiTurn:

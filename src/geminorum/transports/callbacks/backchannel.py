@@ -1,4 +1,4 @@
-"""The way back: what the CLI of one turn can reach in this process, and how it is told of it."""
+"""Local server for one turn: the caller's functions, permission callback and final answer."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _FOREVER = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a conversation lets the CLI reach: functions, somebody to ask, a shape to answer in."""
+    """What the CLI of a conversation can call: functions, `decide`, and the final answer."""
 
     tools: tuple[Tool, ...] = ()
     decisions: Decisions | None = None
     shape: Shape | None = None
     asked: tuple[str, ...] = ()
-    """The tools that somebody is asked about, as policies name them."""
+    """The tools that `decide` is asked about, as policies name them."""
     pattern: str = ""
     """The same for the hook."""
 
@@ -196,7 +196,7 @@ class Backchannel:
 
     @property
     def is_asking(self) -> bool:
-        """Is somebody thinking about an answer?"""
+        """Is a permission request undecided?"""
         return self._asking is not None and self._asking.is_open
 
     def hold(self) -> bool:

@@ -40,7 +40,7 @@ _SPEECHLESS = (InvalidAnswer, ApiError, NetworkError, BudgetExceeded, LoopDetect
 
 
 def instructed_to_answer(options: Options) -> Options:
-    """The options with a word on how to answer, behind what the agent is told already."""
+    """The options with an instruction on how to answer, behind the system prompt."""
     told = options.system_prompt
     return options.changed(system_prompt=f"{told}\n\n{INSTRUCTIONS}" if told else INSTRUCTIONS)
 

@@ -1,4 +1,4 @@
-"""Calls that somebody allowed: a question that was answered with yes lets one call run, once."""
+"""Grants for calls of functions: each approved request lets one call run, once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Questions that the CLI's hook brings, put to whoever decides, and their place in the stream."""
+"""Passes the requests of the CLI's hook to `decide`, and puts them in order into the stream."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ class PermissionHook:
         self._pending: set[asyncio.Future[Decision]] = set()
         self._is_held = self._stopped = False
         self.evaded = False
-        """Did a tool run that somebody should have been asked about, and was not?"""
+        """Did a tool run without the request that it needs?"""
         self._uses: list[ToolUse] = []
-        """What the agent asked for, and nobody was asked about yet."""
+        """Tool calls whose request has not arrived yet."""
         self._questions: list[_Question] = []
         """Requests that are open, or of which the stream does not know everything yet."""
         self._nameless = count(1)
@@ -99,11 +99,11 @@ class PermissionHook:
 
     @property
     def is_open(self) -> bool:
-        """Is somebody thinking about an answer?"""
+        """Is a permission request undecided?"""
         return bool(self._pending)
 
     def hold(self) -> None:
-        """Asks nobody any more, and answers nothing yet."""
+        """Stops asking `decide`, and leaves requests unanswered for now."""
         self._is_held = True
 
     def stop(self) -> None:
@@ -170,7 +170,7 @@ class PermissionHook:
             yield event
 
     def _assign_use(self, request: PermissionRequest) -> PermissionRequest:
-        """With the id of the use that it is about; the hook does not tell it."""
+        """Gives the request the id of its tool call, which the hook does not have."""
         if request.id is not None:
             return request
         mine = [use for use in self._uses if use.name == request.name]

@@ -54,7 +54,7 @@ class ToolServer:
         self._instructions, self._on_read = instructions, on_read
         self._on_interrupt = on_interrupt
         self.was_read = False
-        """Has somebody asked what there is?"""
+        """Has the CLI listed the tools?"""
         self._grants = Grants(asked)
         self._tools = {tool.declared.name: tool for tool in offered}
         self._running: set[asyncio.Future[tuple[str, bool]]] = set()
@@ -73,12 +73,12 @@ class ToolServer:
             return mcp.refused(request_id, Refusal(mcp.INVALID_PARAMS, "nested too deeply"))
 
     def allow_once(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Somebody was asked about this call, and said yes."""
+        """Allows this call, which `decide` approved."""
         if (tool := self._tools.get(name)) is not None:
             self._grants.leave(name, mcp.sent_arguments(tool.declared, arguments))
 
     def ask_at_call(self, name: str, ask: Ask) -> None:
-        """Somebody is to be asked when the call comes: until then its arguments are not known."""
+        """Asks `decide` when the call comes: until then its arguments are not known."""
         self._grants.postpone(name, ask)
 
     def cancel(self) -> None:

@@ -47,7 +47,7 @@ _MEGABYTES_NEEDED = 512
 """To be left free: a spare takes about 200."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.01
 _LOOKS_PER_CHECK = 50
-"""How often a look for the end of its start is also one whether somebody has stopped it."""
+"""Every so many looks at a starting CLI, check whether it was stopped by a signal, too."""
 _WAIT_SECONDS = 10.0
 """How long a run waits for a CLI that is starting: more than a start takes, also on a
 busy machine."""

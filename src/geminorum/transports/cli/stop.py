@@ -1,4 +1,4 @@
-"""The end that somebody wants for a turn, and the end of its process."""
+"""Stops a turn of the headless CLI: the request, and the end of its process."""
 
 from __future__ import annotations
 

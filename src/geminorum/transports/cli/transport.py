@@ -56,7 +56,7 @@ class Cli(CliTransport):
     """Seconds until a CLI that was started ahead and not used is ended."""
     _spares: Spares | None = field(default=None, init=False, repr=False, compare=False)
 
-    # The CLI itself asks nobody: its hook does, where there is somebody to decide.
+    # The headless CLI cannot ask: its hook does, if there is a `decide`.
     interactive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:

@@ -360,7 +360,7 @@ class CliTurn:
         self._ready = said
 
     async def _sync_session_file(self) -> None:
-        """A tool's result is printed a moment before it is written to the session file."""
+        """Waits for the session file: a tool's result is printed a moment before it is written."""
         if self._output.has_new_results:
             await self._session_file.catch_up(self._known_session, self._ready)
             self._output.note_results()

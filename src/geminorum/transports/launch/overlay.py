@@ -96,7 +96,7 @@ class Overlay:
             raise
 
     def fileno(self) -> int:
-        """What holds the folder for as long as somebody needs it."""
+        """The lock that keeps the folder while it is in use."""
         return self._folder.fileno()
 
     def __enter__(self) -> Path:
@@ -115,7 +115,7 @@ def selected_auth(base: Path) -> str | None:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Puts the content in place in one step: nobody reads half a file."""
+    """Replaces the content in one step, so that no reader sees half a file."""
     fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     fresh.write_bytes(content)
     fresh.replace(file)

@@ -75,7 +75,7 @@ class Reachable:
 
     own: OwnTools
     asked: Sequence[str] = ()
-    """The tools that somebody is asked about, as policies name them."""
+    """The tools that `decide` is asked about, as policies name them."""
     admit: Callable[[Settings], Settings] = lambda theirs: {}
     """What lets the CLI connect to our server, beside the settings that it has."""
     connects: bool = True

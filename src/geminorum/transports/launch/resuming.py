@@ -92,7 +92,7 @@ def files_of(home: Path, cwd: Path, session_id: str) -> list[Path]:
 
 
 def unused_files(home: Path, cwd: Path, session_id: str) -> list[Path]:
-    """Those in which nobody has said anything, also one that a killed CLI had only opened."""
+    """Session files without a message, also those that a killed CLI had only opened."""
     found = _named(home, cwd, session_id)
     begun = [path for path in found if _belongs(path, session_id) or not path.stat().st_size]
     return [path for path in begun if not places.was_used(path)]

@@ -76,7 +76,7 @@ def refuse_denied_answer(context: LaunchContext, settings: Mapping[str, Any]) ->
 
 
 def refuse_without_hooks(context: LaunchContext) -> None:
-    """If the CLI's hook would not run, nobody would be asked."""
+    """Refuses a CLI whose hook would not run: `decide` would not be asked."""
     path = context.env.get("PATH")
     if sys.platform == "win32" or shutil.which("bash", path=path) is None:
         hint = advice("install bash[; on Windows `{decide}` works with {Acp} only]")

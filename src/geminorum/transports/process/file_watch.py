@@ -60,7 +60,7 @@ class FileWatch:
         self._pause = _FIRST_PAUSE
 
     def wake(self) -> None:
-        """Makes whoever waits look, for another reason than the file."""
+        """Wakes the waiting reader for another reason than the file."""
         self._woken.set()
 
     def close(self) -> None:

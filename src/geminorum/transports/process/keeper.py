@@ -150,7 +150,7 @@ class KeeperServer:
 
     def prepare(self) -> None:
         """Starts the server where there is none, and does not wait for it."""
-        with self._lock, suppress(OSError):  # Whoever needs it tries again, and says what fails.
+        with self._lock, suppress(OSError):  # The next caller tries again, and reports the failure.
             self._launch_if_needed()
 
     def is_available(self) -> bool:
@@ -244,7 +244,7 @@ class KeeperServer:
         self._link = ours
 
     def _give_up(self) -> None:
-        """It does not start here; nobody tries again."""
+        """Kills a server that does not start; there is no second try."""
         if self._program is not None:
             self._program.kill()
         self._forget()

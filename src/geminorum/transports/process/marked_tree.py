@@ -39,7 +39,7 @@ _NO_PROGRAM = 0x00200000 | 0x00000004
 
 
 class MarkedProcess:
-    """A child of ours; `Program` says what each name means."""
+    """A child process; `Program` says what each name means."""
 
     def __init__(self, popen: subprocess.Popen[bytes], run_id: str, job: Job) -> None:
         self.pid, self._popen, self._run_id, self._job = popen.pid, popen, run_id, job

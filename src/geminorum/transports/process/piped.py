@@ -30,7 +30,7 @@ from geminorum.transports.process.tree import (
 _LAST_BYTES = 0.2
 """Seconds for the rest of its words after a process has ended; a grandchild may hold the pipe."""
 _MANNERS = 0.3
-"""Seconds to leave by itself once nobody speaks to it any more."""
+"""Seconds for a process to exit by itself after the end of its input."""
 _LARGEST_PIPE = 1024 * 1024
 """Bytes that a pipe holds at most. Something that outlived the process may go on writing."""
 
@@ -102,14 +102,14 @@ class PipedChild(ProcessTree):
                 self._close()
 
     def discard(self) -> None:
-        """Ends a process that nobody is going to talk to."""
+        """Ends a process that will not be used."""
         self.kill()
         for pipe in (self._to, self._from):
             pipe.close()
         self._log.close()
 
     def write(self, data: bytes) -> None:
-        """Queues the bytes; a process that is gone takes none, and its end is told elsewhere."""
+        """Queues the bytes. Drops them if the process is gone; its end is reported elsewhere."""
         if self._input is not None and not self._input.is_closing():
             self._input.write(data)
 
@@ -138,7 +138,7 @@ class PipedChild(ProcessTree):
             self._ended()
 
     def drain(self) -> None:
-        """Takes what is left in the pipe. No await: whoever is cancelled here loses nothing."""
+        """Takes what is left in the pipe. No await, so a cancellation loses nothing."""
         pipe = self._from
         if pipe.closed or sys.platform == "win32":
             return  # On Windows a pipe cannot be asked without waiting for it.
@@ -178,7 +178,7 @@ class PipedChild(ProcessTree):
                 asyncio.get_running_loop().remove_reader(self._end)
             os.close(self._end)
             self._end = None
-        self.on_end()  # Whoever still waits for an answer would wait forever.
+        self.on_end()  # A caller that still waits for an answer would wait forever.
         for end in self._ends:
             end.hang_up()
         for pipe in (self._to, self._from):

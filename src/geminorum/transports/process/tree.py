@@ -90,7 +90,7 @@ class ProcessTree:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody has sent it SIGSTOP."""
+        """Is it stopped by SIGSTOP?"""
         try:
             status: str = psutil.Process(self.pid).status()
         except psutil.Error:
@@ -147,7 +147,7 @@ class ProcessTree:
 
 
 def _kill(program: Program, owner: int) -> None:
-    if os.getpid() == owner:  # A fork of ours inherits this call, but not the right to make it.
+    if os.getpid() == owner:  # A fork inherits this call, but not the right to make it.
         program.kill()
         program.close()
 
@@ -202,7 +202,7 @@ class Child(ProcessTree):
             self._close()
 
     def discard(self) -> None:
-        """Ends a process that nobody is going to read."""
+        """Ends a process whose output will not be read."""
         self.kill()
         self._close()
 

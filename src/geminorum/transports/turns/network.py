@@ -65,7 +65,7 @@ class NetworkLog:
             return [], start
         whole, end, rest = data.rpartition(b"\n")
         if len(rest) == _MAX_BYTES_AT_ONCE:
-            return [], start + len(rest)  # No line of ours.
+            return [], start + len(rest)  # Not one of our lines.
         found = [_incident_in(line) for line in whole.split(b"\n")]
         return [one for one in found if one is not None], start + len(whole + end)
 

@@ -60,7 +60,7 @@ def _deeper_headings(state: StateCore) -> None:
 
 
 def _image(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
-    """Loading it would tell somebody that the page is read: a link instead."""
+    """Shows an image as a link: loading it would reveal that the page is read."""
     address = html.escape(str(tokens[at].attrGet("src") or ""))
     name = html.escape(tokens[at].content) or address
     return f'<a class="image" rel="noreferrer nofollow" href="{address}">{name}</a>'

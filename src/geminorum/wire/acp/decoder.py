@@ -71,7 +71,7 @@ class AcpDecoder:
         self._open: dict[str, ToolUse] = {}
         """Calls that were begun and have not ended."""
         self._asked: dict[str | None, PermissionRequest] = {}
-        """Requests that nobody has answered yet."""
+        """Requests without a decision so far."""
         self._refused: dict[str, ToolResult] = {}
         """Results that we know of; what the model is told stands in the next request."""
         self._told: set[str] = set()

@@ -72,7 +72,7 @@ def _mended_message(line: bytes) -> Message | None:
 
 
 class _Failure(msgspec.Struct):
-    """An answer whose error has another shape than JSON-RPC's. Whoever waits for it must hear."""
+    """An answer whose error has another shape than JSON-RPC's. Its caller must get it, too."""
 
     id: int | str
     error: Any

@@ -57,7 +57,7 @@ class TurnEnding:
     requests: Sequence[ModelRequest] = ()
     """Those of subagents too."""
     unseen_requests: bool = False
-    """Does the CLI ask questions of its own, which nobody counts, to choose a model?"""
+    """Does the CLI send requests of its own, which are not counted, to choose a model?"""
     has_turn_limit: bool = False
     """Do settings of the CLI limit the turns? It gives the same reason for that as for a loop."""
     failure: Error | None = None

@@ -114,7 +114,7 @@ def outcome(text: str, *, failed: bool = False) -> dict[str, Any]:
 
 
 def full_name(tool: str) -> str:
-    """What the model, the policies and the hooks of the CLI call a tool of ours."""
+    """The name of our tool for the model, the policies and the hooks of the CLI."""
     return f"{PREFIX}{tool}"
 
 

@@ -265,7 +265,7 @@ def _count(told: Any) -> int:
 
 
 def _parts_of(chunk: Chunk) -> list[Part]:
-    """Of the first candidate; nobody asks for more than one."""
+    """The parts of the first candidate; we never request more than one."""
     content = chunk.candidates[0].content if chunk.candidates else None
     return (content.parts if content else None) or []
 

@@ -257,7 +257,7 @@ class StreamDecoder:
             events.append(self._nobody_to_ask(event))
 
     def _nobody_to_ask(self, refused: Any) -> Error:
-        """Once a run: what a question means where nobody can answer it."""
+        """Once a run: what a question means if it cannot be answered."""
         text = f"{refused.name or 'a tool'} needs approval, and there is nobody to ask: refused"
         return Error(
             text,

@@ -108,7 +108,7 @@ def status_of(frame: ToolResultFrame) -> ToolStatus:
 
 
 def was_unasked(frame: ToolResultFrame) -> bool:
-    """Was it refused only because nobody was there to be asked?"""
+    """Was it refused only because the CLI could not ask?"""
     return frame.error is not None and _QUESTION in (frame.error.message or "")
 
 

@@ -96,7 +96,7 @@ def _require_amount(usd: Decimal | None) -> None:
 
 
 def _require_attempt(number: int) -> None:
-    """They are counted, and what is not told of one is taken from the budget."""
+    """Refuses an implausible number: the budget pays for each attempt whose cost is unknown."""
     if not 1 <= number <= _MAX_ATTEMPTS:
         raise ValueError(f"{number} is not a number of attempts")
 
@@ -181,7 +181,7 @@ class Journal:
 
     @property
     def torn(self) -> int:
-        """Attempts that somebody killed: what they cost was never told."""
+        """Attempts that were killed: their cost was never reported."""
         begun = sum(self._begun.values())
         return max(begun - len(self._ended), 0)
 
@@ -279,7 +279,7 @@ def _values(path: Path, kind: type[T]) -> list[T]:
         raise _not_writable(error) from error
     lines = _whole_lines(data).split(b"\n")[:-1]
     if data and not lines and not data.startswith(b'{"id":'):
-        lines = [data]  # No beginning of a line of ours: it is refused, not cut.
+        lines = [data]  # Not the beginning of one of our lines: it is refused, not cut.
     return [
         _value(line, kind, f"{path}, line {number}") for number, line in enumerate(lines, start=1)
     ]

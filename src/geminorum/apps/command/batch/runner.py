@@ -56,7 +56,7 @@ class Budget:
 
     @property
     def assumed(self) -> Decimal:
-        """The part of it that nobody told."""
+        """The part of it that was not reported."""
         return self._torn * self.dearest
 
     def pay(self, usd: Decimal | None) -> None:
@@ -216,7 +216,7 @@ class Batch:
         return self._options.changed(max_budget_usd=max(share, 1e-9))
 
     def _watch_price(self, result: Result | None) -> None:
-        """Where something was used and nobody knows its price, no budget can be kept."""
+        """Without the price of something that was used, the budget cannot be enforced."""
         unknown = result is not None and result.usage is not None and result.cost is None
         if unknown and self.budget.limit is not None:
             self.brake = "no_price"

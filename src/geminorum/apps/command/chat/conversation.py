@@ -1,4 +1,4 @@
-"""A chat, turn by turn, with somebody at the keyboard."""
+"""A chat with the user at the keyboard, turn by turn."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ else:
 
 
 def hold(options: Options, via: Via, program: Program, *, pick: bool, offline: bool) -> Exit:
-    """Talk until somebody has had enough; `pick`: of which session is to be chosen first."""
+    """Talks until the user quits; `pick` lets the user choose a session first."""
     how = Showing(offline=offline)
     with ExitStack() as stack:
         if offline:
@@ -73,7 +73,7 @@ class ChatContext:
         self.talk = Talk(self.copies, self.console)
 
     def welcome(self, options: Options) -> None:
-        """Who talks to whom; a pipe need not be told."""
+        """Shows model, folder and transport on a terminal; a pipe does not need them."""
         if self.lines.interactive:
             model = "a simulated model" if self.how.offline else options.model or "Gemini"
             cwd = Path(options.cwd or ".").resolve()

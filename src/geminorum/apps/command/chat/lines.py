@@ -25,7 +25,7 @@ class Lines(Protocol):
 
 
 def lines_of(words: Sequence[str]) -> Lines:
-    """The lines of whoever is there; `words` are completed with the Tab key."""
+    """The lines that the user types; the Tab key completes `words`."""
     if not is_interactive():
         return Piped()
     from geminorum.apps.command.chat.typed_lines import Typed

@@ -1,4 +1,4 @@
-"""May the agent do this? Shows the change or the command, and asks whoever sits there."""
+"""Shows the change or the command that the agent wants, and asks the user."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Whole:
 
 
 def question(request: PermissionRequest, cwd: Path) -> RenderableType:
-    """What the agent wants to do, in full: nobody should say yes to what is cut off."""
+    """What the agent wants to do, in full: a yes must not cover text that is cut off."""
     head = Line.assemble(("? ", "bold yellow"), (_on_a_line(request.name), "bold"))
     command = request.input.get("command")
     if isinstance(command, str):
@@ -123,7 +123,7 @@ def question(request: PermissionRequest, cwd: Path) -> RenderableType:
 
 
 def _rest(arguments: dict[str, Any], *told: str) -> list[RenderableType]:
-    """The arguments that were not told yet: one of them may be the folder of a command."""
+    """The arguments that were not shown yet: one of them may be the folder of a command."""
     left = {name: value for name, value in arguments.items() if name not in told}
     return [_argument(name, value) for name, value in left.items()]
 

@@ -28,7 +28,7 @@ def keep(path: str | os.PathLike[str], folder: Path, key: str) -> None:
     real = Path(os.path.realpath(path))
     place = folder / hashlib.sha256(os.fsencode(real)).hexdigest()[:24]
     try:
-        # Whoever makes the folder copies; a second write of the same file finds it there.
+        # The call that makes the folder copies; a second write of the same file finds it there.
         place.mkdir(parents=True)
     except FileExistsError:
         return

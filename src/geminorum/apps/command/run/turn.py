@@ -1,4 +1,4 @@
-"""One turn, watched: events to a view, Ctrl-C to the agent, the result to an exit code."""
+"""Runs one turn: events go to a view, Ctrl-C to the agent, the result to an exit code."""
 
 from __future__ import annotations
 

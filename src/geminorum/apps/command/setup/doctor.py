@@ -129,7 +129,7 @@ def _put(checks: list[Check], *, json: bool) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     rows = [line for check in checks for line in lines_of(check, width)]
     sys.stdout.writelines(f"{line}\n" for line in [*rows, "", verdict_on(checks)])
-    # Before what is told about mending, also where both go into one pipe.
+    # Before the messages of the repair, also if both go into one pipe.
     sys.stdout.flush()
 
 

@@ -60,7 +60,7 @@ class Judged(NamedTuple):
     then: str
     """"success", "error" or "denied"; empty where the session does not tell."""
     verdict: Verdict
-    """What `run` would do: where nobody can answer, "ask" is "deny"."""
+    """What `run` would do: without a user to answer, "ask" is "deny"."""
     would_ask: bool
     """Would a chat, or `decide`, be asked about it?"""
 
