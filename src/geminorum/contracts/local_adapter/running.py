@@ -38,7 +38,7 @@ async def execute(
     """
     try:
         plan = _planned(config, context, store, via, prices)
-        session_id = await _session_to_resume(plan)
+        session_id = await _find_session(plan)
     except GeminorumError as error:
         return not_started(error, config, resumed=context.session_id)
     result = await _attempt(plan, session_id)
@@ -120,7 +120,7 @@ def _prompt(config: GeminiLocalConfig, context: AdapterExecutionContext) -> tupl
     return text, warnings
 
 
-async def _session_to_resume(plan: _Plan) -> str | None:
+async def _find_session(plan: _Plan) -> str | None:
     if plan.context.session_id is not None or plan.store is None:
         return plan.context.session_id
     agent, cwd = plan.context.store_key, folder_of(plan.config.folder)

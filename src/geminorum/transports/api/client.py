@@ -76,7 +76,7 @@ class GenaiClient:
         self._secret = ""  # nosec B105  # none yet
 
     async def __aenter__(self) -> GenaiClient:
-        credentials = self._credentials()
+        credentials = self._load_credentials()
         await run_in_thread(_load)  # Half a second, in which the loop has better to do.
         async with AsyncExitStack() as stack:
             http = _http_library()
@@ -140,7 +140,7 @@ class GenaiClient:
         name = "GOOGLE_VERTEX_BASE_URL" if self._transport.vertex else "GOOGLE_GEMINI_BASE_URL"
         return self._transport.base_url or self._env.get(name) or None
 
-    def _credentials(self) -> dict[str, Any]:
+    def _load_credentials(self) -> dict[str, Any]:
         transport = self._transport
         if transport.vertex and transport.api_key is None:
             return self._of_google_cloud()
