@@ -196,7 +196,9 @@ async def test_what_a_killed_chat_left_beside_its_session_is_removed(program, op
     assert "Precious" in kept.read_text()
 
 
-async def test_an_unused_session_is_noted_before_its_cli_starts(program, options, held, monkeypatch):
+async def test_an_unused_session_is_noted_before_its_cli_starts(
+    program, options, held, monkeypatch
+):
     """A kill -9 between the two would leave the session behind for good."""
     started: list[Path] = []
     note_in = UnusedSession.note_in
