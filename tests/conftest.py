@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from geminorum import Acp, Cli
-from left_processes import TEST_MARK, keepers, marked_processes
+from left_processes import SHARED, TEST_MARK, keepers, marked_processes
 from stand_in import StandIn
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -66,12 +67,16 @@ def no_process_is_left() -> Iterator[None]:
     yield
     deadline = time.monotonic() + 1.0
     mark = os.environ[TEST_MARK]
-    while (left := marked_processes(mark) + keepers()) and time.monotonic() < deadline:
+    while (left := _unshared(marked_processes(mark) + keepers())) and time.monotonic() < deadline:
         time.sleep(0.02)
     found = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
     for process in left:
         process.kill()
     assert not found, f"processes left behind: {found}"
+
+
+def _unshared(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.pid not in SHARED]
 
 
 @pytest.fixture(autouse=True)
