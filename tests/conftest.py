@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from command_line import COMPILED
 from geminorum import Acp, Cli
 from left_processes import TEST_MARK, keepers, marked_processes
 from stand_in import StandIn
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILED = ROOT / ".pytest_cache" / "compiled" / "geminorum" / "node-compile-cache"
 
 # Data of other projects lies beside the repository; a plain clone is complete without it.
 collect_ignore = [] if (ROOT.parent / "shared/fixtures").is_dir() else ["other_projects"]
