@@ -13,7 +13,6 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
-from command_line import COMPILED
 from geminorum import Acp, Cli
 from left_processes import SHARED, TEST_MARK, keepers, marked_processes
 from shared_run import COMPILED, live_in

@@ -15,7 +15,7 @@ from geminorum import run as start
 from geminorum.policies import Rules
 from geminorum.testing import FakeGemini
 from geminorum.transports.launch.steering import steering_in
-from geminorum.wire.policy.toml import policy_toml
+from geminorum.wire.policy.toml_writer import policy_toml
 from shared_runs import Once
 
 pytestmark = pytest.mark.gemini_cli
