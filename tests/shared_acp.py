@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from geminorum import Acp, Options
+from geminorum import Acp, Cli, Options
 from geminorum.decisions import Decide
 from geminorum.testing import FakeGemini
 from geminorum.testing.script import Script
@@ -22,7 +22,6 @@ from left_processes import SHARED, TEST_MARK, keepers, marked_processes
 
 MODEL = "gemini-2.5-flash"
 COMPILED = Path(__file__).resolve().parent.parent / ".pytest_cache/compiled"
-OF_THE_USER = ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_CLI_HOME", "GEMINI_MODEL")
 
 _PORTS: set[int] = set()
 
@@ -39,8 +38,11 @@ class Sessions:
     def secrets(self) -> list[str]:
         return self._warm.secrets()
 
+    def having(self, **how: Any) -> "Sessions":
+        return Sessions(self._warm, **{**self._how, **how})
+
     def deciding(self, decide: Decide) -> "Sessions":
-        return Sessions(self._warm, **{**self._how, "decide": decide})
+        return self.having(decide=decide)
 
     def open(self, options: Options) -> AcpConversation:
         transport = replace(self._warm._transport, **self._how)
@@ -67,18 +69,54 @@ class SharedAcp:
         return Sessions(self.warm, **how)
 
 
+def having(via: Cli | Sessions, **how: Any) -> Any:
+    """The same transport, but with these tools, this decide …"""
+    return via.having(**how) if isinstance(via, Sessions) else replace(via, **how)
+
+
+class OnEitherWay:
+    """Tests of `any_transport`: a run of their own, or a shared process, by its fixture's name."""
+
+    @pytest.fixture(params=[Cli, "process"], ids=["cli", "acp"])
+    def place(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, ...]]:
+        folder = tmp_path / "workspace"
+        if isinstance(request.param, str):
+            shared = request.getfixturevalue(request.param).afresh(folder)
+            yield shared.fake, shared.options, shared.via()
+            return
+        folder.mkdir()
+        with FakeGemini() as fake:
+            options = Options(cwd=folder, model=MODEL, env=fake.env)
+            yield fake, options, request.getfixturevalue("real_transport")
+
+    @pytest.fixture
+    def fake_gemini(self, place: tuple[Any, ...]) -> FakeGemini:
+        return place[0]
+
+    @pytest.fixture
+    def options(self, place: tuple[Any, ...]) -> Options:
+        return place[1].changed(timeout=60)
+
+    @pytest.fixture
+    def any_transport(self, place: tuple[Any, ...]) -> Any:
+        return place[2]
+
+
+def private_options(fake: FakeGemini, folder: Path, **chosen: Any) -> Options:
+    """For a run that is made before a test: nothing of the user's, as in a test."""
+    own = {"HOME": str(fake.home), "XDG_CACHE_HOME": str(COMPILED), "GEMINI_MODEL": ""}
+    env = {**fake.env, **own, "GOOGLE_API_KEY": ""}
+    return Options(cwd=folder, model=MODEL, env=env, home=fake.home, **chosen)
+
+
 @asynccontextmanager
 async def shared_acp(transport: Acp, folder: Path, **chosen: Any) -> AsyncIterator[SharedAcp]:
     """Starts it: for a fixture of a module, in the loop of the module."""
     with FakeGemini() as fake:
         _PORTS.add(urlsplit(fake.url).port or 0)
-        env = {**fake.env, "HOME": str(fake.home), "XDG_CACHE_HOME": str(COMPILED)}
-        options = Options(cwd=folder, model=MODEL, env=env, home=fake.home, **chosen)
-        with shared_processes(), pytest.MonkeyPatch.context() as patch:
-            for name in OF_THE_USER:
-                patch.delenv(name, raising=False)
+        options = private_options(fake, folder, **chosen)
+        with shared_processes():
             async with transport.warm(options) as warm:
-                patch.undo()
                 note_shared()
                 yield SharedAcp(fake, options, warm)
 
