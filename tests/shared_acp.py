@@ -35,6 +35,10 @@ class Sessions:
     def __init__(self, warm: WarmAcp, **how: Any) -> None:
         self._warm, self._how = warm, how
 
+    @property
+    def decide(self) -> Decide | None:
+        return self._how.get("decide", self._warm._transport.decide)
+
     def secrets(self) -> list[str]:
         return self._warm.secrets()
 
@@ -54,6 +58,7 @@ class SharedAcp:
 
     def __init__(self, fake: FakeGemini, options: Options, warm: WarmAcp) -> None:
         self.fake, self.options, self.warm = fake, options, warm
+        self.was_ready = warm.process.shaken_hands
 
     def afresh(self, cwd: Path) -> "SharedAcp":
         """For the next test: nothing is scripted, nothing was asked, and the folder is its own."""
