@@ -35,6 +35,10 @@ class Sessions:
     def __init__(self, warm: WarmAcp, **how: Any) -> None:
         self._warm, self._how = warm, how
 
+    @property
+    def decide(self) -> Decide | None:
+        return self._how.get("decide", self._warm._transport.decide)
+
     def secrets(self) -> list[str]:
         return self._warm.secrets()
 
@@ -54,12 +58,11 @@ class SharedAcp:
 
     def __init__(self, fake: FakeGemini, options: Options, warm: WarmAcp) -> None:
         self.fake, self.options, self.warm = fake, options, warm
+        self.was_ready = warm.process.shaken_hands
 
     def afresh(self, cwd: Path) -> "SharedAcp":
         """For the next test: nothing is scripted, nothing was asked, and the folder is its own."""
-        Script.__init__(self.fake)
-        self.fake.log.clear()
-        self.fake.abandoned.clear()
+        forget(self.fake)
         cwd.mkdir(exist_ok=True)
         return SharedAcp(self.fake, self.options.changed(cwd=cwd), self.warm)
 
@@ -67,6 +70,13 @@ class SharedAcp:
         """The process as a transport; `how` is what a conversation in it has for itself: its own
         decide, if the process has one, and tools, of those that the process was started with."""
         return Sessions(self.warm, **how)
+
+
+def forget(fake: FakeGemini) -> None:
+    """Nothing is scripted any more, and nothing was asked."""
+    Script.__init__(fake)
+    fake.log.clear()
+    fake.abandoned.clear()
 
 
 def having(via: Cli | Sessions, **how: Any) -> Any:
@@ -105,7 +115,8 @@ class OnEitherWay:
 def private_options(fake: FakeGemini, folder: Path, **chosen: Any) -> Options:
     """For a run that is made before a test: nothing of the user's, as in a test."""
     own = {"HOME": str(fake.home), "XDG_CACHE_HOME": str(COMPILED), "GEMINI_MODEL": ""}
-    env = {**fake.env, **own, "GOOGLE_API_KEY": ""}
+    # What differs from test to test: a pool lends a process to those with the same variables only.
+    env = {**fake.env, **own, "GOOGLE_API_KEY": "", "PYTEST_CURRENT_TEST": ""}
     return Options(cwd=folder, model=MODEL, env=env, home=fake.home, **chosen)
 
 
