@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from geminorum import Acp, Cli
-from left_processes import TEST_MARK, keepers, marked_processes
+from left_processes import SHARED, TEST_MARK, keepers, marked_processes
+from shared_run import COMPILED, live_in
 from stand_in import StandIn
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILED = ROOT / ".pytest_cache" / "compiled" / "geminorum" / "node-compile-cache"
 
 # Data of other projects lies beside the repository; a plain clone is complete without it.
 collect_ignore = [] if (ROOT.parent / "shared/fixtures").is_dir() else ["other_projects"]
@@ -66,7 +67,7 @@ def no_process_is_left() -> Iterator[None]:
     yield
     deadline = time.monotonic() + 1.0
     mark = os.environ[TEST_MARK]
-    while (left := marked_processes(mark) + keepers()) and time.monotonic() < deadline:
+    while (left := _unshared(marked_processes(mark) + keepers())) and time.monotonic() < deadline:
         time.sleep(0.02)
     found = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
     for process in left:
@@ -74,14 +75,15 @@ def no_process_is_left() -> Iterator[None]:
     assert not found, f"processes left behind: {found}"
 
 
+def _unshared(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.pid not in SHARED]
+
+
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Gives each test an empty home; compiled code is kept between tests."""
+    """Gives each test an empty home; a wider fixture has another, see shared_run.py."""
     home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(COMPILED.parent.parent))
-    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_CLI_HOME", "GEMINI_MODEL"):
-        monkeypatch.delenv(name, raising=False)
+    live_in(home, monkeypatch)
     return home
 
 

@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -194,9 +195,15 @@ def _part(names: list[str]) -> str:
 ANYWHERE = {"runtime.lazy"}
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    """Of the whole file; every test asks for the same ones."""
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports_of(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("geminorum"):
             below = (node.module or "").split(".")[1:]
             names = [[*below, alias.name] for alias in node.names]
@@ -244,7 +251,7 @@ def _names_in_the_reference() -> set[str]:
 def _names_taken_from_the_library(path: Path) -> set[str]:
     """As `module.name`, without the package's own name."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         match node:
             case ast.ImportFrom(module=str(module), names=names):
                 found |= {f"{module}.{alias.name}" for alias in names}
@@ -261,7 +268,7 @@ def test_the_pure_parts_do_no_input_or_output(part):
     for path in (SOURCE / part).rglob("*.py"):
         modules = {
             name.split(".")[0]
-            for node in ast.walk(ast.parse(path.read_text()))
+            for node in nodes_of(path)
             for name in (
                 [alias.name for alias in node.names]
                 if isinstance(node, ast.Import)
@@ -314,11 +321,16 @@ def test_an_adapter_loads_only_what_it_is_built_from(imported, absent):
 
 
 def _check_that_importing_leaves_out(imported, absent):
+    assert [name for name in _modules_after(imported) if name.startswith(absent)] == []
+
+
+@cache
+def _modules_after(imported: str) -> list[str]:
+    """Of a Python of its own that has imported that, and nothing else."""
     code = f"import sys, {imported}; print(*sys.modules)"
-    names = subprocess.run(
+    return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    assert [name for name in names if name.startswith(absent)] == []
 
 
 def test_the_public_names_are_these():
@@ -439,7 +451,7 @@ def test_functions_fit_in_the_head():
     sizes = {
         f"{path.name}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     assert {name: size for name, size in sizes.items() if size > 40} == {}
@@ -451,7 +463,7 @@ def test_imports_inside_functions_are_few():
     found = [
         f"{path.relative_to(SOURCE)}:{each.lineno}"
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         for each in ast.walk(node)
         if isinstance(each, ast.Import | ast.ImportFrom)
@@ -461,7 +473,7 @@ def test_imports_inside_functions_are_few():
 
 def test_a_lazy_module_is_the_one_that_a_type_checker_sees():
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
                 checked = _modules_bound_by(node.body)
                 for name, module in filter(None, map(_lazy_binding, node.orelse)):
@@ -514,7 +526,7 @@ def test_classes_own_little_state():
     state = {
         f"{path.relative_to(SOURCE)}:{node.name}": len(_attributes_set_in(node))
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef)
     }
     assert {name: count for name, count in state.items() if count > 18} == {}
@@ -542,7 +554,9 @@ def test_no_generated_example_has_a_deadline():
 
 def _time_limits(path: Path) -> list[str]:
     """Where a test would set a time limit of its own, or choose another profile."""
-    calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+    if "settings" not in path.read_text():
+        return []
+    calls = [node for node in nodes_of(path) if isinstance(node, ast.Call)]
     own = [call for call in calls if ast.unparse(call.func).split(".")[0] == "settings"]
     profile = "settings.register_profile", "settings.load_profile"
     return [

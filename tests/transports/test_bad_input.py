@@ -17,6 +17,12 @@ HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": Tr
 RESULT = {"type": "result", "status": "success"}
 
 
+@pytest.fixture(autouse=True)
+def small_folder(tmp_path_factory, monkeypatch):
+    """Most runs here are in no folder by name, and each is searched for links: not this clone."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
+
+
 @pytest.mark.parametrize("prompt", ["", "  \n\t "])
 async def test_an_empty_prompt_is_refused_before_anything_starts(stand_in, prompt):
     """B-1: an empty prompt raises `InvalidPrompt`, and no process is started."""
