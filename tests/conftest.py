@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, settings
 
 from geminorum import Acp, Cli
 from left_processes import TEST_MARK, keepers, marked_processes
+from shared_run import COMPILED, live_in
 from stand_in import StandIn
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILED = ROOT / ".pytest_cache" / "compiled" / "geminorum" / "node-compile-cache"
 
 # Data of other projects lies beside the repository; a plain clone is complete without it.
 collect_ignore = [] if (ROOT.parent / "shared/fixtures").is_dir() else ["other_projects"]
@@ -76,12 +76,9 @@ def no_process_is_left() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the home of whoever runs it; compiled code is kept between tests."""
+    """A home for each test; what a wider fixture runs has another one, see shared_run.py."""
     home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(COMPILED.parent.parent))
-    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_CLI_HOME", "GEMINI_MODEL"):
-        monkeypatch.delenv(name, raising=False)
+    live_in(home, monkeypatch)
     return home
 
 
