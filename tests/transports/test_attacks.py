@@ -163,12 +163,23 @@ async def nobody(request) -> Deny:
 
 
 CONFIGURATIONS = {
+    "Acp()": (Acp(), {}),
+    "Acp, no writing": (Acp(), {"policy": Policy(file_write="deny")}),
+    "Cli, no writing, no network": (
+        Cli(),
+        {"policy": Policy(file_write="deny", network_access="deny")},
+    ),
     "Cli, a rule that asks": (Cli(), {"policy": Policy(rules=(Rule(SHELL, "ask"),))}),
+    "Cli()": (Cli(), {}),
     "Cli, decide says no": (Cli(decide=nobody), {}),
     # Their siblings.
     "Cli, asks about everything": (Cli(), {"policy": Policy(rules=(Rule("*", "ask"),))}),
     "Acp, decide says no": (Acp(decide=nobody), {"approval": "auto_edit"}),
 }
+# Where nothing is chosen, or writing is denied, it is tried in one run with other attacks, below.
+UNCHOSEN = {"cli": "Cli()", "acp": "Acp()"}
+ASKED = {"cli": "Cli, no writing, no network", "acp": "Acp, no writing"}
+ALONE = [one for one in CONFIGURATIONS if one not in (*UNCHOSEN.values(), *ASKED.values())]
 CHAIN = shell("uniq notes.txt .git/config", "git show")
 
 
@@ -178,9 +189,8 @@ def assert_chain_did_not_run(results: Sequence[ToolResult], clone: Path, before:
     assert not (clone / "PWNED").exists()
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+@pytest.mark.parametrize("name", ALONE)
 async def test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes(attack, clone, name):
-    """Nor where nothing is chosen, or writing is denied: with other attacks, below."""
     transport, options = CONFIGURATIONS[name]
     before = (clone / ".git/config").read_bytes()
     assert_chain_did_not_run(await attack(CHAIN, transport, **options), clone, before)
@@ -210,10 +220,13 @@ SAFE_LOOKING = (
 )
 
 
-ASKED = {
-    "cli": (Cli(), {"policy": Policy(file_write="deny", network_access="deny")}),
-    "acp": (Acp(), {"policy": Policy(file_write="deny")}),
-}
+async def none_of_a_hundred_runs(attack, transport: Cli | Acp, **options) -> None:
+    assert len({*SAFE_LOOKING}) >= 100
+    results = await attack(shell(*SAFE_LOOKING), transport, at_once=True, **options)
+    commands = [result for result in results if result.name == SHELL]
+    # A warm CLI tells of what its subagents call, too.
+    assert len(commands) >= len(SAFE_LOOKING)
+    assert ran(commands) == []
 
 
 @pytest.mark.parametrize("kind", ASKED)
@@ -221,7 +234,7 @@ async def test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(
     attack, fake_gemini, clone, kind
 ):
     """Nor in a subagent, which is there first. What its calls did is looked for in the folder."""
-    transport, options = ASKED[kind]
+    transport, options = CONFIGURATIONS[ASKED[kind]]
     asked = shell_rules(Options(policy=Policy()))
     assert asked
     assert shell_rules(Options(**options)) == asked
@@ -236,15 +249,11 @@ async def test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(
     for tool, arguments in CHAIN:
         fake_gemini.call(tool, **arguments)
     fake_gemini.call("complete_task", result="done")
-    assert len({*SAFE_LOOKING}) >= 100
     for tool, arguments in CHAIN:
         fake_gemini.call(tool, **arguments)
-    results = await attack(shell(*SAFE_LOOKING), transport, at_once=True, **options)
-    commands = [result for result in results if result.name == SHELL]
-    # A warm CLI tells of what its subagents call, too.
-    assert len(commands) >= len(CHAIN) + len(SAFE_LOOKING)
+    await none_of_a_hundred_runs(attack, transport, **options)
     assert len(fake_gemini.requests) >= 2 * len(CHAIN) + 4
-    assert_chain_did_not_run(commands, clone, before)
+    assert_chain_did_not_run([], clone, before)
     assert NOTES not in (clone / ".git/config").read_text()
 
 
@@ -320,6 +329,7 @@ WHITELISTS = {
 
 
 STATUS = (SHELL, {"command": "git status --short"})
+OTHERS = (STATUS, *((SHELL, arguments) for arguments in NOT_THAT_COMMAND))
 WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
 
 
@@ -329,10 +339,9 @@ def attack_whitelist(attack_once):
 
     async def attacked(name: str) -> Attacked:
         def scenes(run: Attacked) -> dict[str, Calls]:
-            others = [(SHELL, arguments) for arguments in NOT_THAT_COMMAND]
             more = {
-                "Cli, yolo": {"other": [STATUS, *others], "judged": judged(run.cwd)},
-                "Acp, yolo": {"other": [STATUS, *others]},
+                "Cli, yolo": {"other": OTHERS, "judged": judged(run.cwd)},
+                "Acp, yolo": {"other": OTHERS},
                 "Cli, pre-approved": {"written": [WRITE]},
             }
             return {"redirected": shell("git status", *REDIRECTED), **more.get(name, {})}
@@ -343,13 +352,16 @@ def attack_whitelist(attack_once):
     return attacked
 
 
+def assert_one_ran(results: Sequence[ToolResult], count: int) -> None:
+    assert sorted(result.status for result in results) == [*["denied"] * (count - 1), "success"]
+
+
 @pytest.mark.parametrize("name", WHITELISTS)
 async def test_a_command_that_is_allowed_does_not_write_files_by_a_redirection(
     attack_whitelist, name
 ):
     run = await attack_whitelist(name)
-    results = run.results["redirected"]
-    assert sorted(result.status for result in results) == [*["denied"] * len(REDIRECTED), "success"]
+    assert_one_ran(run.results["redirected"], 1 + len(REDIRECTED))
     assert not (run.cwd / "made").exists()
     assert "made" not in run.in_home
 
@@ -358,13 +370,18 @@ async def test_a_command_that_is_allowed_does_not_write_files_by_a_redirection(
 async def test_a_whitelist_of_one_command_runs_nothing_else(attack_whitelist, name):
     """In yolo. The rules are the same in every mode, and test_permissions.py tries another."""
     run = await attack_whitelist(name)
-    refused = ["denied"] * len(NOT_THAT_COMMAND)
-    assert sorted(result.status for result in run.results["other"]) == [*refused, "success"]
+    assert_one_ran(run.results["other"], len(OTHERS))
     assert not [*run.folder.rglob("PWNED")]
     rules = Rules.of(Options(cwd=run.cwd, **ONLY_STATUS))
-    verdicts = [rules.verdict(SHELL, arguments) for arguments in NOT_THAT_COMMAND]
+    verdicts = [rules.verdict(*call) for call in OTHERS[1:]]
     assert {verdict.decision for verdict in verdicts} == {"deny"}
     assert policy_toml(Options(**ONLY_STATUS)) == policy_toml(Options(**WHITELISTS[name][1]))
+
+
+async def test_a_verdict_says_what_the_cli_does_with_one_command_in_yolo(attack_whitelist):
+    run = await attack_whitelist("Cli, yolo")
+    calls = judged(run.cwd)
+    assert_as_foreseen("", WHITELISTS["Cli, yolo"][1], run.cwd, calls, run.results["judged"])
 
 
 async def test_auto_edit_still_writes_where_a_command_is_pre_approved(attack_whitelist):
@@ -520,12 +537,14 @@ async def test_no_folder_with_a_name_to_decode_leads_to_what_steers(attack_by_wr
 
 def prepare_search(work: Path) -> None:
     (work.parent / "secret").write_text("SECRET-CONTEXT\n")
-    (work / "a.txt").symlink_to(work.parent / "secret")
+    # Of its own: a link that leads nowhere would end the search.
+    (work / "plain").mkdir()
+    (work / "plain/a.txt").symlink_to(work.parent / "secret")
 
 
 def try_search(work: Path) -> Calls:
     patterns = ("-R", "--dereference-recursive", "SECRET")
-    return [("grep_search", {"pattern": one}) for one in patterns]
+    return [("grep_search", {"pattern": one, "dir_path": "plain"}) for one in patterns]
 
 
 @EITHER_WRITES
@@ -644,12 +663,6 @@ async def test_a_verdict_says_what_the_cli_does(attack, clone, name):
     calls = judged(clone, name)
     results = await attack(calls, at_once=True, **JUDGES[name])
     assert_as_foreseen(name, JUDGES[name], clone, calls, results)
-
-
-async def test_a_verdict_says_what_the_cli_does_with_one_command_in_yolo(attack_whitelist):
-    run = await attack_whitelist("Cli, yolo")
-    calls = judged(run.cwd)
-    assert_as_foreseen("", WHITELISTS["Cli, yolo"][1], run.cwd, calls, run.results["judged"])
 
 
 def assert_as_foreseen(
@@ -819,7 +832,6 @@ GLOBS = (
 )
 
 
-UNCHOSEN = {"cli": Cli(), "acp": Acp()}
 INSIDE = ("**/*.{txt,md}", "**/.git*", "./notes.*")
 
 
@@ -861,8 +873,10 @@ def attack_unchosen(attack_once):
         fake.call("complete_task", report=report)
 
     async def attacked(kind: str) -> Attacked:
+        transport, options = CONFIGURATIONS[UNCHOSEN[kind]]
         by_subagent = script if kind == "cli" else None
-        return await attack_once(f"unchosen {kind}", prepare, scenes, UNCHOSEN[kind], by_subagent)
+        name = f"unchosen {kind}"
+        return await attack_once(name, prepare, scenes, transport, by_subagent, **options)
 
     return attacked
 
