@@ -23,10 +23,9 @@ from typing import Any
 
 import geminorum
 from command_server import Server
+from shared_run import COMPILED
 
 SOURCE = Path(geminorum.__file__).parents[1]
-COMPILED = Path(__file__).parent.parent / ".pytest_cache/compiled/geminorum/node-compile-cache"
-"""Where compiled code of the CLI is kept between tests."""
 COMMAND = [sys.executable, "-m", "geminorum"]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x1b[=>]")
 _PATIENCE = 60.0

@@ -19,9 +19,9 @@ from geminorum.testing import FakeGemini
 from geminorum.testing.script import Script
 from geminorum.transports.acp.transport import AcpConversation, WarmAcp
 from left_processes import SHARED, TEST_MARK, keepers, marked_processes
+from shared_run import COMPILED
 
 MODEL = "gemini-2.5-flash"
-COMPILED = Path(__file__).resolve().parent.parent / ".pytest_cache/compiled"
 
 _PORTS: set[int] = set()
 
@@ -114,7 +114,11 @@ class OnEitherWay:
 
 def private_options(fake: FakeGemini, folder: Path, **chosen: Any) -> Options:
     """For a run that is made before a test: nothing of the user's, as in a test."""
-    own = {"HOME": str(fake.home), "XDG_CACHE_HOME": str(COMPILED), "GEMINI_MODEL": ""}
+    own = {
+        "HOME": str(fake.home),
+        "XDG_CACHE_HOME": str(COMPILED.parent.parent),
+        "GEMINI_MODEL": "",
+    }
     # What differs from test to test: a pool lends a process to those with the same variables only.
     env = {**fake.env, **own, "GOOGLE_API_KEY": "", "PYTEST_CURRENT_TEST": ""}
     return Options(cwd=folder, model=MODEL, env=env, home=fake.home, **chosen)

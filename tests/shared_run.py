@@ -1,14 +1,16 @@
-"""Runs that several tests look at: made once, by a fixture of a module or a class."""
+"""Runs of the real CLI that several tests look at, made once. A start takes two seconds of CPU."""
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 COMPILED = (
     Path(__file__).resolve().parents[1] / ".pytest_cache/compiled/geminorum/node-compile-cache"
 )
+"""Where compiled code of the CLI is kept between tests."""
 
 
 def live_in(home: Path, patch: pytest.MonkeyPatch) -> None:
@@ -31,3 +33,19 @@ def private_place(factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         live_in(place / "home", patch)
         yield place / "work"
+
+
+class Once:
+    """`await once(key, make)` makes what has that key, for whoever asks first.
+
+    Meant for a module-scoped fixture. What is made is made within the test that asks first, with
+    that test's home and variables, so it has to be over by then: results, not processes.
+    """
+
+    def __init__(self) -> None:
+        self._made: dict[Hashable, Any] = {}
+
+    async def __call__(self, key: Hashable, make: Callable[[], Awaitable[Any]]) -> Any:
+        if key not in self._made:
+            self._made[key] = await make()
+        return self._made[key]

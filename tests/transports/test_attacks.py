@@ -16,7 +16,7 @@ from geminorum.policies import Rules
 from geminorum.testing import FakeGemini
 from geminorum.transports.launch.steering import steering_in
 from geminorum.wire.policy.toml_writer import policy_toml
-from shared_runs import Once
+from shared_run import Once
 
 pytestmark = pytest.mark.gemini_cli
 

@@ -29,7 +29,7 @@ from geminorum.contracts.local_adapter.transcript import build_transcript
 from geminorum.events import decode
 from geminorum.testing import FakeGemini
 from geminorum.views.markdown import document
-from shared_runs import Once
+from shared_run import Once
 
 SHELL = "run_shell_command"
 MODEL = "gemini-2.5-flash"

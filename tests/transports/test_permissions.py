@@ -14,7 +14,7 @@ from geminorum.permissions import TOOL_GROUPS, check_listed
 from geminorum.policies import Rules
 from geminorum.testing import FakeGemini
 from geminorum.wire.policy.toml_writer import policy_toml
-from shared_runs import Once
+from shared_run import Once
 
 LEVELS = ("allow", "ask", "deny")
 

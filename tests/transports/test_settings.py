@@ -11,7 +11,7 @@ import pytest
 from geminorum import Acp, Cli, Options, Policy, Rule, ToolResult, ask, sync
 from geminorum import run as start
 from geminorum.testing import FakeGemini
-from shared_runs import Once
+from shared_run import Once
 
 MCP_SERVER = """
 import json, sys

@@ -24,8 +24,8 @@ from geminorum.wire.acp import protocol as acp
 from geminorum.wire.policy.toml_writer import approval_mode
 
 _MODE_IDS = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
-_REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0
-"""Seconds of silence after which an old conversation counts as told, and seconds at most."""
+_REPLAY_SILENCE_SECONDS, _MAX_REPLAY_SECONDS = 0.03, 5.0
+"""The silence that counts as the end of a replay, and the longest wait for it."""
 _LOAD_ENDS = 2.0
 _LOST = ("No previous sessions", "Invalid session identifier")
 
@@ -170,11 +170,11 @@ class _Replay:
     async def wait_for_end(self) -> None:
         """The protocol does not mark the end of a replay; a moment of silence counts as it."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _REPLAY_LIMIT
+        deadline = loop.time() + _MAX_REPLAY_SECONDS
         while loop.time() < deadline:
             self._news.clear()
             try:
-                async with asyncio.timeout(_REPLAY_ENDS):
+                async with asyncio.timeout(_REPLAY_SILENCE_SECONDS):
                     await self._news.wait()
             except TimeoutError:
                 return
