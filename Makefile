@@ -1,6 +1,10 @@
 # `make demo` and `make test` need Python >= 3.11, make and git; everything else is fetched into this folder.
 
 PYTHON ?= python3
+
+# Tests start hundreds of interpreters: each module is compiled once, whatever the environment says.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 CLI := .gemini-cli
 
