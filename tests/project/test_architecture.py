@@ -55,6 +55,9 @@ MAY_IMPORT = {
         *("cost", "errors", "events", "hints", "redaction", "regular_file", "reserve", "sessions"),
         *("typed", "views", "wire"),
     },
+    "workspace": {
+        *("errors", "hints", "owned_folder", "regular_file", "search_path", "typed", "workspace"),
+    },
     "store": {"errors", "hints"},
     "usage": {"cost", "errors", "events", "regular_file", "sessions", "typed", "usage", "wire"},
     "views": {"cost", "events", "errors", "wire", "views"},
@@ -121,7 +124,7 @@ MAY_IMPORT = {
         *("Text", "TextDelta", "Thinking", "Tokens", "ToolResult", "ToolUse", "Unknown", "Usage"),
         *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
         *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
-        *("hints", "models", "policies", "sync", "testing", "usage", "views"),
+        *("hints", "models", "policies", "sync", "testing", "usage", "views", "workspace"),
         # What a kill -9 leaves, files and agents, has to be found by one and the same rule.
         *("leases", "owned_folder"),
     },
@@ -294,7 +297,7 @@ def test_the_public_names_are_these():
             ),
             *("Tokens", "Usage", "Cost", "FileChange", "ToolCall"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
-            *("doctor", "sessions", "skills", "usage"),
+            *("doctor", "sessions", "skills", "usage", "workspace"),
             *("Allow", "AllowAlways", "Deny", "Blob", "Link", "Tool", "Pool"),
             "Transport",
         ]
