@@ -78,8 +78,9 @@ def test_a_killed_apply_leaves_all_or_nothing(here, there, tmp_path, where):
     if where >= 0:
         with pytest.raises(WorkspaceError, match="its process was killed"):
             Workspace(here).pack()
-        assert Workspace(here).recover()
-    after = contents_of(here, (".geminorum-apply",))
+    assert Workspace(here).recover() is (where >= 0)
+    assert not (here / ".geminorum-apply").exists()
+    after = contents_of(here)
     assert after == (wanted if where == -2 else before)
     Workspace(here).apply(Patch.load(tmp_path / "patch"))
     assert contents_of(here) == wanted
@@ -166,6 +167,18 @@ def test_a_journal_that_came_with_the_files_is_not_obeyed(here, tmp_path, name):
             Workspace(here).recover()
     assert (place / "old/0").exists()
     assert not (tmp_path / "outside").exists()
+
+
+def test_a_journal_in_a_folder_that_geminorum_did_not_make_is_not_obeyed(here):
+    """As a clone would make it: git knows no modes of folders."""
+    place = here / ".geminorum-apply"
+    (place / "old").mkdir(parents=True)
+    (place / "old/0").write_text("harm")
+    (place / "journal.json").write_text(json.dumps([["take", "new", 0, None]]))
+    place.chmod(0o755)
+    with pytest.raises(WorkspaceError, match="not made by geminorum"):
+        Workspace(here).recover()
+    assert not (here / "new").exists()
 
 
 def test_two_threads_apply_one_after_the_other_or_are_told(here, there, monkeypatch):

@@ -164,7 +164,7 @@ def test_rules_from_outside_of_the_folder_hold_on_both_sides(here, tmp_path, mon
     (tmp_path / "config/git/ignore").write_text("*.user\n")
     (here / ".git/info").mkdir(exist_ok=True)
     (here / ".git/info/exclude").write_text("/src/own\n# a/comment\n")
-    (here / ".gitignore").write_text("*.top\n/src/anchored\n/elsewhere/x\n!good.top\n")
+    (here / ".gitignore").write_text("*.top\n/src/anchored\n/x\n!good.top\n")
     names = ("a.user", "own", "b.top", "anchored", "good.top", "x")
     for name in names:
         (here / "src" / name).write_text("")
@@ -177,6 +177,14 @@ def test_rules_from_outside_of_the_folder_hold_on_both_sides(here, tmp_path, mon
     (there.folder / "anchored").write_text("")
     back = [change.name for change in there.diff().changes]
     assert back == ["sub-anchored", "sub-own", "sub-x"]
+
+
+def test_a_comment_among_the_rules_is_no_rule(here):
+    (here / ".git/info").mkdir(exist_ok=True)
+    (here / ".git/info/exclude").write_text("# a/comment\n\n!\n")
+    (here / "# a").mkdir()
+    (here / "# a/comment").write_text("")
+    assert Workspace(here).pack().left_out == ()
 
 
 def test_a_folder_without_git_travels_whole_but_for_repositories_own_folders(tmp_path):
@@ -266,7 +274,7 @@ def test_a_folder_that_becomes_a_file_keeps_what_only_the_origin_has(here, tmp_p
     (there.folder / "src").rmdir()
     gone = there.diff()
     (there.folder / "src").write_text("a file now")
-    with pytest.raises(WorkspaceConflict, match="src"):
+    with pytest.raises(WorkspaceConflict, match="changed on both sides: src"):
         Workspace(here).apply(there.diff())
     Workspace(here).apply(gone)
     assert [one.name for one in (here / "src").iterdir()] == ["main.o"]

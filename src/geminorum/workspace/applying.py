@@ -66,8 +66,10 @@ def recover(folder: Path) -> bool:
     """Undoes what a killed process left half done; False if there is nothing to undo."""
     if not (folder / STAGING).is_dir():
         return False
+    # Without a journal nothing was changed yet, or everything was.
+    is_half_done = (folder / STAGING / _JOURNAL).exists()
     with _staging(folder):
-        return True
+        return is_half_done
 
 
 def refuse_unfinished(folder: Path) -> None:
