@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from typing import Any
 
 from chaos.plan import word
 from geminorum.testing import FakeGemini
@@ -15,8 +16,7 @@ from geminorum.testing import FakeGemini
 JOBS = "(setsid sleep 120 & env -i setsid sleep 120 &) > /dev/null 2>&1; sleep 2"
 
 
-def main() -> None:
-    story = json.loads(sys.argv[1])
+def serve(story: dict[str, Any]) -> None:
     with FakeGemini() as fake:
         if story["tools"]:
             fake.call("run_shell_command", command=JOBS)
@@ -28,4 +28,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(json.loads(sys.argv[1]))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -27,14 +28,17 @@ from chaos.stage import SimulatedApi, Stage
 
 PR_SET_CHILD_SUBREAPER = 36
 LONGEST_SECONDS, GONE_SECONDS, FROZEN_SECONDS = 90.0, 3.0, 0.4
+start_process: Callable[..., Any] = subprocess.Popen
+"""How a trial's process is started; `chaos.nursery` has a quicker way."""
 
 
 def judged(plan: Plan, cli: str) -> list[str]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="chaos-")))
+        folder = Path(tempfile.mkdtemp(prefix="chaos-"))
+        stack.callback(shutil.rmtree, folder)
         for name in ("work", "home", "tmp", "api"):
             (folder / name).mkdir()
-        apis = [stack.enter_context(_api(plan, folder)) for _ in range(_apis_needed(plan))]
+        apis = [stack.enter_context(simulated_api(plan, folder)) for _ in range(_apis_needed(plan))]
         stage = Stage(folder, cli, tuple(apis))
         stage.save(plan)
         if plan.fault in COMMANDS:
@@ -90,7 +94,7 @@ def watched(
     stage.report.unlink(missing_ok=True)
     ours = {**os.environ, "TMPDIR": str(stage.temporary), **(env or {})}
     with (stage.folder / "stderr").open("wb+") as stderr:
-        child = subprocess.Popen(
+        child = start_process(
             command, env=ours, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr
         )
         interfere(child)
@@ -103,10 +107,11 @@ def watched(
     return code, found
 
 
-def _waited(child: subprocess.Popen[bytes]) -> int | None:
+def _waited(child: Any) -> int | None:
     deadline = time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < deadline:
-        if (code := child.poll()) is not None:
+        code: int | None = child.poll()
+        if code is not None:
             return code
         with suppress(psutil.Error):
             if psutil.Process(child.pid).status() == psutil.STATUS_STOPPED:
@@ -153,7 +158,7 @@ def _line(process: psutil.Process) -> str:
 
 
 @contextmanager
-def _api(plan: Plan, folder: Path) -> Iterator[SimulatedApi]:
+def simulated_api(plan: Plan, folder: Path) -> Iterator[SimulatedApi]:
     story = json.dumps(asdict(plan.story))
     env = {**os.environ, "TMPDIR": str(folder / "api")}
     command = [sys.executable, "-m", "chaos.api_process", story]

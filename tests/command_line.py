@@ -23,6 +23,7 @@ from typing import Any
 
 import geminorum
 from command_server import Server
+from shared_run import COMPILED
 
 SOURCE = Path(geminorum.__file__).parents[1]
 COMMAND = [sys.executable, "-m", "geminorum"]
@@ -90,6 +91,53 @@ def _run_forked(
             os.kill(child.pid, signal.SIGKILL)
             raise
     return code, said[0].result(), said[1].result()
+
+
+class Started:
+    """The command with pipes around it while it runs; of `subprocess.Popen` it has what tests use.
+
+    `stderr` may be `subprocess.PIPE`, for `communicate`; what it says on stdout goes nowhere.
+    """
+
+    def __init__(
+        self,
+        *arguments: str | Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        stderr: int = subprocess.DEVNULL,
+    ) -> None:
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        ours, theirs = os.pipe() if stderr == subprocess.PIPE else (None, os.dup(nowhere))
+        words, files = [*map(str, arguments)], (nowhere, nowhere, theirs)
+        self._child = server().start(words, files, environment(env), cwd)
+        for descriptor in (nowhere, theirs):
+            os.close(descriptor)
+        self._stderr = ours
+        self.poll, self.wait = self._child.poll, self._child.wait
+
+    @property
+    def returncode(self) -> int | None:
+        return self._child.returncode
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self._child.pid, number)
+
+    def communicate(self) -> bytes:
+        """Until its end: what it said on stderr."""
+        assert self._stderr is not None
+        with ThreadPoolExecutor(1) as thread:
+            said = thread.submit(_read_all, self._stderr)
+            try:
+                self.wait(_PATIENCE)
+            except subprocess.TimeoutExpired:
+                self.send_signal(signal.SIGKILL)
+                raise
+            return said.result()
+
+
+def shared_environment(folder: Path) -> dict[str, str]:
+    """For a run that several tests look at, which is over before any has a home of its own."""
+    return {"HOME": str(folder), "XDG_CACHE_HOME": str(COMPILED.parent.parent)}
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

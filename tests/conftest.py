@@ -1,4 +1,4 @@
-"""What tests stand on: the real CLI, a stand-in for it, a watch over each process they start."""
+"""Fixtures: the real CLI, programs that play it, a private home, a check for left processes."""
 
 import os
 import signal
@@ -9,15 +9,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
 from geminorum import Acp, Cli
-from left_processes import TEST_MARK, keepers, marked_processes
+from left_processes import SHARED, TEST_MARK, keepers, marked_processes
+from shared_run import COMPILED, live_in
 from stand_in import StandIn
 
 ROOT = Path(__file__).resolve().parent.parent
-COMPILED = ROOT / ".pytest_cache" / "compiled" / "geminorum" / "node-compile-cache"
 
 # Data of other projects lies beside the repository; a plain clone is complete without it.
 collect_ignore = [] if (ROOT.parent / "shared/fixtures").is_dir() else ["other_projects"]
@@ -28,40 +29,61 @@ settings.load_profile("geminorum")
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _marked_session() -> None:
-    """Every process that a test starts, however far it moves, carries this mark."""
+def _mark_processes() -> None:
+    """Puts a mark into the environment, which every process that a test starts inherits."""
     os.environ[TEST_MARK] = uuid.uuid4().hex
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _heeded_interrupts() -> None:
-    """What a shell starts in the background ignores Ctrl-C, and so would all that tests start."""
+def _restore_ctrl_c() -> None:
+    """Restores Ctrl-C: a background job of a shell ignores it, and so would its children."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture
+def own_handlers() -> Iterator[None]:
+    """For tests after which Ctrl-C would do something else: restores what it did before."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture(autouse=True)
+def no_signal_handler_is_left() -> Iterator[None]:
+    """Fails any test that leaves a handler of its own: Ctrl-C would not reach the next test."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    changed = {each: left for each in numbers if (left := signal.getsignal(each)) != before[each]}
+    for number in changed:
+        signal.signal(number, before[number])
+    assert not changed, f"signal handlers left behind: {changed}"
+
+
 @pytest.fixture(autouse=True)
 def no_process_is_left() -> Iterator[None]:
-    """Fails any test that leaves a descendant behind one second after its end."""
+    """Fails a test if one of its processes is alive one second after its end."""
     yield
     deadline = time.monotonic() + 1.0
     mark = os.environ[TEST_MARK]
-    while (left := marked_processes(mark) + keepers()) and time.monotonic() < deadline:
+    while (left := _unshared(marked_processes(mark) + keepers())) and time.monotonic() < deadline:
         time.sleep(0.02)
-    told = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
+    found = [f"{process.pid} {' '.join(process.cmdline())[:200]}" for process in left]
     for process in left:
         process.kill()
-    assert not told, f"processes left behind: {told}"
+    assert not found, f"processes left behind: {found}"
+
+
+def _unshared(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [process for process in processes if process.pid not in SHARED]
 
 
 @pytest.fixture(autouse=True)
 def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No test reads or writes the home of whoever runs it; compiled code is kept between tests."""
+    """Gives each test an empty home; a wider fixture has another, see shared_run.py."""
     home = tmp_path_factory.mktemp("home")
-    monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(COMPILED.parent.parent))
-    for name in ("GEMINI_API_KEY", "GOOGLE_API_KEY", "GEMINI_CLI_HOME", "GEMINI_MODEL"):
-        monkeypatch.delenv(name, raising=False)
+    live_in(home, monkeypatch)
     return home
 
 
@@ -76,13 +98,13 @@ def real_transport() -> Cli:
 
 @pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
 def any_transport(request: pytest.FixtureRequest, real_transport: Cli) -> Cli | Acp:
-    """Either way to the real CLI."""
+    """`Cli` and `Acp` to the real CLI, one after the other."""
     return request.param(executable=real_transport.executable)
 
 
 @pytest.fixture(scope="session")
 def real_cli(real_transport: Cli) -> list[str]:
-    """The command behind that transport, for tests that start it by themselves."""
+    """The command of the real CLI, for tests that start it without a transport."""
     from geminorum.detect import find_cli
 
     return list(find_cli(real_transport.executable).command)
@@ -90,13 +112,13 @@ def real_cli(real_transport: Cli) -> list[str]:
 
 @pytest.fixture(scope="session")
 def quick_start() -> dict[str, str]:
-    """For tests that start the real CLI by themselves: what our own transports would add."""
+    """Variables that a transport would add, for tests that start the real CLI without one."""
     return {"GEMINI_CLI_NO_RELAUNCH": "true", "NODE_COMPILE_CACHE": str(COMPILED)}
 
 
 @pytest.fixture
 def stand_in_acp(tmp_path: Path) -> Callable[..., Acp]:
-    """Transports to a program that speaks the ACP, but for one bad habit."""
+    """Makes transports to a program that speaks ACP with one bad habit."""
 
     def transport(habit: str, **how: Any) -> Acp:
         program = tmp_path / "gemini-stand-in"

@@ -9,6 +9,8 @@ import psutil
 from geminorum.transports.process.keeper import KEEPERS
 
 TEST_MARK = "GEMINORUM_TEST_SESSION"
+SHARED: set[int] = set()
+"""The numbers of those that several tests use, see shared_acp.py: they may outlive each of them."""
 
 
 def marked_processes(mark: str) -> list[psutil.Process]:

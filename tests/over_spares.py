@@ -44,18 +44,25 @@ class Counter(logging.Handler):
             self.unfit.append(text)
 
 
-@pytest.fixture(autouse=True)
-def every_run_over_a_spare(monkeypatch: pytest.MonkeyPatch, request) -> Iterator[None]:
+@pytest.fixture(scope="session", autouse=True)
+def counter() -> Iterator[Counter]:
+    """From the first run on: modules and classes have runs that their tests share."""
     counter = Counter()
-    monkeypatch.setattr(Spares, "take", take_a_new_one)
-    # The next turn's own would hold its session for a moment, and `take` does not wait for it here.
-    monkeypatch.setattr(Spares, "refill", lambda *_, **__: None)
-    spares.log.addHandler(counter)
-    level, spares.log.level = spares.log.level, logging.DEBUG
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Spares, "take", take_a_new_one)
+        # The next turn's own would hold its session for a moment, and `take` does not wait for it.
+        patch.setattr(Spares, "refill", lambda *_, **__: None)
+        patch.setattr(spares.log, "level", logging.DEBUG)
+        spares.log.addHandler(counter)
+        yield counter
+        spares.log.removeHandler(counter)
+
+
+@pytest.fixture(autouse=True)
+def every_run_over_a_spare(counter: Counter, request) -> Iterator[None]:
     yield
-    spares.log.removeHandler(counter)
-    spares.log.level = level
     request.node.user_properties += [("taken", counter.taken), ("unfit", counter.unfit)]
+    counter.taken, counter.unfit = 0, []
 
 
 class Tally:

@@ -4,6 +4,7 @@ A page is a list of steps. Readers see the blocks; between them may stand commen
 tests read:
 
     <!-- test: fake.say("Hello.") -->          Python, run before the next block
+    <!-- test: use_stand_in() -->              another program plays the CLI, until use_real_cli()
     ```python … ```                            run; a ```text … ``` block behind it is its output
     ```console … ```                           `$ …` lines are run; what follows is their output
 
@@ -17,11 +18,13 @@ import asyncio
 import contextlib
 import inspect
 import io
+import os
 import re
 import shlex
 import signal
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,6 +32,7 @@ from typing import Any, NamedTuple
 
 from geminorum.apps.command import main
 from geminorum.testing import FakeGemini, Tokens
+from stand_in import make_package
 
 _STEP = re.compile(
     r"^<!-- test:\s(?P<hidden>.*?)-->$"
@@ -102,14 +106,25 @@ class Reader:
         self._page, self._folder = page, folder
         self.names: dict[str, Any] = {"__name__": page.stem}
         self._hidden = {"fake": fake, "Path": Path, "Tokens": Tokens}
-        self._loop = asyncio.Runner()
+        self._hidden |= {"use_stand_in": self._use_stand_in, "use_real_cli": self._use_real_cli}
+        self._loop, self._rest = asyncio.Runner(), contextlib.ExitStack()
 
     def __enter__(self) -> Reader:
         self._loop.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._rest.close()
         self._loop.close()
+
+    def _use_stand_in(self) -> None:
+        """For blocks that start many CLIs and show nothing that those say."""
+        folder = self._rest.enter_context(tempfile.TemporaryDirectory())
+        self._real_cli = os.environ["GEMINI_CLI_PATH"]
+        os.environ["GEMINI_CLI_PATH"] = str(make_package(Path(folder) / "package"))
+
+    def _use_real_cli(self) -> None:
+        os.environ["GEMINI_CLI_PATH"] = self._real_cli
 
     def do(self, step: Step) -> None:
         """Runs a step; an AssertionError where the page promises something else."""

@@ -52,9 +52,9 @@ def _asked(decoder: AcpDecoder, message: acp.Message, question: acp.Question) ->
     omits_input(question.tool_call)
     for decision in _DECISIONS:
         _require_line(acp.answer(message.id, acp.choice(question, decision)), message.id)
-        yield from decoder.asked(request, 0)
-        yield from decoder.decided(request, decision or CANCELLED, 0, asked=False)
-    yield from decoder.unseen(question.tool_call.tool_call_id, "read_file", "told", True, 0)
+        yield from decoder.open_request(request, 0)
+        yield from decoder.close_request(request, decision or CANCELLED, 0, asked=False)
+    yield from decoder.add_unseen(question.tool_call.tool_call_id, "read_file", "told", True, 0)
 
 
 def _reply(message: acp.Message) -> acp.Prompted | None:

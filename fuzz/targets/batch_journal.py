@@ -38,10 +38,10 @@ def run(data: bytes) -> None:
     (folder / "r.jsonl").write_bytes(results)
     (folder / "r.jsonl.journal").write_bytes(tries)
     journal = Journal(folder / "r.jsonl", folder / "p.jsonl")
-    with journal.opened([_TASK]):
+    with journal.open([_TASK]):
         _use(journal)
         journal.drop_failures()
-    with Journal(folder / "r.jsonl", folder / "p.jsonl").opened([_TASK]) as again:
+    with Journal(folder / "r.jsonl", folder / "p.jsonl").open([_TASK]) as again:
         _use(again)
 
 

@@ -9,7 +9,7 @@ from fuzz.target import Target
 from fuzz.waiting import answered
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 
 _HEAD = (
     b"POST /mcp HTTP/1.1\r\nHost: @host\r\nAuthorization: Bearer @token\r\n"
@@ -44,7 +44,7 @@ async def add(a: int, b: list[int]) -> int:
 
 
 async def _exchanged(data: bytes) -> None:
-    server = ToolServer([served(Tool.of(add))])
+    server = ToolServer([to_served(Tool.of(add))])
     async with Loopback({"/mcp": server.answer}) as loopback:
         head, blank, body = data.partition(b"\r\n\r\n")
         filled = head.replace(b"@host", loopback.host.encode()).replace(

@@ -25,7 +25,7 @@ def run(data: bytes) -> None:
     selected_auth(home)
     for settings in ({}, _OURS):
         place = scratch_folder("overlays")
-        with Overlay.filled(home, settings, "instructions", place) as overlay:
+        with Overlay.create(home, settings, "instructions", place) as overlay:
             json.loads((overlay / ".gemini" / "settings.json").read_bytes())
 
 

@@ -7,8 +7,8 @@ from fuzz.target import Target
 from geminorum import Options, Policy
 from geminorum.errors import ConfigError
 from geminorum.policies import Rules, toml_of
-from geminorum.wire.policy.file import table_of
-from geminorum.wire.policy.user import stricter, user_policy
+from geminorum.wire.policy.toml_reader import table_of
+from geminorum.wire.policy.user_rules import stricter, user_policy
 
 _SEEDS = (
     b'[[rule]]\ntoolName = "run_shell_command"\ncommandPrefix = ["git status", "ls"]\n'

@@ -8,7 +8,7 @@ from fuzz.soundness import require_one_done, require_sound
 from fuzz.target import Target
 from geminorum import sessions
 from geminorum.errors import SessionUnreadable
-from geminorum.sessions.glance import info_of
+from geminorum.sessions.summary import info_of
 from geminorum.sessions.tailing import FileTail
 from geminorum.usage.billing import bill_of
 from geminorum.wire.sessions.events import events_of

@@ -9,7 +9,7 @@ from fuzz.target import Target
 from geminorum.transports.launch.user_policies import policy_files
 from geminorum.wire.callbacks.hook import hook_settings, turns_hooks_off
 from geminorum.wire.launch.settings_file import parsed_settings
-from geminorum.wire.policy.user import user_policy
+from geminorum.wire.policy.user_rules import user_policy
 
 SEEDS = (
     b'{\n  // comment\n  "security": {"auth": {"selectedType": "gemini-api-key"},'

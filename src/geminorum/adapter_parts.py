@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from geminorum.environment import home_of as home_of
     from geminorum.hints import Vocabulary as Vocabulary
     from geminorum.hints import render as render
-    from geminorum.owned_folder import OwnedFolder as OwnedFolder
     from geminorum.permissions import rule_of as rule_of
     from geminorum.prompt import delivered as delivered
     from geminorum.redaction import redacted as redacted
     from geminorum.redaction import secrets_in as secrets_in
+    from geminorum.runtime.typed import convert as convert
     from geminorum.sessions.places import ID_IN_NAME as ID_IN_NAME
     from geminorum.sessions.places import files_in as files_in
     from geminorum.sessions.places import projects_of as projects_of
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from geminorum.sessions.reading import SUFFIXES as SUFFIXES
     from geminorum.spelling import snake_case as snake_case
     from geminorum.sync import BackgroundLoop as BackgroundLoop
+    from geminorum.system.owned_folder import OwnedFolder as OwnedFolder
     from geminorum.transports.launch.command import headless_command as headless_command
-    from geminorum.typed import convert as convert
     from geminorum.views.files import FileFold as FileFold
     from geminorum.views.messages import of_saved as of_saved
     from geminorum.views.messages import usage_of as usage_of
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 _HOMES = {
     # Read a config in another project's spelling.
     "spelling": ("snake_case",),
-    "typed": ("convert",),
+    "runtime.typed": ("convert",),
     "permissions": ("rule_of",),
     # Plan a command.
     "environment": ("environment_of", "home_of"),
@@ -62,7 +62,7 @@ _HOMES = {
     "transports.launch.command": ("headless_command",),
     # Run it for synchronous code, and in a folder that is removed afterwards.
     "sync": ("BackgroundLoop",),
-    "owned_folder": ("OwnedFolder",),
+    "system.owned_folder": ("OwnedFolder",),
     "doctor.finding": ("nearest_existing",),
     # Decode output.
     "wire.lines": ("LONGEST_LINE", "Lines"),

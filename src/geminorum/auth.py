@@ -18,7 +18,7 @@ import msgspec
 from geminorum.environment import environment_of, home_of, upwards
 from geminorum.events import Billing
 from geminorum.options import Options
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 from geminorum.wire.launch.settings_file import parsed_settings
 
 Mode: TypeAlias = Literal["api_key", "vertex", "google_account", "compute", "refused", "none"]

@@ -8,15 +8,15 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
-from geminorum.cancellation import finish
 from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
 from geminorum.events import DataT, Event
 from geminorum.hints import advice, python_only
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
 from geminorum.redaction import Redactor
-from geminorum.shortage import explained_shortage
+from geminorum.runtime.cancellation import finish
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.shortage import explain_shortage
 from geminorum.transports import Conversation, KeepsHistory, PreparesTurns, Transport, Turn
 from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
@@ -46,7 +46,7 @@ def run(
     Agent failures arrive as events and are not raised. Leaving the block stops the agent.
     """
     checked, transport = _checked(options), _transport_of(via)
-    begin = partial(_only_turn, prompt, checked, transport)
+    begin = partial(_open_turn, prompt, checked, transport)
     return Run(begin, checked, redactor_of(checked, transport))
 
 
@@ -54,7 +54,7 @@ async def ask(
     prompt: Prompt, options: Options[DataT] | None = None, *, via: Transport | None = None
 ) -> Result[DataT]:
     """Runs a prompt and returns its result, or raises an exception that carries it."""
-    return await _finished(run(prompt, options, via=via))
+    return await _run_to_end(run(prompt, options, via=via))
 
 
 def connect(
@@ -226,7 +226,7 @@ class Chat(Generic[DataT]):
 
     async def ask(self, prompt: Prompt) -> Result[DataT]:
         """Sends the next prompt and returns its result, or raises an exception that carries it."""
-        return await _finished(self.turn(prompt))
+        return await _run_to_end(self.turn(prompt))
 
     def _open(self) -> Conversation:
         if self._conversation is None:
@@ -246,7 +246,7 @@ class _Deadline:
     async def enter(self, block: AbstractAsyncContextManager[T], stack: AsyncExitStack) -> T:
         """Enters a block of the transport's, and leaves its end on the stack."""
         try:
-            with explained_shortage():
+            with explain_shortage():
                 async with asyncio.timeout_at(self.at) as timer:
                     return await stack.enter_async_context(block)
         except TimeoutError as error:
@@ -257,7 +257,7 @@ class _Deadline:
             raise RunTimeout(text, hint=advice("raise {Options.timeout=…}")) from error
 
 
-async def _only_turn(
+async def _open_turn(
     prompt: Prompt,
     options: Options,
     transport: Transport,
@@ -265,10 +265,10 @@ async def _only_turn(
     stack: AsyncExitStack,
 ) -> Turn:
     conversation = await deadline.enter(transport.open(options), stack)
-    return await _next_turn(prompt, conversation, deadline, stack)
+    return await _start_turn(prompt, conversation, deadline, stack)
 
 
-async def _next_turn(
+async def _start_turn(
     prompt: Prompt, conversation: Conversation, deadline: _Deadline, stack: AsyncExitStack
 ) -> Turn:
     return await deadline.enter(conversation.turn(prompt), stack)
@@ -279,10 +279,10 @@ async def _turn_of_many(
 ) -> Turn:
     if isinstance(conversation, PreparesTurns):
         stack.callback(conversation.prepare_turn)  # Once this turn is over.
-    return await _next_turn(prompt, conversation, deadline, stack)
+    return await _start_turn(prompt, conversation, deadline, stack)
 
 
-async def _finished(live: Run[DataT]) -> Result[DataT]:
+async def _run_to_end(live: Run[DataT]) -> Result[DataT]:
     async with live:
         async for _ in live:
             pass

@@ -17,7 +17,7 @@ from geminorum.errors import InvalidOptions
 from geminorum.events import Billing as Billing
 from geminorum.events import Cost, CostLine, ModelCost, ModelRequest, Tokens, Usage
 from geminorum.hints import advice
-from geminorum.lazy import price_list
+from geminorum.runtime.lazy import price_list
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -155,13 +155,13 @@ def billing(env: Mapping[str, str]) -> Billing:
 
 @cache
 def warm_up() -> None:
-    """Load the price list beside the first run: it takes 250 ms that nobody should wait for."""
+    """Loads the price list beside the first run, which need not wait 250 ms for it."""
     with suppress(RuntimeError):  # The system has no thread to give.
         threading.Thread(target=_load, name=PRICES_THREAD, daemon=True).start()
 
 
 def _load() -> None:
-    # Whoever needs it loads it again, and says what is wrong.
+    # A caller that needs it loads it again, and gets the error.
     with suppress(OSError, ImportError):
         # The library reads its list when it is first asked for a price, which is after the run.
         price_list.get_snapshot()

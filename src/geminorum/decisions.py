@@ -15,7 +15,7 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.events import Permission, PermissionDecision, PermissionRequest
 from geminorum.hints import python_only
-from geminorum.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
+from geminorum.runtime.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class Decisions:
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
-                decision = _understood(await called(decide, request))
+                decision = _understood(await invoke(decide, request))
         except asyncio.CancelledError:
             if is_ours():
                 raise
@@ -157,17 +157,17 @@ def _kind(answer: object) -> str:
     return "None" if answer is None else f"a value of type {type(answer).__name__}"
 
 
-async def called(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-    """What a function of the caller's gives: an async one awaited, any other `in_thread`."""
+async def invoke(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Calls a function of the caller: awaits an async one, runs any other in a thread."""
     if inspect.iscoroutinefunction(function):
         return await function(*args, **kwargs)
-    given = await in_thread(partial(function, *args, **kwargs))
+    given = await run_in_thread(partial(function, *args, **kwargs))
     # A lambda, or an object with an async `__call__`, does not look async, and is.
     return await given if inspect.isawaitable(given) else given
 
 
-async def in_thread(function: Callable[..., T], /, *args: Any) -> T:
-    """What the function gives, from a daemon thread with the context variables of the caller.
+async def run_in_thread(function: Callable[..., T], /, *args: Any) -> T:
+    """Runs the function in a daemon thread with the context variables of the caller.
 
     Not the loop's executor: asyncio.run() would wait for its threads at the end, forever where a
     function never returns. Where nobody waits any more, a late result is dropped.

@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from geminorum.errors import CliNotFound, CliTooOld, SetupError
 from geminorum.hints import advice
-from geminorum.lazy import lazy_module
-from geminorum.regular_file import read_bytes
-from geminorum.search_path import absolute_entries, childs_path
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.regular_file import read_bytes
+from geminorum.system.search_path import absolute_entries, childs_path
 
 if TYPE_CHECKING:
     from geminorum import install
@@ -93,7 +93,7 @@ async def is_available(
         async with asyncio.timeout(timeout):
             # A thread, since a Node not met before is asked for its version.
             program = await asyncio.to_thread(find_cli, executable)
-            return await _answers(program.command)
+            return await _probe(program.command)
     except (SetupError, OSError, TimeoutError):
         return False
 
@@ -369,9 +369,9 @@ def _node_version(path: Path, mtime_ns: int, size: int) -> Version | None:
 # ---- does it start
 
 
-async def _answers(command: tuple[str, ...]) -> bool:
+async def _probe(command: tuple[str, ...]) -> bool:
     # Shielded: who gives up while it starts would end the child alone, and not its group.
-    starting = asyncio.create_task(_started(command))
+    starting = asyncio.create_task(_start_probe(command))
     try:
         return await (await asyncio.shield(starting)).wait() == 0
     finally:
@@ -382,7 +382,7 @@ async def _answers(command: tuple[str, ...]) -> bool:
             await starting.result().wait()
 
 
-async def _started(command: tuple[str, ...]) -> asyncio.subprocess.Process:
+async def _start_probe(command: tuple[str, ...]) -> asyncio.subprocess.Process:
     return await asyncio.create_subprocess_exec(
         *command,
         "--version",

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from geminorum.options import Options
-from geminorum.search_path import childs_path
+from geminorum.system.search_path import childs_path
 
 
 def environment_of(options: Options) -> dict[str, str]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import InvalidEvent
+from geminorum.runtime import typed
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar

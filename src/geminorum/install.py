@@ -16,10 +16,10 @@ from pathlib import Path
 
 from geminorum.detect import INSTALL_NODE, PACKAGE, CliProgram, Node, find_cli, find_node
 from geminorum.errors import CliNotFound, SetupError
-from geminorum.lazy import platformdirs
-from geminorum.owned_folder import OwnedFolder
-from geminorum.regular_file import read_bytes
-from geminorum.search_path import childs_path
+from geminorum.runtime.lazy import platformdirs
+from geminorum.system.owned_folder import OwnedFolder
+from geminorum.system.regular_file import read_bytes
+from geminorum.system.search_path import childs_path
 
 PINNED_CLI = "0.61.0"
 """The CLI version that geminorum is tested with."""
@@ -36,7 +36,7 @@ NPM_FLAGS = (
     "--ignore-scripts",
     "--global=false",
     "--loglevel=error",
-    # npm's own patience is minutes long; whoever types a command wants to know sooner.
+    # npm itself retries for minutes; the user of a command wants to know sooner.
     "--fetch-retries=1",
     "--fetch-retry-mintimeout=1000",
     "--fetch-timeout=60000",
@@ -141,7 +141,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 def _install(into: Path, version: str, node: Node) -> None:
     try:
-        with _sibling(into) as folder:
+        with _make_sibling(into) as folder:
             _run_npm(folder, version, node)
             if _installed_version(folder) is None:
                 raise SetupError("npm reported success but installed nothing", hint=ANY_CAUSE)
@@ -151,8 +151,8 @@ def _install(into: Path, version: str, node: Node) -> None:
 
 
 @contextmanager
-def _sibling(folder: Path) -> Iterator[Path]:
-    """A temporary folder on the same disk, so that a rename can put it in place in one step."""
+def _make_sibling(folder: Path) -> Iterator[Path]:
+    """Makes a temporary folder on the same disk: a rename can put it in place in one step."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     with OwnedFolder(f".{folder.name}-kept-", folder.parent) as temporary:
         yield temporary / "new"

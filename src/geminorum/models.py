@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from geminorum.cost import Price
-from geminorum.lazy import price_list
+from geminorum.runtime.lazy import price_list
 from geminorum.wire.model_names import ALIASES
 
 _CONVERSES = re.compile(r"gemini-\d")

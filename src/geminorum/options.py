@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, ge
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import InvalidOptions
 from geminorum.events import DataT
 from geminorum.hints import advice, python_only
 from geminorum.permissions import Policy, rule_of
+from geminorum.runtime import typed
 from geminorum.spelling import snake_case
 
 if TYPE_CHECKING:

@@ -10,9 +10,9 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import InvalidOptions
 from geminorum.hints import python_only
+from geminorum.runtime import typed
 from geminorum.spelling import snake_case
 
 Level: TypeAlias = Literal["allow", "ask", "deny"]

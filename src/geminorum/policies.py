@@ -20,13 +20,19 @@ import msgspec
 from geminorum.errors import ConfigError
 from geminorum.options import Approval, Options
 from geminorum.permissions import Level, check_listed
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 from geminorum.wire.policy.build_files import is_build_file
 from geminorum.wire.policy.dangerous import is_dangerous
-from geminorum.wire.policy.file import FileRule, compiled, in_python, policy_problems, read_policy
 from geminorum.wire.policy.shell_line import is_readable, shell_line
-from geminorum.wire.policy.toml import Steering, policy_toml, told_mode
-from geminorum.wire.policy.user import is_wildcard
+from geminorum.wire.policy.toml_reader import (
+    FileRule,
+    compiled,
+    in_python,
+    policy_problems,
+    read_policy,
+)
+from geminorum.wire.policy.toml_writer import Steering, approval_mode, policy_toml
+from geminorum.wire.policy.user_rules import is_wildcard
 
 _SHELL = "run_shell_command"
 _LEVELS: dict[str, Level] = {"allow": "allow", "ask_user": "ask", "deny": "deny"}
@@ -87,7 +93,7 @@ class Rules:
     def of(cls, options: Options) -> Rules:
         """The rules that apply to a run with these options."""
         rules = read_policy(toml_of(options)).rule
-        return cls(rules, told_mode(options), options.cwd or ".")
+        return cls(rules, approval_mode(options), options.cwd or ".")
 
     @classmethod
     def read(cls, path: str | os.PathLike[str], approval: Approval | None = None) -> Rules:

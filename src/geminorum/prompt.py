@@ -12,7 +12,7 @@ import msgspec
 
 from geminorum.errors import InvalidPrompt
 from geminorum.hints import advice, python_only
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 
 LARGEST_PROMPT = 8 * 1024 * 1024
 """The CLI reads this many bytes and drops the rest; its event stream does not say so."""

@@ -9,9 +9,9 @@ from typing import Any, get_origin
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import InvalidAnswer, InvalidOptions
 from geminorum.hints import advice
+from geminorum.runtime import typed
 from geminorum.schema_check import ANNOTATIONS, problems, schema_problems, whole_numbers
 
 _HINT = advice(

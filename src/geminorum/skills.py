@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import yaml
 
 from geminorum.errors import InvalidOptions
-from geminorum.regular_file import UnfitFile, read_bytes
+from geminorum.system.regular_file import UnfitFile, read_bytes
 
 Tier: TypeAlias = Literal["workspace", "user", "extension"]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from geminorum.errors import SetupError
 from geminorum.hints import advice
-from geminorum.lazy import platformdirs
+from geminorum.runtime.lazy import platformdirs
 
 SCHEMA_VERSION = 1
 _PICO = 10**12

@@ -19,9 +19,9 @@ from geminorum import client
 from geminorum.errors import GeminorumError, InvalidOptions, Unsupported
 from geminorum.events import DataT, Event
 from geminorum.hints import python_only
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
+from geminorum.runtime.lazy import lazy_module
 from geminorum.transports import Conversation, Transport
 from geminorum.views.result import Result
 
@@ -296,7 +296,7 @@ class Opened:
             )
         self.loop.__enter__()
         try:
-            self._transport = self.loop.call(self._entered())
+            self._transport = self.loop.call(self._enter())
         except BaseException:
             self.loop.__exit__()
             raise
@@ -307,7 +307,7 @@ class Opened:
         if not self.loop.is_open:
             return  # Python shuts down; exit handlers have ended the processes already.
         try:
-            self.loop.call(self._left())
+            self.loop.call(self._leave())
         finally:
             self.loop.__exit__()
 
@@ -333,10 +333,10 @@ class Opened:
             )
         return self._transport
 
-    async def _entered(self) -> Transport:
+    async def _enter(self) -> Transport:
         return await self._block.__aenter__()
 
-    async def _left(self) -> None:
+    async def _leave(self) -> None:
         self._is_open = False
         await self._block.__aexit__(None, None, None)
 
@@ -377,7 +377,7 @@ class BackgroundLoop:
         try:
             with asyncio.Runner() as runner:
                 try:
-                    runner.run(_until_ended(ready))
+                    runner.run(_wait_until_ended(ready))
                 except BaseException as error:
                     self._killer = error  # Known before the runner cancels what was called.
         except BaseException as error:
@@ -409,7 +409,7 @@ class BackgroundLoop:
         return value  # type: ignore[return-value]  # None only where T is None
 
     def _begin(self, work: Coroutine[Any, Any, T]) -> Future[tuple[T | None, BaseException | None]]:
-        guarded = _with_interrupt(work)
+        guarded = _catch_interrupt(work)
         try:
             if self._loop is None or not self.is_open:
                 raise RuntimeError
@@ -434,17 +434,17 @@ def _loop_of(transport: Transport | None) -> BackgroundLoop | None:
     return transport.loop if isinstance(transport, Pool | Opened) else None
 
 
-async def _with_interrupt(
+async def _catch_interrupt(
     work: Coroutine[Any, Any, T],
 ) -> tuple[T | None, BaseException | None]:
-    """What the work gives, with an interrupt as a value: a task that raises one ends its loop."""
+    """Returns an interrupt as a value: a task that raises one would end its loop."""
     try:
         return await work, None
     except (KeyboardInterrupt, SystemExit) as interrupt:
         return None, interrupt
 
 
-async def _until_ended(ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
+async def _wait_until_ended(ready: Future[tuple[asyncio.AbstractEventLoop, asyncio.Event]]) -> None:
     ended = asyncio.Event()
     ready.set_result((asyncio.get_running_loop(), ended))
     await ended.wait()

@@ -13,10 +13,10 @@ from typing import Any, Literal, get_args, get_type_hints
 
 import msgspec
 
-from geminorum.decisions import called, is_ours
+from geminorum.decisions import invoke, is_ours
 from geminorum.errors import InvalidOptions
 from geminorum.hints import python_only
-from geminorum.interrupts import error_message
+from geminorum.runtime.interrupts import error_message
 from geminorum.schema import converted, schema_of
 from geminorum.schema_check import problems, schema_problems, whole_numbers
 
@@ -125,7 +125,7 @@ async def call(tool: Tool, arguments: Mapping[str, Any] | None) -> ToolOutcome:
             "error", _printable(f"{tool.name}: {error_message(error)}"), "invalid_arguments"
         )
     try:
-        return ToolOutcome("success", _plain(await called(tool.function, **values)))
+        return ToolOutcome("success", _plain(await invoke(tool.function, **values)))
     except asyncio.CancelledError as error:
         if is_ours():
             raise

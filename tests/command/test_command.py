@@ -23,7 +23,7 @@ from geminorum.apps.command.flags.declare import takes_options
 from geminorum.apps.command.flags.options import _whole_id, options_from
 from geminorum.apps.command.flags.quick_run import run_values
 from geminorum.apps.command.flags.table import OPTIONS_FLAGS, RUN_FLAGS, Via
-from geminorum.apps.command.guard import command_hint, guarded
+from geminorum.apps.command.guard import command_hint, run_guarded
 from geminorum.apps.command.render.help import _help
 from geminorum.hints import advice
 
@@ -251,7 +251,7 @@ def test_ctrl_c_while_everything_ends_is_no_mistake(capsys):
     def pressed_again():
         raise asyncio.CancelledError
 
-    assert guarded(pressed_again) == Exit.CANCELLED
+    assert run_guarded(pressed_again) == Exit.CANCELLED
     assert capsys.readouterr().err == "error  stopped\n"
 
 
@@ -260,7 +260,7 @@ def test_a_mistake_of_ours_is_told_as_one():
         "from geminorum.apps.command import guard\n"
         "import sys\n"
         "def broken(): raise RuntimeError('boom')\n"
-        "sys.exit(guard.guarded(broken))"
+        "sys.exit(guard.run_guarded(broken))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=False

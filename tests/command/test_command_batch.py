@@ -6,15 +6,16 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
-from command_line import COMMAND, Terminal, environment
+from command_line import COMMAND, Started, Terminal, environment, shared_environment
 from command_line import geminorum_command as command
 from geminorum import GeminorumError, Options
 from geminorum.apps.command.batch.input import Task, tasks_in
@@ -52,14 +53,17 @@ def results(folder: Path) -> list[dict]:
 
 def killed_after(lines: int, file: Path, *arguments: str, env) -> None:
     """Start a batch, and kill -9 it when so many results are written."""
-    child = subprocess.Popen(
-        [*COMMAND, "batch", file, *arguments],
-        env=environment(env),
-        stderr=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-    )
     written = file.with_name("prompts.results.jsonl")
-    while not written.exists() or written.read_bytes().count(b"\n") < lines:
+    child = begin(file, *arguments, env=env)
+    kill_when(lambda: written.exists() and written.read_bytes().count(b"\n") >= lines, child)
+
+
+def begin(file: Path, *arguments: str, env, stderr: int = subprocess.DEVNULL) -> Started:
+    return Started("batch", file, *arguments, env=env, stderr=stderr)
+
+
+def kill_when(happened: Callable[[], bool], child: Started | subprocess.Popen[bytes]) -> None:
+    while not happened():
         assert child.poll() is None
         time.sleep(0.01)
     child.send_signal(signal.SIGKILL)
@@ -93,7 +97,7 @@ def test_a_batch_that_was_killed_goes_on_and_every_prompt_has_one_result(fake_ge
 
 def test_the_budget_holds_over_a_kill(fake_gemini, tmp_path):
     shouting(fake_gemini)
-    file = prompts(tmp_path, 200)
+    file = prompts(tmp_path, 100)
     budget = ("--budget", str(PRICE * 50))
     killed_after(20, file, *API, *budget, env=fake_gemini.env)
     done = command("batch", file, *API, *budget, env=fake_gemini.env)
@@ -106,13 +110,13 @@ def test_the_budget_holds_over_a_kill(fake_gemini, tmp_path):
     assert {one["status"] for one in told} == {"success"}
     more = command("batch", file, *API, "--budget", "1", env=fake_gemini.env)
     assert more.returncode == 0
-    assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(200)}
+    assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(100)}
 
 
 def test_what_a_killed_attempt_cost_is_called_an_assumption(fake_gemini, tmp_path):
     shouting(fake_gemini)
     file = prompts(tmp_path, 3)
-    with Journal(tmp_path / "prompts.results.jsonl", file).opened() as journal:
+    with Journal(tmp_path / "prompts.results.jsonl", file).open() as journal:
         journal.begin(tasks_in(file)[0])
     done = command("batch", file, *API, env=fake_gemini.env)
     assert f"(${PRICE} of it assumed for attempts that were killed)" in done.stderr
@@ -158,36 +162,6 @@ def test_a_reader_who_leaves_stops_it_and_loses_nothing(fake_gemini, tmp_path):
     assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(12)}
 
 
-@pytest.mark.gemini_cli
-def test_a_handful_through_the_real_cli_killed_and_gone_on(real_transport, fake_gemini, tmp_path):
-    shouting(fake_gemini)
-    file = prompts(tmp_path, 4)
-    env = {**fake_gemini.env, "GEMINI_CLI_PATH": str(real_transport.executable)}
-    arguments = ("-j", "2", "--model", "gemini-2.5-flash")
-    done = command("batch", file, *arguments, "--budget", str(PRICE * 2), env=env)
-    assert done.returncode == Exit.LIMIT, done.stderr
-    assert len(results(tmp_path)) == 2
-    assert len(fake_gemini.requests) == 2
-    child = subprocess.Popen(
-        [*COMMAND, "batch", str(file), *arguments],
-        env=environment(env),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    while len(fake_gemini.requests) < 3:
-        assert child.poll() is None
-        time.sleep(0.01)
-    child.terminate()  # As Ctrl-C; `no_process_is_left` sees to the rest.
-    _, errors = child.communicate(timeout=30)
-    assert child.returncode == Exit.TERMINATED
-    assert "run the same command again" in errors
-    assert "Traceback" not in errors
-    assert command("batch", file, *arguments, env=env).returncode == 0
-    told = results(tmp_path)
-    assert Counter(one["id"] for one in told) == {f"p{n}": 1 for n in range(4)}
-    assert all(one["session_id"] and one["cost_usd"] for one in told)
-
-
 # ---- must show: killed with agents at work
 
 SLOW_AGENT = """#!{python}
@@ -215,24 +189,6 @@ for line in (
 ):
     print(json.dumps(line), flush=True)
 """
-
-
-def begin(file: Path, *arguments: str, env) -> subprocess.Popen[bytes]:
-    nowhere = subprocess.DEVNULL
-    return subprocess.Popen(
-        [*COMMAND, "batch", file, *arguments],
-        env=environment(env),
-        stderr=nowhere,
-        stdout=nowhere,
-    )
-
-
-def kill_when(happened: Callable[[], bool], child: subprocess.Popen[bytes]) -> None:
-    while not happened():
-        assert child.poll() is None
-        time.sleep(0.01)
-    child.kill()
-    child.wait()
 
 
 def lines_of(file: Path) -> Counter[str]:
@@ -299,7 +255,7 @@ from geminorum.transports.process.tree import Child
 STUBBORN = "trap '' TERM; echo $$ > new; mv new pid; while :; do sleep 0.1; done"
 
 async def main():
-    with Journal(Path("out.jsonl")).opened():
+    with Journal(Path("out.jsonl")).open():
         async with Child(["sh", "-c", STUBBORN], env=dict(os.environ)):
             await asyncio.sleep(60)
 
@@ -310,30 +266,65 @@ asyncio.run(main())
 def test_a_batch_goes_on_when_the_last_agent_of_the_killed_one_is_gone(tmp_path):
     killed = subprocess.Popen([sys.executable, "-c", BATCH_WITH_A_STUBBORN_AGENT], cwd=tmp_path)
     kill_when((tmp_path / "pid").exists, killed)
-    with Journal(tmp_path / "out.jsonl").opened():
+    with Journal(tmp_path / "out.jsonl").open():
         assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
+# ---- must show: through the real CLI
+
+
+@pytest.fixture(scope="module")
+def ordeal(real_transport, tmp_path_factory) -> Iterator[SimpleNamespace]:
+    """Three prompts through the real CLI. The batch is terminated at its first request; it is
+    stopped by its budget; it is killed with two agents at work; and then it goes on to its end."""
+    folder = tmp_path_factory.mktemp("ordeal")
+    found, file = SimpleNamespace(folder=folder), prompts(folder, 3)
+    arguments = ("-j", "3", "--model", "gemini-2.5-flash", "--approval", "yolo", "--cwd", folder)
+    with FakeGemini() as fake:
+        fake.when("Prompt 0").hang()
+        fake.when(lambda request: request.prompt != "Prompt 0." and not request.round).calls(
+            ("run_shell_command", {"command": "echo x >> begun; sleep 2; echo x >> finished"}),
+            tokens=SPENT,
+        ).always()
+        shouting(fake)
+        env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake.env}
+        env |= shared_environment(folder)
+        child = begin(file, *arguments, "--budget", "1", env=env, stderr=subprocess.PIPE)
+        while not fake.requests:
+            assert child.poll() is None
+            time.sleep(0.01)
+        child.send_signal(signal.SIGTERM)  # As Ctrl-C.
+        found.told = child.communicate().decode()
+        found.terminated = child.returncode
+        found.limited = command("batch", file, *arguments, "--budget", str(PRICE * 2), env=env)
+        found.within_budget, found.asked = results(folder), len(fake.requests)
+        child = begin(file, *arguments, env=env)
+        kill_when(lambda: lines_of(folder / "begun")["x"] == 2, child)
+        found.done = command("batch", file, *arguments, env=env)
+        yield found
+
+
 @pytest.mark.gemini_cli
-def test_a_killed_batch_of_the_real_cli_lets_every_agent_finish_once(
-    real_transport, fake_gemini, tmp_path
-):
-    command_line = "echo x >> begun; sleep 2; echo x >> finished"
-    fake_gemini.when(lambda request: not request.round).call(
-        "run_shell_command", command=command_line
-    ).always()
-    fake_gemini.say("Done.").always()
-    env = {**fake_gemini.env, "GEMINI_CLI_PATH": str(real_transport.executable)}
-    arguments = ("-j", "2", "--model", "gemini-2.5-flash", "--approval", "yolo")
-    arguments = (*arguments, "--cwd", str(tmp_path))
-    file = prompts(tmp_path, 2)
-    child = begin(file, *arguments, env=env)
-    kill_when(lambda: lines_of(tmp_path / "begun")["x"] == 2, child)
-    done = command("batch", file, *arguments, env=env)
-    assert done.returncode == 0, done.stderr
-    assert lines_of(tmp_path / "begun")["x"] == 4
-    assert lines_of(tmp_path / "finished")["x"] == 2
-    assert {one["text"] for one in results(tmp_path)} == {"Done."}
+def test_a_handful_through_the_real_cli_killed_and_gone_on(ordeal):
+    assert ordeal.terminated == Exit.TERMINATED
+    assert "run the same command again" in ordeal.told
+    assert "Traceback" not in ordeal.told
+    assert ordeal.limited.returncode == Exit.LIMIT, ordeal.limited.stderr
+    # Nobody told what the attempt that was terminated cost: it counts as much as this one.
+    assert [one["id"] for one in ordeal.within_budget] == ["p0"]
+    assert ordeal.asked == 2
+    assert ordeal.done.returncode == 0
+    told = results(ordeal.folder)
+    assert Counter(one["id"] for one in told) == {f"p{n}": 1 for n in range(3)}
+    assert all(one["session_id"] and one["cost_usd"] for one in told)
+
+
+@pytest.mark.gemini_cli
+def test_a_killed_batch_of_the_real_cli_lets_every_agent_finish_once(ordeal):
+    assert ordeal.done.returncode == 0, ordeal.done.stderr
+    assert lines_of(ordeal.folder / "begun")["x"] == 4
+    assert lines_of(ordeal.folder / "finished")["x"] == 2
+    assert {one["text"] for one in results(ordeal.folder)} == {f"PROMPT {n}." for n in range(3)}
 
 
 # ---- limits
@@ -387,42 +378,46 @@ def test_killed_attempts_count_as_soon_as_any_cost_is_known():
     assert not budget.has_room(0)
 
 
-@pytest.fixture
-def one_dear_prompt(fake_gemini, real_transport):
-    """The second prompt costs $0.30 before its tool is called; what follows comes late."""
-    fake_gemini.when(lambda request: request.prompt == "Prompt 1." and not request.round).calls(
-        ("list_directory", {"dir_path": "."}), tokens=Tokens(prompt=1_000_000, output=100)
-    )
-    fake_gemini.when(lambda request: request.round == 1).say("Too late.", delay=20)
-    shouting(fake_gemini)
-    return {**fake_gemini.env, "GEMINI_CLI_PATH": str(real_transport.executable)}
+@pytest.fixture(scope="module")
+def one_dear_prompt(real_transport, tmp_path_factory) -> Iterator[SimpleNamespace]:
+    """The second prompt costs $0.30 before its tool is called; what follows comes late. First it
+    is more than the batch may spend, then more than a prompt may, and another follows it."""
+    folder = tmp_path_factory.mktemp("dear")
+    found, arguments = SimpleNamespace(folder=folder), ("--model", "gemini-2.5-flash")
+    with FakeGemini() as fake:
+        fake.when(lambda request: request.prompt == "Prompt 1." and not request.round).calls(
+            ("list_directory", {"dir_path": "."}), tokens=Tokens(prompt=1_000_000, output=100)
+        ).always()
+        fake.when(lambda request: request.round == 1).say("Too late.", delay=20).always()
+        shouting(fake)
+        env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake.env}
+        env |= shared_environment(folder)
 
+        def batch(count: int, *limits: str) -> subprocess.CompletedProcess[str]:
+            return command("batch", prompts(folder, count), *arguments, *limits, env=env)
 
-CLI = ("--model", "gemini-2.5-flash", "-j", "1")
-
-
-@pytest.mark.gemini_cli
-def test_a_prompt_that_the_budget_stops_has_no_result_and_is_sent_again(
-    one_dear_prompt, fake_gemini, tmp_path
-):
-    file = prompts(tmp_path, 3)
-    done = command("batch", file, *CLI, "--budget", "0.01", env=one_dear_prompt)
-    assert done.returncode == Exit.LIMIT
-    assert [one["id"] for one in results(tmp_path)] == ["p0"]
-    asked = len(fake_gemini.requests)
-    blocked = command("batch", file, *CLI, "--budget", "0.01", env=one_dear_prompt)
-    assert blocked.returncode == Exit.LIMIT  # What was spent stays spent.
-    assert len(fake_gemini.requests) == asked
-    assert command("batch", file, *CLI, "--budget", "9", env=one_dear_prompt).returncode == 0
-    assert sorted(one["id"] for one in results(tmp_path)) == ["p0", "p1", "p2"]
+        found.stopped = batch(2, "--budget", "0.01")
+        found.after_stop, asked = results(folder), len(fake.requests)
+        found.blocked = batch(2, "--budget", "0.01")
+        found.more_asked = len(fake.requests) - asked
+        found.limited = batch(3, "-j", "1", "--budget", "9", "--max-budget-usd", "0.01")
+        yield found
 
 
 @pytest.mark.gemini_cli
-def test_a_limit_of_each_prompt_is_its_own_result(one_dear_prompt, tmp_path):
-    arguments = (*CLI, "--budget", "9", "--max-budget-usd", "0.01")
-    done = command("batch", prompts(tmp_path, 3), *arguments, env=one_dear_prompt)
-    assert done.returncode == Exit.FAILED
-    assert [one["status"] for one in results(tmp_path)] == ["success", "max_budget", "success"]
+def test_a_prompt_that_the_budget_stops_has_no_result_and_is_sent_again(one_dear_prompt):
+    assert one_dear_prompt.stopped.returncode == Exit.LIMIT
+    assert [one["id"] for one in one_dear_prompt.after_stop] == ["p0"]
+    assert one_dear_prompt.blocked.returncode == Exit.LIMIT  # What was spent stays spent.
+    assert one_dear_prompt.more_asked == 0
+    assert sorted(one["id"] for one in results(one_dear_prompt.folder)) == ["p0", "p1", "p2"]
+
+
+@pytest.mark.gemini_cli
+def test_a_limit_of_each_prompt_is_its_own_result(one_dear_prompt):
+    assert one_dear_prompt.limited.returncode == Exit.FAILED
+    told = [one["status"] for one in results(one_dear_prompt.folder)]
+    assert told == ["success", "max_budget", "success"]
 
 
 def test_a_dear_answer_is_kept_and_stops_the_batch(fake_gemini, tmp_path):
@@ -458,7 +453,7 @@ async def test_only_what_may_pass_is_tried_again(fake_gemini, tmp_path):
     journal = Journal(tmp_path / "out.jsonl")
     limits = Limits(concurrency=1, retries=2, first_wait=0.001)
     options = Options(env=fake_gemini.env, model="flash")
-    with journal.opened():
+    with journal.open():
         await Batch(tasks, journal, options, Api(retries=0), limits).run()
     told = journal.outcomes
     assert {name: (one.status, one.attempts) for name, one in told.items()} == {
@@ -508,7 +503,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_line(tmp_path):
     resource = pytest.importorskip("resource")
     outcome = TaskOutcome(id="1", digest="d", prompt="p", status="success", text="x" * 1000)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with Journal(tmp_path / "r.jsonl").opened() as journal:
+    with Journal(tmp_path / "r.jsonl").open() as journal:
         resource.setrlimit(resource.RLIMIT_FSIZE, (500, before[1]))
         try:
             with pytest.raises(GeminorumError, match=r"cannot write .*r\.jsonl"):
@@ -516,7 +511,7 @@ def test_a_disk_that_is_full_leaves_no_half_of_a_line(tmp_path):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)
         journal.finish(outcome)
-    with Journal(tmp_path / "r.jsonl").opened() as journal:
+    with Journal(tmp_path / "r.jsonl").open() as journal:
         assert list(journal.outcomes) == ["1"]
 
 
@@ -567,16 +562,12 @@ def test_prompts_can_be_added_and_taken_out_between_two_starts(fake_gemini, tmp_
 def test_two_batches_do_not_write_the_same_results(fake_gemini, tmp_path):
     fake_gemini.hang().always()
     file = prompts(tmp_path, 2)
-    first = subprocess.Popen(
-        [*COMMAND, "batch", file, *API],
-        env=environment(fake_gemini.env),
-        stderr=subprocess.PIPE,
-    )
+    first = begin(file, *API, env=fake_gemini.env, stderr=subprocess.PIPE)
     while not fake_gemini.requests:
         time.sleep(0.01)
     second = command("batch", file, *API, env=fake_gemini.env)
     first.send_signal(signal.SIGINT)
-    _, told = first.communicate(timeout=30)
+    told = first.communicate()
     assert second.returncode == Exit.USAGE
     assert "another batch is writing" in second.stderr
     assert first.returncode == Exit.CANCELLED
@@ -679,7 +670,7 @@ def test_a_file_that_is_not_of_a_batch_is_left_as_it_is(tmp_path, foreign, resta
     output.write_bytes(foreign)
     with (
         pytest.raises(InvalidOptions, match="is not of a batch") as caught,
-        Journal(output).opened(restart=restart),
+        Journal(output).open(restart=restart),
     ):
         pass
     assert "--output" in (caught.value.hint or "")
@@ -690,7 +681,7 @@ def test_a_file_that_is_not_of_a_batch_is_left_as_it_is(tmp_path, foreign, resta
 @pytest.mark.parametrize("name", ["out.journal", "out.new"])
 def test_what_lies_beside_the_results_is_not_written_over(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(InvalidOptions, match=name), Journal(tmp_path / "out").opened(restart=True):
+    with pytest.raises(InvalidOptions, match=name), Journal(tmp_path / "out").open(restart=True):
         pass
     assert [each.name for each in tmp_path.iterdir()] == [name]
 
@@ -706,7 +697,7 @@ def test_what_lies_beside_the_results_is_not_written_over(tmp_path, name):
 )
 def test_only_half_a_line_of_our_own_is_cut(tmp_path, before, after):
     (tmp_path / "out").write_bytes(before)
-    with Journal(tmp_path / "out").opened() as journal:
+    with Journal(tmp_path / "out").open() as journal:
         assert len(journal.outcomes) == after.count(b"\n")
     assert (tmp_path / "out").read_bytes() == after
 
@@ -719,7 +710,7 @@ def test_the_prompts_are_not_written_over(tmp_path, name, restart):
     (tmp_path / name).symlink_to(source)
     with (
         pytest.raises(InvalidOptions, match="it is the file of prompts"),
-        Journal(tmp_path / "out", source).opened(restart=restart),
+        Journal(tmp_path / "out", source).open(restart=restart),
     ):
         pass
     assert source.read_bytes() == b'{"id":"torn'
@@ -731,7 +722,7 @@ def test_results_go_to_regular_files_only(tmp_path):
     (tmp_path / "device").symlink_to("/dev/null")
     with (
         pytest.raises(InvalidOptions, match="not a file that can hold results"),
-        Journal(tmp_path / "device").opened(),
+        Journal(tmp_path / "device").open(),
     ):
         pass
     assert len(list(tmp_path.iterdir())) == 1
@@ -741,17 +732,17 @@ def test_results_of_another_file_are_not_taken_for_those_of_this_one(tmp_path):
     output, task = tmp_path / "z.results.jsonl", Task("1", "x")
     for name in ("z.jsonl", "z.csv"):
         (tmp_path / name).write_text("")
-    with Journal(output, tmp_path / "z.jsonl").opened([task]) as journal:
+    with Journal(output, tmp_path / "z.jsonl").open([task]) as journal:
         journal.begin(task)
         journal.finish(TaskOutcome(id="1", digest=task.digest, prompt="x", status="success"))
     with (
         pytest.raises(InvalidOptions, match=r"results of z\.jsonl, not of z\.csv"),
-        Journal(output, tmp_path / "z.csv").opened([task]),
+        Journal(output, tmp_path / "z.csv").open([task]),
     ):
         pass
-    with Journal(output, tmp_path / "z.jsonl").opened([task]) as journal:
+    with Journal(output, tmp_path / "z.jsonl").open([task]) as journal:
         assert list(journal.outcomes) == ["1"]
-    with Journal(output, tmp_path / "z.csv").opened([task], restart=True) as journal:
+    with Journal(output, tmp_path / "z.csv").open([task], restart=True) as journal:
         assert not journal.outcomes
 
 
@@ -759,7 +750,7 @@ def test_a_refusal_of_changed_prompts_leaves_no_journal(tmp_path):
     (tmp_path / "out").write_bytes(RESULT)
     with (
         pytest.raises(InvalidOptions, match="is not what"),
-        Journal(tmp_path / "out").opened([Task("1", "another")]),
+        Journal(tmp_path / "out").open([Task("1", "another")]),
     ):
         pass
     assert [each.name for each in tmp_path.iterdir()] == ["out"]
@@ -816,10 +807,10 @@ def test_ctrl_c_stops_it_and_says_how_to_go_on(fake_gemini, tmp_path):
 
 def test_the_journal_is_in_place_before_anything_is_spent(tmp_path):
     journal = Journal(tmp_path / "out.jsonl")
-    with journal.opened():
+    with journal.open():
         assert journal.begin(Task("a", "x")) == 1
     again = Journal(tmp_path / "out.jsonl")
-    with again.opened():
+    with again.open():
         assert again.torn == 1
         assert again.begin(Task("a", "x")) == 2
         again.end(Task("a", "x"), 2, Decimal("0.5"))
@@ -836,5 +827,5 @@ def test_the_journal_is_in_place_before_anything_is_spent(tmp_path):
 def test_a_journal_that_was_forged_lifts_no_budget(tmp_path, line):
     journal = Journal(tmp_path / "out.jsonl")
     journal.tries.write_text(json.dumps(line) + "\n")
-    with pytest.raises(InvalidOptions, match="not a number of attempts"), journal.opened():
+    with pytest.raises(InvalidOptions, match="not a number of attempts"), journal.open():
         pass

@@ -1,17 +1,21 @@
 """`geminorum chat`: from a pipe, and on a terminal with somebody typing."""
 
 import asyncio
+import json
 import re
 import signal
 import stat
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from command_home import A, B, SavedHome
-from command_line import Terminal
+from command_line import Terminal, shared_environment
 from command_line import geminorum_command as command
 from geminorum import Options, Result, events, sessions
 from geminorum.apps.command.chat import conversation as chatting
@@ -22,8 +26,8 @@ from geminorum.apps.command.flags.table import Program, Via
 from geminorum.apps.command.render.output import Showing
 from geminorum.apps.command.run import keep
 from geminorum.apps.command.run.undo import Copies
+from geminorum.testing import FakeGemini
 
-on_both_transports = pytest.mark.parametrize("via", ["acp", "cli"])
 ODD = b"caf\xe9\r\nno newline at the end \xff\x00"
 
 
@@ -44,12 +48,85 @@ API = ("chat", "--via", "api")
 """Where the transport does not matter: this one needs no other program to start."""
 
 
-def test_each_line_of_a_pipe_is_a_prompt(fake_gemini, env, work):
-    fake_gemini.say("Noted.").say("Seven.")
-    done = command("chat", "--via", "cli", stdin="Remember seven\n\nWhich?\n", env=env, cwd=work)
-    assert (done.returncode, done.stdout) == (0, "Noted.\nSeven.\n")
-    assert "Remember seven" in str(fake_gemini.requests[1].contents)
+class Shared(SimpleNamespace):
+    """A chat that several tests look at, with a folder and a model of its own."""
+
+    def __init__(self, fake: FakeGemini, cli: Path | str, work: Path) -> None:
+        env = {"GEMINI_CLI_PATH": str(cli), **fake.env, **shared_environment(work.parent)}
+        super().__init__(fake=fake, env=env, work=work)
+
+
+@pytest.fixture(scope="module")
+def shared(real_transport, tmp_path_factory) -> Iterator[Callable[[], Shared]]:
+    with ExitStack() as stack:
+
+        def make() -> Shared:
+            work = tmp_path_factory.mktemp("shared") / "work"
+            work.mkdir()
+            fake = stack.enter_context(FakeGemini())
+            return Shared(fake, real_transport.executable, work)
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def piped(shared) -> Shared:
+    """Two prompts and an /undo from a pipe, each turn by a CLI of its own."""
+    chat = shared()
+    (chat.work / "a.txt").write_bytes(ODD)
+    chat.fake.say("Noted.").call("write_file", file_path="a.txt", content="x").say("Seven.")
+    arguments = ("chat", "--via", "cli", "--approval", "auto_edit")
+    typed = "Remember seven\n\nWhich?\n/undo\n"
+    chat.done = command(*arguments, stdin=typed, env=chat.env, cwd=chat.work)
+    return chat
+
+
+@pytest.mark.gemini_cli
+def test_each_line_of_a_pipe_is_a_prompt(piped):
+    done = piped.done
+    assert done.returncode == 0
+    assert done.stdout.startswith("Noted.\nSeven.\n  ✓ a.txt: as it was\n")
+    assert "Remember seven" in str(piped.fake.requests[1].contents)
     assert "\x1b" not in done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def words(shared) -> Shared:
+    """Every word with a slash, and two prompts, from a pipe."""
+    chat = shared()
+    (chat.work / "a.txt").write_bytes(ODD)
+    chat.fake.call("write_file", file_path="a.txt", content="hi").say("Written.").say("Sent.")
+    typed = "/cost\n/files\nWrite\n/files\n/cost\n/cots\n/xyzzy\n//etc is what?\n/help\n"
+    typed += "/undo\n/undo\n/quit\nNo more\n"
+    arguments = ("chat", "--via", "acp", "--approval", "yolo")
+    chat.done = command(*arguments, stdin=typed, env=chat.env, cwd=chat.work)
+    return chat
+
+
+@pytest.mark.gemini_cli
+def test_words_with_a_slash(words):
+    assert words.done.returncode == 0, words.done.stderr
+    told = words.done.stdout
+    assert "nothing yet" in told
+    assert "no file was written" in told
+    assert "  turn 1  a.txt\n" in told
+    assert "  turn 1: gemini-" in told
+    assert re.search(r"  total: (about )?\$0\.0", told)
+    assert "did you mean /cost?" in told
+    assert "there is no /xyzzy; /help lists them" in told
+    assert "  /undo    put back" in told
+    assert [request.prompt for request in words.fake.requests][-1].strip(
+        "\u200b "
+    ) == "/etc is what?"
+    assert len(words.fake.requests) == 3
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize(("via", "approval"), [("cli", "auto_edit"), ("acp", "yolo")])
+def test_what_needs_no_question_can_be_undone_all_the_same(via, approval, request):
+    chat = request.getfixturevalue("piped" if via == "cli" else "words")
+    assert "✓ a.txt: as it was" in chat.done.stdout
+    assert (chat.work / "a.txt").read_bytes() == ODD
 
 
 def test_the_api_transport_remembers_too(fake_gemini, env, work):
@@ -66,32 +143,10 @@ def test_the_last_turns_failure_is_the_exit_code_of_a_pipe(fake_gemini, env, wor
     assert "no such thing" in done.stderr
 
 
-def test_offline_says_so(real_transport, work):
-    env = {"GEMINI_CLI_PATH": str(real_transport.executable)}
-    done = command("chat", "--offline", stdin="Hello\n", env=env, cwd=work)
+def test_offline_says_so(work):
+    done = command(*API, "--offline", stdin="Hello\n", cwd=work)
     assert done.stderr.startswith("offline: a simulated model")
     assert "You said: *Hello*" in done.stdout
-
-
-def test_words_with_a_slash(fake_gemini, env, work):
-    fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Written.").say("Sent.")
-    typed = "/cost\n/files\nWrite\n/files\n/cost\n/cots\n/xyzzy\n//etc is what?\n/help\n"
-    typed += "/quit\nNo more\n"
-    done = command(*EDITS, stdin=typed, env=env, cwd=work)
-    assert done.returncode == 0, done.stderr
-    told = done.stdout
-    assert "nothing yet" in told
-    assert "no file was written" in told
-    assert "  turn 1  a.txt\n" in told
-    assert "  turn 1: gemini-" in told
-    assert re.search(r"  total: (about )?\$0\.0", told)
-    assert "did you mean /cost?" in told
-    assert "there is no /xyzzy; /help lists them" in told
-    assert "  /undo    put back" in told
-    assert [request.prompt for request in fake_gemini.requests][-1].strip(
-        "\u200b "
-    ) == "/etc is what?"
-    assert len(fake_gemini.requests) == 3
 
 
 @pytest.mark.parametrize(
@@ -117,67 +172,78 @@ def test_a_conversation_is_saved_in_the_format_of_the_name(fake_gemini, env, wor
     assert "cannot write no/a.md" in done.stdout
 
 
-def test_undo_puts_files_back_byte_for_byte(fake_gemini, env, work):
-    """Two turns; each /undo takes one back, and the agent is told."""
+@pytest.fixture(scope="module")
+def undone(shared) -> Shared:
+    """Two turns that write, and an /undo for each; another turn, after which somebody else writes
+    before the /undo."""
+    talk = shared()
+    work, fake = talk.work, talk.fake
     odd, other, made = work / "odd.txt", work / "other.txt", work / "new" / "deep" / "b.txt"
     odd.write_bytes(ODD)
     odd.chmod(0o750)
     other.write_bytes(b"alpha\r\nbeta\r\n")
-    fake_gemini.calls(
+    fake.calls(
         ("write_file", {"file_path": "odd.txt", "content": "first"}),
         ("write_file", {"file_path": "new/deep/b.txt", "content": "made"}),
         ("write_file", {"file_path": "new/deep/c.txt", "content": "made"}),
     )
-    fake_gemini.call("write_file", file_path="odd.txt", content="second").say("One.")
-    fake_gemini.call(
+    fake.call("write_file", file_path="odd.txt", content="second").say("One.")
+    fake.call(
         "replace", file_path="other.txt", old_string="beta", new_string="gamma", instruction="x"
     ).say("Two.")
-    fake_gemini.say("I see.")
-    with Terminal(*EDITS, env=env, cwd=work) as chat:
+    fake.call("write_file", file_path="other.txt", content="agent").say("I see.")
+    with Terminal(*EDITS, env=talk.env, cwd=work) as chat:
         chat.wait_for("> ")
         chat.send("Change\r")
         chat.wait_for("✓ done")
         chat.wait_for("> ")
-        assert (odd.read_text(), made.read_text()) == ("second", "made")
+        talk.first = (odd.read_text(), made.read_text())
         chat.send("Change more\r")
         chat.wait_for("✓ done")
         chat.wait_for("> ")
-        assert b"gamma" in other.read_bytes()
+        talk.second = other.read_bytes()
         chat.send("/undo\r")
         chat.wait_for("✓ other.txt: as it was")
-        assert other.read_bytes() == b"alpha\r\nbeta\r\n"
-        assert odd.read_text() == "second"
+        talk.after_one = (other.read_bytes(), odd.read_text())
         chat.send("/undo\r")
         chat.wait_for("✓ odd.txt: as it was")
         chat.wait_for("not undone: what shell")
-        assert odd.read_bytes() == ODD
-        assert stat.S_IMODE(odd.stat().st_mode) == 0o750
-        assert not (work / "new").exists()
+        talk.after_two = (odd.read_bytes(), stat.S_IMODE(odd.stat().st_mode))
+        talk.is_made_gone = not (work / "new").exists()
         chat.send("/undo\r")
         chat.wait_for("nothing to undo")
         chat.send("And?\r")
         chat.wait_for("✓ done")
         chat.wait_for("> ")
+        talk.written = other.read_text()
+        other.write_text("mine")
+        chat.send("/undo\r")
+        chat.wait_for("✗ other.txt: changed by someone else since")
+        chat.wait_for("> ")
         chat.send("\x04")
-        assert chat.ends_with() == 0
-    told = fake_gemini.requests[-1].prompt
+        talk.code = chat.ends_with()
+    return talk
+
+
+@pytest.mark.gemini_cli
+def test_undo_puts_files_back_byte_for_byte(undone):
+    """Two turns; each /undo takes one back, and the agent is told."""
+    assert undone.first == ("second", "made")
+    assert b"gamma" in undone.second
+    assert undone.after_one == (b"alpha\r\nbeta\r\n", "second")
+    assert undone.after_two == (ODD, 0o750)
+    assert undone.is_made_gone
+    assert undone.code == 0
+    told = undone.fake.requests[-1].prompt
     assert told.startswith("(I have undone your last changes to: other.txt, ")
     assert told.endswith("\n\nAnd?")
 
 
-def test_undo_leaves_alone_what_somebody_else_changed(fake_gemini, env, work):
-    (work / "a.txt").write_text("before")
-    fake_gemini.call("write_file", file_path="a.txt", content="agent").say("Done.")
-    with Terminal(*EDITS, env=env, cwd=work) as chat:
-        chat.wait_for("> ")
-        chat.send("Change\r")
-        chat.wait_for("✓ done")
-        (work / "a.txt").write_text("mine")
-        chat.send("/undo\r")
-        chat.wait_for("✗ a.txt: changed by someone else since")
-        chat.send("/quit\r")
-        assert chat.ends_with() == 0
-    assert (work / "a.txt").read_text() == "mine"
+@pytest.mark.gemini_cli
+def test_undo_leaves_alone_what_somebody_else_changed(undone):
+    assert undone.written == "agent"
+    assert undone.code == 0
+    assert (undone.work / "other.txt").read_text() == "mine"
 
 
 @pytest.mark.parametrize("forged", ["record", "bytes"])
@@ -342,12 +408,19 @@ def test_a_session_that_is_not_there_is_refused_at_once(via, resume, words, fake
     assert "start a new session without --resume" in done.stderr
 
 
-def test_ctrl_c_stops_the_turn_and_not_the_chat(fake_gemini, env, work):
-    fake_gemini.hang("Half of it").say("Whole.")
-    with Terminal("chat", "--via", "cli", env=env, cwd=work) as chat:
+def test_ctrl_c_stops_the_turn_and_not_the_chat(stand_in, tmp_path, work):
+    """test_chats.py cancels turns of the real CLI."""
+    init = {"type": "init", "session_id": "s1", "model": "m", "timestamp": "2026-01-01T00:00:00Z"}
+    say = {"type": "message", "role": "assistant", "delta": True}
+    cli = stand_in(init, {**say, "content": "Half of it"}, hang=True).executable
+    whole = tmp_path / "whole"
+    lines = (init, {**say, "content": "Whole."}, {"type": "result", "status": "success"})
+    whole.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Terminal("chat", "--via", "cli", "--cli", cli, cwd=work) as chat:
         chat.wait_for("> ")
         chat.send("Hi\r")
         chat.wait_for("Half of it")
+        stand_in.change(stdout=str(whole), hang=False)
         chat.send("\x03")
         chat.wait_for("■ stopped")
         # Once more, too late for the turn; it is no key here, whatever the terminal's mode.
@@ -422,9 +495,9 @@ def test_enter_in_mid_chat_stays_and_at_the_start_is_new(saved, table):
     options = Options(cwd=saved.cwd, home=saved.home, resume=A)
     here = table("", "")
     here.talk.events.append("what was said")
-    assert asyncio.run(chatting._in_mid_chat(here, options)) is None
+    assert asyncio.run(chatting._pick_in_chat(here, options)) is None
     assert here.talk.events == ["what was said"]
-    assert asyncio.run(chatting._at_the_start(here, options)) == options.changed(resume=None)
+    assert asyncio.run(chatting._pick_at_start(here, options)) == options.changed(resume=None)
     asked = ["number (Enter: stay in this one): ", "number (Enter: a new session): "]
     assert here.lines.questions == asked
 
@@ -435,7 +508,7 @@ def test_the_session_one_is_in_is_not_offered(resume, saved, table):
     if resume is None:
         here.talk.end_turn(Result(status="success", text="", session_id=B))
     options = Options(cwd=saved.cwd, home=saved.home, resume=resume)
-    assert asyncio.run(chatting._in_mid_chat(here, options)).resume == A
+    assert asyncio.run(chatting._pick_in_chat(here, options)).resume == A
     told = here.console.file.getvalue()
     assert "Remember the number seven" in told
     assert "What is a pipe?" not in told
@@ -446,10 +519,10 @@ def test_after_a_pick_only_the_picked_session_is_remembered(saved, table):
     here = table("1", "1")
     here.talk.events.append("what was said before")
     options = Options(cwd=saved.cwd, home=saved.home, session_id="my-own")
-    there = asyncio.run(chatting._in_mid_chat(here, options))
+    there = asyncio.run(chatting._pick_in_chat(here, options))
     assert (there.resume, there.session_id) == (B, None)
     assert here.talk.events == list(sessions.load(B, home=saved.home).events())
-    assert asyncio.run(chatting._in_mid_chat(here, there)).resume == A
+    assert asyncio.run(chatting._pick_in_chat(here, there)).resume == A
 
 
 def test_no_session_to_pick(fake_gemini, env, work):
@@ -474,49 +547,19 @@ def test_a_dumb_terminal_has_plain_lines(fake_gemini, env, work):
     assert "\x1b" not in chat.raw
 
 
-def test_a_question_shows_the_change_and_waits(fake_gemini, env, work):
-    """y: it is written, and can be undone. a: and nobody is asked again."""
-    (work / "a.txt").write_bytes(ODD)
-    for content in ("first", "second", "third"):
-        fake_gemini.call("write_file", file_path="a.txt", content=content).say("Done.")
-    with Terminal("chat", "--via", "acp", env=env, cwd=work) as chat:
-        chat.wait_for("> ")
-        chat.send("One\r")
-        chat.wait_for("? write_file")
-        chat.wait_for("+first")
-        chat.wait_for("what to do instead:")
-        assert (work / "a.txt").read_bytes() == ODD
-        chat.send("y\r")
-        chat.wait_for("✓ done")
-        chat.wait_for("> ")
-        assert (work / "a.txt").read_text() == "first"
-        chat.send("Two\r")
-        chat.wait_for("what to do instead:")
-        chat.send("a\r")
-        chat.wait_for("✓ done")
-        chat.wait_for("> ")
-        chat.send("Three\r")
-        chat.wait_for("✓ done")
-        assert (work / "a.txt").read_text() == "third"
-        for text in ("second", "first"):
-            chat.send("/undo\r")
-            chat.wait_for("as it was")
-            chat.wait_for("> ")
-            assert (work / "a.txt").read_text() == text
-        chat.send("/undo\r")
-        chat.wait_for("as it was")
-        chat.wait_for("> ")
-        assert (work / "a.txt").read_bytes() == ODD
-        chat.send("/quit\r")
-        assert chat.ends_with() == 0
-
-
-@on_both_transports
-def test_a_no_and_what_to_do_instead(via, fake_gemini, env, work):
-    """The agent hears what to do instead: in the same turn, or as the next prompt."""
-    fake_gemini.call("run_shell_command", command="echo hi > a.txt").say("Then not.")
-    fake_gemini.call("run_shell_command", command="echo ho > b.txt").say("Better.").say("Better.")
-    with Terminal("chat", "--via", via, env=env, cwd=work) as chat:
+@pytest.fixture(scope="module")
+def asked(shared) -> Shared:
+    """One warm chat: a no, something else instead, a yes, and a yes to all that follows; what is
+    written is undone. Then Ctrl-C at another question."""
+    talk = shared()
+    fake, file = talk.fake, talk.work / "a.txt"
+    fake.when("One").call("run_shell_command", command="echo hi > a.txt").say("Then not.")
+    fake.when("Two").call("run_shell_command", command="echo ho > b.txt").say("Better.")
+    fake.when("use a file").say("Better.")
+    fake.when("Stop").call("run_shell_command", command="echo x > c.txt").say("Never said.")
+    for name in ("First", "Second", "Third"):
+        fake.when(name).call("write_file", file_path="a.txt", content=name).say("Done.")
+    with Terminal("chat", "--via", "acp", env=talk.env, cwd=talk.work) as chat:
         chat.wait_for("> ")
         # The yes comes too early: nobody can have meant a question that was not there.
         chat.send("One\ry\r")
@@ -531,37 +574,95 @@ def test_a_no_and_what_to_do_instead(via, fake_gemini, env, work):
         chat.wait_for("$ echo ho > b.txt")
         chat.wait_for("what to do instead:")
         chat.send("use a file\r")
-        for _ in range(2 if via == "acp" else 1):
+        for _ in range(2):
             chat.wait_for("Better.")
             chat.wait_for("✓ done")
-        chat.send("/quit\r")
-        assert chat.ends_with() == 0
-    last = fake_gemini.requests[-1]
-    assert "use a file" in (last.prompt if via == "acp" else str(last.tool_results))
-    assert not list(work.iterdir())
-
-
-def test_ctrl_c_at_a_question_stops_the_turn(fake_gemini, env, work):
-    fake_gemini.call("write_file", file_path="a.txt", content="x").say("Never said.").say("Fine.")
-    with Terminal("chat", "--via", "acp", env=env, cwd=work) as chat:
         chat.wait_for("> ")
-        chat.send("One\r")
+        talk.told_instead = fake.requests[-1].prompt
+        talk.after_no = list(talk.work.iterdir())
+        file.write_bytes(ODD)
+        chat.send("First\r")
+        chat.wait_for("? write_file")
+        chat.wait_for("+First")
+        chat.wait_for("what to do instead:")
+        talk.states = [file.read_bytes()]
+        chat.send("y\r")
+        chat.wait_for("✓ done")
+        chat.wait_for("> ")
+        talk.states.append(file.read_bytes())
+        chat.send("Second\r")
+        chat.wait_for("what to do instead:")
+        chat.send("a\r")
+        chat.wait_for("✓ done")
+        chat.wait_for("> ")
+        chat.send("Third\r")
+        chat.wait_for("✓ done")
+        talk.states.append(file.read_bytes())
+        for _ in range(3):
+            chat.send("/undo\r")
+            chat.wait_for("as it was")
+            chat.wait_for("> ")
+            talk.states.append(file.read_bytes())
+        chat.send("Stop\r")
+        chat.wait_for("$ echo x > c.txt")
         chat.wait_for("what to do instead:")
         chat.send("\x03")
         chat.wait_for("■ stopped")
         chat.send("/quit\r")
-        assert chat.ends_with() == 0
-    assert not (work / "a.txt").exists()
+        talk.code = chat.ends_with()
+        talk.text = chat.text
+    return talk
 
 
-@pytest.mark.parametrize(("via", "approval"), [("cli", "auto_edit"), ("acp", "yolo")])
-def test_what_needs_no_question_can_be_undone_all_the_same(via, approval, fake_gemini, env, work):
-    (work / "a.txt").write_bytes(ODD)
-    fake_gemini.call("write_file", file_path="a.txt", content="x").say("Done.")
-    typed = "One\n/undo\n"
-    done = command("chat", "--via", via, "--approval", approval, stdin=typed, env=env, cwd=work)
-    assert "✓ a.txt: as it was" in done.stdout
-    assert (work / "a.txt").read_bytes() == ODD
+@pytest.mark.gemini_cli
+def test_a_question_shows_the_change_and_waits(asked):
+    """y: it is written, and can be undone. a: and nobody is asked again."""
+    assert asked.states == [ODD, b"First", b"Third", b"Second", b"First", ODD]
+    assert asked.text.count("? write_file") == 2
+    assert asked.code == 0
+
+
+@pytest.mark.gemini_cli
+def test_ctrl_c_at_a_question_stops_the_turn(asked):
+    assert not (asked.work / "c.txt").exists()
+    assert "Never said." not in asked.text
+    assert asked.code == 0
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("via", ["acp", "cli"])
+def test_a_no_and_what_to_do_instead(via, request):
+    """The agent hears what to do instead: in the same turn, or as the next prompt."""
+    talk = request.getfixturevalue("asked" if via == "acp" else "asked_by_cli")
+    assert "use a file" in talk.told_instead
+    assert talk.after_no == []
+    assert talk.code == 0
+
+
+@pytest.fixture
+def asked_by_cli(fake_gemini, env, work) -> SimpleNamespace:
+    fake_gemini.call("run_shell_command", command="echo hi > a.txt").say("Then not.")
+    fake_gemini.call("run_shell_command", command="echo ho > b.txt").say("Better.")
+    with Terminal("chat", "--via", "cli", env=env, cwd=work) as chat:
+        chat.wait_for("> ")
+        chat.send("One\ry\r")
+        chat.wait_for("? run_shell_command")
+        chat.wait_for("$ echo hi > a.txt")
+        chat.wait_for("what to do instead:")
+        chat.send("n\r")
+        chat.wait_for("Then not.")
+        chat.wait_for("✓ done")
+        chat.wait_for("> ")
+        chat.send("Two\r")
+        chat.wait_for("$ echo ho > b.txt")
+        chat.wait_for("what to do instead:")
+        chat.send("use a file\r")
+        chat.wait_for("Better.")
+        chat.wait_for("✓ done")
+        chat.send("/quit\r")
+        code = chat.ends_with()
+    told = str(fake_gemini.requests[-1].tool_results)
+    return SimpleNamespace(told_instead=told, after_no=list(work.iterdir()), code=code)
 
 
 def test_nobody_to_ask_in_a_pipe(fake_gemini, env, work):

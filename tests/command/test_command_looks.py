@@ -108,8 +108,8 @@ def test_an_error_in_json_is_told_as_its_sentence():
     assert command_words('{"error"') == '{"error"'
 
 
-def test_ctrl_c_while_a_transport_is_opened_ends_it():
-    """There is no agent yet that could be asked to end."""
+def test_ctrl_c_while_a_transport_is_opened_ends_it(own_handlers):
+    """There is no agent yet that could be asked to end. What is pressed after that is ignored."""
 
     class Slow:
         @asynccontextmanager

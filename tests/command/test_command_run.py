@@ -5,16 +5,19 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from command_line import COMMAND, Terminal, environment
+from command_line import COMMAND, Terminal, environment, shared_environment
 from command_line import geminorum_command as command
 from geminorum import Done, Init, Text, ToolResult, ToolUse, events
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.run.offline import _answer
-from geminorum.testing import Request, Tokens, prose
+from geminorum.testing import FakeGemini, Request, Tokens, prose
+from recorded import recording
 
 API = ("--via", "api")
 """Where the transport does not matter: this one needs no other program to start."""
@@ -45,14 +48,51 @@ def env(fake_gemini, cli) -> dict[str, str]:
     return {**cli, **fake_gemini.env}
 
 
-def test_in_a_pipe_the_text_is_all_that_stdout_has(fake_gemini, env, work):
-    fake_gemini.call("list_directory", dir_path=".").say("**Four** ", "files.\n")
-    done = command("run", "How many?", env=env, cwd=work)
+@pytest.fixture(scope="module")
+def two_runs(real_transport, tmp_path_factory) -> Iterator[SimpleNamespace]:
+    """A run in a pipe, and another one in JSON that goes on with its session and may write."""
+    work = tmp_path_factory.mktemp("work")
+    with FakeGemini() as fake:
+        fake.call("list_directory", dir_path=".").say("**Four** ", "files.\n")
+        fake.call("write_file", file_path="a.txt", content="hi").say("Dóne ✓")
+        env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake.env}
+        env |= shared_environment(work)
+        first = command("run", "How many?", env=env, cwd=work)
+        session = first.stderr.split("session ")[1].strip()
+        more = ("--json", "Write", "--approval", "auto_edit", "--resume", session)
+        second = command("run", *more, env=env, cwd=work)
+        yield SimpleNamespace(first=first, second=second, requests=fake.requests, work=work)
+
+
+@pytest.mark.gemini_cli
+def test_in_a_pipe_the_text_is_all_that_stdout_has(two_runs):
+    done = two_runs.first
     assert (done.returncode, done.stdout) == (0, "**Four** files.\n")
     assert "[list_directory .] success" in done.stderr
     assert "session " in done.stderr
     assert "\x1b" not in done.stdout + done.stderr
-    assert fake_gemini.requests[0].prompt == "How many?"
+    assert two_runs.requests[0].prompt == "How many?"
+
+
+@pytest.mark.gemini_cli
+def test_json_lines_are_our_events(two_runs):
+    """What a program reads with `geminorum.events.decode`, and nothing between the lines."""
+    done = two_runs.second
+    assert (done.returncode, done.stderr) == (0, "")
+    told = [events.decode(line) for line in done.stdout.splitlines()]
+    kinds = [type(event) for event in told]
+    assert kinds[0] is Init
+    assert kinds[-1] is Done
+    assert {ToolUse, ToolResult, Text} <= set(kinds)
+    assert [event.text for event in told if isinstance(event, Text)] == ["Dóne ✓"]
+    assert (two_runs.work / "a.txt").read_text() == "hi"
+
+
+@pytest.mark.gemini_cli
+def test_a_session_goes_on(two_runs):
+    assert [request.prompt for request in two_runs.requests][2] == "Write"
+    assert "How many?" in str(two_runs.requests[2].contents)
+    assert "**Four** files." in str(two_runs.requests[2].contents)
 
 
 def test_quiet_is_the_text_only_on_the_warm_transport_too(fake_gemini, env, work):
@@ -140,34 +180,23 @@ def test_where_a_prompt_may_come_from(how, fake_gemini, env, work):
     assert fake_gemini.requests[0].prompt == prompt
 
 
-def test_json_lines_are_our_events(fake_gemini, env, work):
-    """What a program reads with `geminorum.events.decode`, and nothing between the lines."""
-    fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Dóne ✓")
-    done = command("run", "--json", "Write", "--approval", "auto_edit", env=env, cwd=work)
-    assert (done.returncode, done.stderr) == (0, "")
-    told = [events.decode(line) for line in done.stdout.splitlines()]
-    kinds = [type(event) for event in told]
-    assert kinds[0] is Init
-    assert kinds[-1] is Done
-    assert {ToolUse, ToolResult, Text} <= set(kinds)
-    assert [event.text for event in told if isinstance(event, Text)] == ["Dóne ✓"]
-    assert (work / "a.txt").read_text() == "hi"
+RESULT = {"type": "result", "status": "success"}
 
 
-def test_json_is_utf8_on_any_code_page(fake_gemini, env, work):
-    fake_gemini.say("Grüße ✓")
-    wide = {**env, "PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
-    done = command("run", *API, "--json", "Hi", env=wide, cwd=work)
+def test_json_is_utf8_on_any_code_page(stand_in, work):
+    cli = stand_in(INIT, said("Grüße ✓"), RESULT).executable
+    wide = {"PYTHONIOENCODING": "cp1252", "PYTHONUTF8": "0"}
+    done = command("run", "--cli", cli, "--json", "Hi", env=wide, cwd=work)
     assert any(
         isinstance(event, Text) and event.text == "Grüße ✓"
         for event in map(events.decode, done.stdout.splitlines())
     )
 
 
-def test_plain_text_survives_a_narrow_code_page(fake_gemini, env, work):
-    fake_gemini.say("Grüße ✓")
-    narrow = {**env, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
-    done = command("run", *API, "Hi", env=narrow, cwd=work)
+def test_plain_text_survives_a_narrow_code_page(stand_in, work):
+    cli = stand_in(INIT, said("Grüße ✓"), RESULT).executable
+    narrow = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
+    done = command("run", "--cli", cli, "Hi", env=narrow, cwd=work)
     assert (done.returncode, done.stdout) == (0, "Gr??e ?\n")
 
 
@@ -246,21 +275,27 @@ def test_the_api_transport(fake_gemini, env, work):
     assert fake_gemini.requests[0].model == "gemini-2.5-pro"
 
 
-@pytest.mark.parametrize(
-    ("status", "code", "words"),
-    [
-        (400, Exit.FAILED, "→ the message is the API's own"),
-        (404, Exit.FAILED, "--model"),
-    ],
-)
-def test_a_failed_run_prints_what_it_has_and_why(status, code, words, fake_gemini, env, work):
+def test_a_failed_run_prints_what_it_has_and_why(fake_gemini, env, work):
     fake_gemini.calls(("list_directory", {"dir_path": "."}), text="First I look.")
-    fake_gemini.fail(status, "no such thing").always()
+    fake_gemini.fail(400, "no such thing").always()
     done = command("run", "Hi", "--model", "gemini-2.5-flash", env=env, cwd=work)
-    assert done.returncode == code, done.stderr
+    assert done.returncode == Exit.FAILED, done.stderr
     assert done.stdout == "First I look.\n"
     assert "no such thing" in done.stderr
-    assert words in done.stderr
+    assert "→ the message is the API's own" in done.stderr
+
+
+def test_a_model_that_is_not_there_is_named_with_its_flag(stand_in, work):
+    """As the CLI told of a 404."""
+    told = recording("0.61.0", "err404")
+    *begin, end = told["stdout"].splitlines()
+    first = said("First I look.")
+    cli = stand_in(*begin, first, end, exit=told["exit"], stderr=told["stderr"]).executable
+    done = command("run", "Hi", "--model", "gemini-2.5-flash", "--cli", cli, cwd=work)
+    assert done.returncode == Exit.FAILED, done.stderr
+    assert done.stdout == "First I look.\n"
+    assert "fake 404 NOT_FOUND" in done.stderr
+    assert "--model" in done.stderr
 
 
 def test_a_limit_has_its_own_code(fake_gemini, env, work):
@@ -291,15 +326,6 @@ def test_a_session_that_is_not_there(stand_in, work):
     done = command("run", "Hi", "--cli", lost, "--resume", "abc", env={}, cwd=work)
     assert done.returncode == Exit.NOT_FOUND
     assert "--resume" in done.stderr
-
-
-def test_a_session_goes_on(fake_gemini, env, work):
-    fake_gemini.say("Noted.").say("Seven.")
-    first = command("run", "Remember seven", env=env, cwd=work)
-    session = first.stderr.split("session ")[1].strip()
-    done = command("run", "Which?", "--resume", session, "-q", env=env, cwd=work)
-    assert done.stdout == "Seven.\n"
-    assert "Remember seven" in str(fake_gemini.requests[1].contents)
 
 
 def test_a_reader_that_leaves_early_ends_the_run(stand_in, work):
@@ -430,9 +456,9 @@ def test_an_agent_cannot_move_the_cursor(fake_gemini, env, work):
     assert r"safe \u001b[2J\u001b]0;owned\u0007 words" in terminal.text
 
 
-def test_ctrl_c_on_a_terminal(fake_gemini, env, work):
-    fake_gemini.hang("Half of an answer")
-    with Terminal("run", "Hi", env=env, cwd=work) as terminal:
+def test_ctrl_c_on_a_terminal(stand_in, work):
+    cli = stand_in(INIT, said("Half of an answer"), hang=True).executable
+    with Terminal("run", "Hi", "--cli", cli, cwd=work) as terminal:
         terminal.wait_for("Half of an answer")
         terminal.send("\x03")
         assert terminal.ends_with() == Exit.CANCELLED

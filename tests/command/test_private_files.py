@@ -38,7 +38,7 @@ def outcome(name: str, status: str = "success") -> TaskOutcome:
 
 def test_a_batch_keeps_its_results_and_its_journal_private(tmp_path):
     journal = Journal(tmp_path / "out.jsonl")
-    with journal.opened():
+    with journal.open():
         journal.end(Task("a", "p"), journal.begin(Task("a", "p")), None)
         journal.finish(outcome("a"))
         journal.finish(outcome("b", "error"))
@@ -56,7 +56,7 @@ def test_results_that_somebody_opened_to_others_stay_so(tmp_path):
     results.touch()
     results.chmod(0o640)
     journal = Journal(results)
-    with journal.opened():
+    with journal.open():
         journal.finish(outcome("b", "error"))
         journal.drop_failures()
     assert mode(results) == 0o640

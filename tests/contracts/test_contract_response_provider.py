@@ -7,9 +7,12 @@ import pickle
 import sys
 import tomllib
 import warnings
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from inspect import iscoroutinefunction, signature
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -31,8 +34,10 @@ from geminorum.errors import (
     RunTimeout,
     StartTimeout,
 )
-from geminorum.wire.policy.toml import policy_toml
+from geminorum.testing import FakeGemini, Request
+from geminorum.wire.policy.toml_writer import policy_toml
 from recorded import stream
+from shared_run import private_place
 
 INIT = {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello"}
@@ -755,145 +760,190 @@ class TestAnAnswer:
 # ---- the real CLI
 
 
+class Run(NamedTuple):
+    result: ProviderResult
+    requests: list[Request]
+    workspace: Path
+
+
 @pytest.mark.gemini_cli
 class TestTheRealCli:
-    @pytest.fixture
-    def workspace(self, tmp_path):
-        folder = tmp_path / "workspace"
-        folder.mkdir()
-        return folder
-
-    @pytest.fixture
-    def provider(self, fake_gemini, workspace, real_transport):
-        """A provider that works in `workspace` and asks FakeGemini."""
-
-        def made(**config) -> GeminiCliProvider:
-            base = Options(env=fake_gemini.env, model="gemini-2.5-flash")
-            return GeminiCliProvider(
-                {"working_dir": str(workspace), **config}, via=real_transport, base=base
-            )
-
-        return made
+    """Each run shows several things: what is asked for, what is permitted, what is written."""
 
     WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
+    SHELL = ("run_shell_command", {"command": "touch made"})
 
-    def attempt(self, fake, tool: str, arguments: dict) -> None:
-        fake.call(tool, **arguments).say("Done.")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def runs(cls, real_transport, tmp_path_factory) -> Iterator[Callable[..., Run]]:
+        """Runs in workspaces of their own, with these files, of a model that calls these tools."""
+        with ExitStack() as stack:
 
-    def test_answers(self, provider, fake_gemini):
+            def run(*calls, files=(), home=(), said=("Done.",), asked=(), **config) -> Run:
+                with private_place(tmp_path_factory) as workspace:
+                    fake = stack.enter_context(FakeGemini())
+                    for folder, texts in ((workspace, dict(files)), (fake.home, dict(home))):
+                        for name, text in texts.items():
+                            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+                            (folder / name).write_text(text)
+                    if calls:
+                        fake.calls(*calls)
+                    fake.say(*said)
+                    base = Options(env=fake.env, model="gemini-2.5-flash")
+                    config = {"working_dir": str(workspace), **config}
+                    provider = GeminiCliProvider(config, via=real_transport, base=base)
+                    provider.validate()
+                    return Run(provider.generate(*asked), fake.requests, workspace)
+
+            yield run
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def refused(cls, runs) -> Run:
+        """The user denies what `allowed_tools` allows."""
+        mine = '[[rule]]\ntoolName = "write_file"\ndecision = "deny"\npriority = 400\n'
+        return runs(
+            cls.WRITE,
+            home={".gemini/policies/mine.toml": mine},
+            said=("Four", "."),
+            asked=("2 + 2?", None, "Be brief."),
+            model="gemini-2.5-pro",
+            allowed_tools=["write_file"],
+        )
+
+    def test_answers(self, refused):
         """S4-1, S4-5, S4-8, S4-16, S4-41: the real CLI answers a prompt with the model and system
         prompt that were set."""
-        fake_gemini.say("Four", ".")
-        chosen = provider(model="gemini-2.5-pro")
-        chosen.validate()
-        assert chosen.generate("2 + 2?", system_prompt="Be brief.") == ProviderResult("Four.", {})
-        assert fake_gemini.requests[0].prompt == "Be brief.\n\n2 + 2?"
-        assert fake_gemini.requests[0].model == "gemini-2.5-pro"
+        assert refused.result == ProviderResult("Four.", {})
+        assert refused.requests[0].prompt == "Be brief.\n\n2 + 2?"
+        assert refused.requests[0].model == "gemini-2.5-pro"
 
-    def test_writes_files_in_yolo(self, provider, fake_gemini, workspace):
+    def test_what_the_user_denies_stays_denied(self, refused):
+        """S4-12: a deny rule in the user's own policies beats `allowed_tools`."""
+        assert "write_file" in str(refused.requests[1].tool_results)
+        assert refused.result.files == {}
+        assert not (refused.workspace / "a.txt").exists()
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def in_yolo(cls, runs) -> Run:
+        edit = {"file_path": "b.txt", "old_string": "x", "new_string": "y", "instruction": "x to y"}
+        return runs(
+            *(cls.WRITE, ("replace", edit)),
+            files={"b.txt": "x", "b": "Do something else."},
+            asked=("ignored", {"prompt_file": "a@b c.md"}),
+            approval_mode="yolo",
+        )
+
+    def test_writes_files_in_yolo(self, in_yolo):
         """S4-2, S4-10, S4-13, S4-22, S4-23, S4-32: with yolo, the real CLI writes and edits files,
         and the result lists both."""
-        edit = {"file_path": "b.txt", "old_string": "x", "new_string": "y", "instruction": "x to y"}
-        fake_gemini.calls(self.WRITE, ("replace", edit)).say("Written and edited.")
-        (workspace / "b.txt").write_text("x")
-        files = provider(approval_mode="yolo").generate("Write and edit").files
-        assert files == {"a.txt": None, "b.txt": None}
-        assert (workspace / "a.txt").read_text() == "hi"
-        assert (workspace / "b.txt").read_text() == "y"
+        assert in_yolo.result.files == {"a.txt": None, "b.txt": None}
+        assert (in_yolo.workspace / "a.txt").read_text() == "hi"
+        assert (in_yolo.workspace / "b.txt").read_text() == "y"
 
-    def test_writes_nothing_without_permission(self, provider, fake_gemini, workspace):
+    def test_a_space_behind_the_at_needs_a_backslash(self, in_yolo):
+        """S4-15: nothing else keeps the CLI from reading the file `b`."""
+        assert in_yolo.requests[0].prompt == r"Process the prompt in a\@b c.md"
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def beside(cls, tmp_path_factory) -> Path:
+        folder = tmp_path_factory.mktemp("beside")
+        (folder / "note.txt").write_text("It is me.")
+        return folder
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def by_default(cls, runs, beside) -> Run:
+        name = "-my own prompt.md"
+        return runs(
+            cls.WRITE,
+            ("read_file", {"file_path": name}),
+            ("read_file", {"file_path": str(beside / "note.txt")}),
+            files={name: "What is 2 + 2?"},
+            asked=("ignored", {"prompt_file": name}, "Be brief."),
+            allowed_tools=["run_shell_command"],
+            include_directories=[str(beside)],
+        )
+
+    def test_writes_nothing_without_permission(self, by_default):
         """S4-10, S4-12, S4-23, B-13: by default the real CLI writes nothing, even if another tool
         is allowed."""
-        self.attempt(fake_gemini, *self.WRITE)
-        chosen = provider(allowed_tools=["run_shell_command"])
-        assert chosen.generate("Write") == ProviderResult("Done.", {})
-        assert not (workspace / "a.txt").exists()
+        assert by_default.result == ProviderResult("Done.", {})
+        assert not (by_default.workspace / "a.txt").exists()
 
-    def test_reads_in_more_folders(self, provider, fake_gemini, tmp_path):
+    def test_reads_in_more_folders(self, by_default):
         """S4-11: the real CLI may read a file in a folder of `include_directories`."""
-        beside = tmp_path / "beside"
-        beside.mkdir()
-        (beside / "note.txt").write_text("It is me.")
-        self.attempt(fake_gemini, "read_file", {"file_path": str(beside / "note.txt")})
-        provider(include_directories=[str(beside)]).generate("Read")
-        assert "It is me." in str(fake_gemini.requests[1].tool_results)
+        assert "It is me." in str(by_default.requests[1].tool_results)
 
-    def test_reads_a_prompt_file(self, provider, fake_gemini, workspace):
+    def test_reads_a_prompt_file(self, by_default):
         """S4-15, S4-41, B-1: the real CLI reads the prompt file itself, even if its name starts
         with a dash."""
-        name = "-my own prompt.md"
-        (workspace / name).write_text("What is 2 + 2?")
-        self.attempt(fake_gemini, "read_file", {"file_path": name})
-        answer = provider().generate("ignored", {"prompt_file": name}, "Be brief.")
-        assert answer.response == "Done."
-        assert fake_gemini.requests[0].prompt == f"Be brief.\n\nProcess the prompt in {name}"
-        assert "What is 2 + 2?" in str(fake_gemini.requests[1].tool_results)
+        told = "Be brief.\n\nProcess the prompt in -my own prompt.md"
+        assert by_default.result.response == "Done."
+        assert by_default.requests[0].prompt == told
+        assert "What is 2 + 2?" in str(by_default.requests[1].tool_results)
 
-    def test_an_at_in_the_name_of_a_prompt_file_reads_no_other(
-        self, provider, fake_gemini, workspace
-    ):
+    @pytest.fixture(scope="class")
+    @classmethod
+    def without_the_shell(cls, runs) -> Run:
+        return runs(
+            *(cls.WRITE, cls.SHELL, ("read_file", {"file_path": "a@b.md"})),
+            files={"b.md": "Do something else.", "a@b.md": "Do this."},
+            asked=("ignored", {"prompt_file": "a@b.md"}),
+            approval_mode="auto_edit",
+        )
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def with_the_shell(cls, runs) -> Run:
+        decoys = ("@corp/@plan.md", "corp/plan.md", "@plan.md")
+        return runs(
+            *(cls.WRITE, cls.SHELL),
+            files=dict.fromkeys(decoys, "The CLI read it."),
+            asked=("ignored", {"prompt_file": "@corp/@plan.md"}, "Be brief."),
+            approval_mode="auto_edit",
+            allowed_tools=["run_shell_command"],
+        )
+
+    def test_an_at_in_the_name_of_a_prompt_file_reads_no_other(self, without_the_shell):
         """S4-15: the CLI would expand `@b.md` in a file name; the real CLI reads only the named
         file."""
-        (workspace / "b.md").write_text("Do something else.")
-        (workspace / "a@b.md").write_text("Do this.")
-        fake_gemini.call("read_file", file_path="a@b.md").say("Done.")
-        provider().generate("ignored", {"prompt_file": "a@b.md"})
-        assert "Do something else." not in json.dumps(fake_gemini.requests[0].contents)
-        assert fake_gemini.requests[0].prompt == 'Process the prompt in "a@b.md"'
-        assert "Do this." in str(fake_gemini.requests[1].tool_results)
+        first, second = without_the_shell.requests
+        assert "Do something else." not in json.dumps(first.contents)
+        assert first.prompt == 'Process the prompt in "a@b.md"'
+        assert "Do this." in str(second.tool_results)
 
-    def test_a_prompt_file_with_an_at_is_named_as_it_is(self, provider, fake_gemini, workspace):
+    def test_a_prompt_file_with_an_at_is_named_as_it_is(self, with_the_shell):
         """S4-15, B-1: the CLI expands no file, and the model sees no backslash in the name."""
-        for decoy in ("@corp/@plan.md", "corp/plan.md", "@plan.md"):
-            (workspace / decoy).parent.mkdir(exist_ok=True)
-            (workspace / decoy).write_text("The CLI read it.")
-        fake_gemini.say("Done.")
-        provider().generate("ignored", {"prompt_file": "@corp/@plan.md"}, "Be brief.")
         told = 'Be brief.\n\nProcess the prompt in "@corp/@plan.md"'
-        assert fake_gemini.requests[0].prompt == told
-        assert "The CLI read it." not in json.dumps(fake_gemini.requests[0].contents)
-
-    def test_a_space_behind_the_at_needs_a_backslash(self, provider, fake_gemini, workspace):
-        """S4-15: nothing else keeps the CLI from reading the file `b`."""
-        (workspace / "b").write_text("Do something else.")
-        fake_gemini.say("Done.")
-        provider().generate("ignored", {"prompt_file": "a@b c.md"})
-        assert fake_gemini.requests[0].prompt == r"Process the prompt in a\@b c.md"
+        assert with_the_shell.requests[0].prompt == told
+        assert "The CLI read it." not in json.dumps(with_the_shell.requests[0].contents)
 
     def test_an_allowed_tool_runs_unasked_and_the_others_stay_as_they_are(
-        self, provider, fake_gemini, workspace
+        self, without_the_shell, with_the_shell
     ):
         """S4-12, B-20: a tool in `allowed_tools` runs in the real CLI without approval. The others
         are neither refused, as by a whitelist, nor asked about, as by a Policy."""
         offered = []
-        for config in ({}, {"allowed_tools": ["run_shell_command"]}):
-            fake_gemini.call(self.WRITE[0], **self.WRITE[1])
-            self.attempt(fake_gemini, "run_shell_command", {"command": "touch made"})
-            provider(approval_mode="auto_edit", **config).generate("Go")
-            (workspace / "a.txt").unlink()
-            assert (workspace / "made").exists() is bool(config)
-            offered.append({*fake_gemini.requests[-1].tools})
+        for run in (without_the_shell, with_the_shell):
+            assert (run.workspace / "a.txt").read_text() == "hi"
+            assert (run.workspace / "made").exists() is (run is with_the_shell)
+            offered.append({*run.requests[-1].tools})
         assert {"google_web_search", "read_file"} <= offered[0]
         assert offered[1] - offered[0] >= {"run_shell_command"}
         assert offered[0] <= offered[1]
 
-    def test_what_the_user_denies_stays_denied(self, provider, fake_gemini, workspace):
-        """S4-12: a deny rule in the user's own policies beats `allowed_tools`."""
-        folder = fake_gemini.home / ".gemini/policies"
-        folder.mkdir(parents=True)
-        (folder / "mine.toml").write_text(
-            '[[rule]]\ntoolName = "write_file"\ndecision = "deny"\npriority = 400\n'
-        )
-        self.attempt(fake_gemini, *self.WRITE)
-        assert provider(allowed_tools=["write_file"]).generate("Write").files == {}
-        assert not (workspace / "a.txt").exists()
-
-    def test_a_model_that_never_answers(self, provider, fake_gemini):
+    def test_a_model_that_never_answers(self, fake_gemini, tmp_path, real_transport):
         """S4-14, S4-40, S4-41: a real CLI run that exceeds `timeout` raises the document's
         message."""
         fake_gemini.hang()
+        config = {"working_dir": str(tmp_path), "timeout": 3}
+        base = Options(env=fake_gemini.env, model="gemini-2.5-flash")
+        provider = GeminiCliProvider(config, via=real_transport, base=base)
         with pytest.raises(ProviderError, match=r"^Gemini CLI timed out after 3s") as caught:
-            provider(timeout=3).generate("Hi")
+            provider.generate("Hi")
         assert isinstance(caught.value.__cause__, RunTimeout)
 
     def test_without_a_login(self, real_transport, tmp_path):
@@ -908,12 +958,18 @@ class TestTheRealCli:
         assert (first, caught.value.exit_code) == (NOT_LOGGED_IN, 41)
         assert "GEMINI_API_KEY" in last
 
-    async def test_from_several_threads_and_inside_a_running_loop(self, provider, fake_gemini):
-        """S4-5, S4-40a: one provider serves two threads at once, also under a running event
-        loop."""
-        fake_gemini.reply(lambda request: request.prompt.upper()).always()
-        shared = provider()
-        with ThreadPoolExecutor(1) as pool:
-            there = pool.submit(shared.generate, "there")
-            assert shared.generate("here").response == "HERE"
-            assert there.result().response == "THERE"
+
+async def test_from_several_threads_and_inside_a_running_loop(tmp_path):
+    """S4-5, S4-40a: one provider serves two threads at once, also under a running event loop."""
+    program = tmp_path / "gemini"
+    said = json.dumps({**HELLO, "content": "%s"})
+    program.write_text(
+        f"#!/bin/sh\necho '{json.dumps(INIT)}'\n"
+        f"printf '{said}\\n' \"$(tr a-z A-Z)\"\necho '{json.dumps(SUCCESS)}'\n"
+    )
+    program.chmod(0o755)
+    shared = GeminiCliProvider(via=Cli(executable=program))
+    with ThreadPoolExecutor(1) as pool:
+        there = pool.submit(shared.generate, "there")
+        assert shared.generate("here").response == "HERE"
+        assert there.result().response == "THERE"

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from geminorum.decisions import Allow, AllowAlways, Decisions, Deny, called, in_thread
+from geminorum.decisions import Allow, AllowAlways, Decisions, Deny, invoke, run_in_thread
 from geminorum.errors import InvalidOptions
 from geminorum.events import PermissionRequest
 
@@ -328,9 +328,9 @@ class TestKindsOfFunction:
 
 class TestThreads:
     async def test_the_result_and_the_exception_come_back(self):
-        assert await in_thread(pow, 2, 5) == 32
+        assert await run_in_thread(pow, 2, 5) == 32
         with pytest.raises(ZeroDivisionError):
-            await in_thread(divmod, 1, 0)
+            await run_in_thread(divmod, 1, 0)
 
     @pytest.mark.parametrize("ending", ["value", "exception", "coroutine"])
     def test_a_late_result_is_dropped_in_silence(self, ending, capfd, caplog):
@@ -344,7 +344,7 @@ class TestThreads:
             return two_arguments("too", "late") if ending == "coroutine" else "too late"
 
         async def abandoned(release, threads, stay):
-            waiting = asyncio.create_task(in_thread(late, release, threads))
+            waiting = asyncio.create_task(run_in_thread(late, release, threads))
             while not threads:
                 await asyncio.sleep(0.001)
             waiting.cancel()
@@ -385,7 +385,7 @@ print(asyncio.run(ask(PermissionRequest(name="x"))))
         # Called from inside each thread that begins meanwhile.
         threading.setprofile(lambda *_: started.add(threading.get_ident()))
         try:
-            asyncio.run(called(function, 7, 2))
+            asyncio.run(invoke(function, 7, 2))
         finally:
             threading.setprofile(None)
         assert len(started) == threads

@@ -15,8 +15,8 @@ import pytest
 
 from geminorum import Cli
 from geminorum.environment import environment_of
-from geminorum.off_loop import off_loop, soon
 from geminorum.options import Options
+from geminorum.runtime.off_loop import run_off_loop, soon
 from geminorum.transports.launch import overlay, read_guard
 from geminorum.transports.launch.read_guard import ReadGuard
 from geminorum.transports.process.tree import OpenInput
@@ -29,17 +29,17 @@ async def test_interrupts_while_threads_start_cost_none_of_them(monkeypatch):
     monkeypatch.setattr(_thread, "start_new_thread", interrupted)
     for _ in range(8):
         with pytest.raises(KeyboardInterrupt):
-            await off_loop(os.getpid)
+            await run_off_loop(os.getpid)
     monkeypatch.undo()
     async with asyncio.timeout(30):
-        assert await off_loop(threading.get_ident) != threading.get_ident()
+        assert await run_off_loop(threading.get_ident) != threading.get_ident()
 
 
 async def test_work_that_fails_unheard_costs_no_thread():
     for _ in range(8):
         soon(partial(os.close, -1))
     async with asyncio.timeout(30):
-        assert await off_loop(os.getpid) == os.getpid()
+        assert await run_off_loop(os.getpid) == os.getpid()
 
 
 async def test_programs_that_do_not_read_their_prompts_keep_nobody_else_waiting():
@@ -47,7 +47,7 @@ async def test_programs_that_do_not_read_their_prompts_keep_nobody_else_waiting(
     sending = [asyncio.ensure_future(one.send(b"x" * 300_000)) for one in inputs]
     try:
         await asyncio.sleep(0)
-        assert await off_loop(lambda: [task.done() for task in sending]) == [False] * 8
+        assert await run_off_loop(lambda: [task.done() for task in sending]) == [False] * 8
     finally:
         for task in sending:
             task.cancel()

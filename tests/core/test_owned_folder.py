@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from geminorum.owned_folder import OwnedFolder
+from geminorum.system.owned_folder import OwnedFolder
 
 MAKERS = {
     "from geminorum.transports.launch.overlay import Overlay": (
-        "Overlay.filled(Path('../base'), {})"
+        "Overlay.create(Path('../base'), {})"
     ),
     "from geminorum.testing import FakeGemini": "FakeGemini()",
     "from geminorum.apps.command.run.undo import Copies": "Copies()",
-    "from geminorum.install import _sibling": "_sibling(Path('there/cli'))",
+    "from geminorum.install import _make_sibling": "_make_sibling(Path('there/cli'))",
 }
 KILLED = "os.kill(os.getpid(), 9)"
 FORKED = """

@@ -13,7 +13,7 @@ SOURCE = Path(geminorum.__file__).parent
 FIRST_USES = """
 import sys, threading
 import msgspec
-from geminorum import typed
+from geminorum.runtime import typed
 
 sys.setswitchinterval(1e-6)
 
@@ -45,7 +45,7 @@ def test_threads_may_decode_a_type_for_the_first_time_at_once():
 # In a process of its own, because a failure waits for itself.
 WITHIN_ANOTHER = """
 import msgspec
-from geminorum import typed
+from geminorum.runtime import typed
 
 class Inner(msgspec.Struct):
     number: int

@@ -1,11 +1,14 @@
 """Saved sessions and live runs as Claude-format messages (S3): the same run, the same messages."""
 
 import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from geminorum import Options, events, sync
+from geminorum import Event, Options, events, sync
 from geminorum.events import (
     Done,
     Error,
@@ -19,7 +22,8 @@ from geminorum.events import (
     Usage,
     UserMessage,
 )
-from geminorum.sessions.reading import load
+from geminorum.sessions.reading import Session, load
+from geminorum.testing import FakeGemini
 from geminorum.views.messages import (
     claude,
     claude_input,
@@ -31,6 +35,7 @@ from geminorum.views.messages import (
 from geminorum.wire.sessions.records import message_of
 from geminorum.wire.stream_json.decoder import StreamDecoder
 from recorded import OURS, RECORDINGS
+from shared_run import private_place
 
 INDIVIDUAL = (
     *("tool-read_file", "tool-write-file", "tool-replace", "tool-run_shell_command"),
@@ -754,38 +759,76 @@ def test_a_run_reads_the_same_live_and_loaded(fake_gemini, real_transport, tmp_p
     assert not fake_gemini.unused
 
 
-@pytest.mark.gemini_cli
-def test_a_prompt_with_signs_that_the_cli_takes_for_orders_reads_the_same(
-    fake_gemini, real_transport, tmp_path
-):
-    (tmp_path / "a.txt").write_text("alpha\n")
-    fake_gemini.say("As text.").say("As a file.")
-    for prompt, literal in (("/help @a.txt  ", True), ("What is @a.txt ?", False)):
-        stream = live_events(prompt, fake_gemini, real_transport, cwd=tmp_path, literal=literal)
-        session = loaded(fake_gemini, stream[0].session_id)
-        assert without_origin(claude(stream)) == without_origin(claude(session))
-        assert "@a.txt" in claude(session)[0]["content"][0]["text"]
-        assert "alpha" not in claude(session)[0]["content"][0]["text"]
+class Kept(NamedTuple):
+    """Runs in one session, as they were told live, and the session as it was saved."""
+
+    streams: list[list[Event]]
+    session: Session
+
+
+@pytest.fixture(scope="module")
+def keep(real_transport, tmp_path_factory) -> Iterator[Callable[..., Kept]]:
+    """Makes runs for several tests, each with its options and behind the one before."""
+
+    def make(script: Callable[[FakeGemini], object], *prompts: tuple[str, dict]) -> Kept:
+        with private_place(tmp_path_factory) as cwd:
+            fake = stack.enter_context(FakeGemini())
+            (cwd / "a.txt").write_text("alpha\n")
+            script(fake)
+            streams, resume = [], None
+            for prompt, options in prompts:
+                options = {"cwd": cwd, "resume": resume, **options}
+                streams.append(live_events(prompt, fake, real_transport, **options))
+                resume = streams[0][0].session_id
+            return Kept(streams, loaded(fake, resume))
+
+    # A session is read from its file when it is looked at.
+    with ExitStack() as stack:
+        yield make
+
+
+@pytest.fixture(scope="module")
+def resumed(keep) -> Kept:
+    """Two runs; the second prompt has signs that the CLI takes for orders."""
+
+    def script(fake: FakeGemini) -> None:
+        fake.say("Seven it is.", thoughts=["**Keep** the number"])
+        fake.call("read_file", file_path="a.txt").say("Seven, and alpha.")
+
+    return keep(script, ("Remember seven", {}), ("/help @a.txt  ", {"literal": True}))
+
+
+@pytest.fixture(scope="module")
+def failed(keep) -> Kept:
+    """A run that read a file by the prompt's own order, then one by itself, then failed."""
+
+    def script(fake: FakeGemini) -> None:
+        fake.call("read_file", file_path="a.txt").fail(400, "no more")
+
+    return keep(script, ("What is @a.txt ?", {"literal": False}))
 
 
 @pytest.mark.gemini_cli
-def test_a_failed_run_reads_the_same_as_far_as_it_went(fake_gemini, real_transport, tmp_path):
+def test_a_prompt_with_signs_that_the_cli_takes_for_orders_reads_the_same(resumed, failed):
+    for kept in (resumed, failed):
+        told = without_origin(claude(kept.streams[-1]))
+        saved = without_origin(claude(kept.session))[-len(told) :]
+        assert told == saved
+        assert saved[0]["role"] == "user"
+        assert "@a.txt" in saved[0]["content"][0]["text"]
+        assert "alpha" not in saved[0]["content"][0]["text"]
+
+
+@pytest.mark.gemini_cli
+def test_a_failed_run_reads_the_same_as_far_as_it_went(failed):
     """S3-46: the stream of a failed run and its session file give the same messages."""
-    (tmp_path / "a.txt").write_text("alpha\n")
-    fake_gemini.call("read_file", file_path="a.txt").fail(400, "no more")
-    stream = live_events("Go on", fake_gemini, real_transport, cwd=tmp_path)
-    told = without_origin(claude(stream))
+    told = without_origin(claude(failed.streams[0]))
     assert [message["role"] for message in told] == ["user", "assistant"]
-    assert told == without_origin(claude(loaded(fake_gemini, stream[0].session_id)))
+    assert told == without_origin(claude(failed.session))
 
 
 @pytest.mark.gemini_cli
-def test_a_resumed_session_is_its_runs_one_behind_the_other(fake_gemini, real_transport, tmp_path):
-    (tmp_path / "a.txt").write_text("alpha\n")
-    fake_gemini.say("Seven it is.", thoughts=["**Keep** the number"])
-    fake_gemini.call("read_file", file_path="a.txt").say("Seven, and alpha.")
-    first = live_events("Remember seven", fake_gemini, real_transport, cwd=tmp_path)
-    again = first[0].session_id
-    second = live_events("Which?", fake_gemini, real_transport, cwd=tmp_path, resume=again)
+def test_a_resumed_session_is_its_runs_one_behind_the_other(resumed):
+    first, second = resumed.streams
     both = without_origin([*claude(first), *claude(second)])
-    assert both == without_origin(claude(loaded(fake_gemini, again)))
+    assert both == without_origin(claude(resumed.session))

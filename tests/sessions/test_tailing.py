@@ -4,19 +4,15 @@ import asyncio
 import json
 from contextlib import aclosing
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from geminorum import Options, Thinking, ToolResult, ToolUse, ask, sessions
+from geminorum import Event, Options, Result, Thinking, ToolResult, ToolUse, sessions
 from geminorum import run as start
 from geminorum.sessions import tail
-
-
-@pytest.fixture
-def options(fake_gemini, tmp_path):
-    cwd = tmp_path / "work"
-    cwd.mkdir()
-    return Options(cwd=cwd, model="gemini-2.5-flash", env=fake_gemini.env, approval="yolo")
+from geminorum.testing import FakeGemini
+from shared_run import private_place
 
 
 def works(fake_gemini) -> None:
@@ -26,56 +22,6 @@ def works(fake_gemini) -> None:
     fake_gemini.call("write_file", file_path="a.txt", content="alpha\n")
     fake_gemini.call("read_file", file_path="a.txt")
     fake_gemini.say("All done.", thoughts=["**Check** It is fine."])
-
-
-async def test_thoughts_and_what_the_model_was_told_join_the_stream(
-    fake_gemini, options, real_transport
-):
-    """The CLI prints neither; both stand in its session file."""
-    works(fake_gemini)
-    async with start("Go", options, via=real_transport) as live:
-        events = [event async for event in live]
-    thoughts = [event.text for event in events if isinstance(event, Thinking)]
-    assert thoughts == ["Plan: Two echoes.", "Check: It is fine."]
-    results = {event.name: event for event in events if isinstance(event, ToolResult)}
-    assert results["read_file"].content == "alpha\n"
-    assert results["read_file"].output == ""
-    assert "Successfully created" in results["write_file"].content
-    assert "Output: ho" in results["run_shell_command"].content
-    assert results["run_shell_command"].output == "ho"
-    kinds = [event.type for event in events]
-    # Each thought stands in the message that it led to.
-    assert kinds.index("thinking") < kinds.index("tool_result")
-    assert kinds[-2:] == ["thinking", "done"]
-
-
-async def test_a_program_without_a_session_file_is_not_waited_for(stand_in):
-    via = stand_in(
-        {"type": "init", "session_id": "s", "model": "m"},
-        {"type": "tool_use", "tool_name": "read_file", "tool_id": "1", "parameters": {}},
-        {"type": "tool_result", "tool_id": "1", "status": "success", "output": "x"},
-        {"type": "message", "role": "assistant", "content": "Hi"},
-        {"type": "result", "status": "success"},
-    )
-    async with start("Hi", via=via) as live:
-        (result,) = [event async for event in live if isinstance(event, ToolResult)]
-    assert (result.output, result.content) == ("x", None)
-
-
-async def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing(
-    fake_gemini, options, real_transport
-):
-    works(fake_gemini)
-    events = []
-    async with start("Go", options, via=real_transport) as live:
-        while not events or events[-1].type != "done":
-            try:
-                events += await asyncio.wait_for(live.read(), 0.003)
-            except TimeoutError:
-                continue
-    assert [event.type for event in events].count("tool_result") == 4
-    assert [event.type for event in events].count("thinking") == 2
-    assert live.result.text == "All done."
 
 
 async def followed(path: Path, last: str) -> list:
@@ -94,14 +40,70 @@ async def appeared(folder: Path) -> Path:
     return found[0]
 
 
-async def test_a_live_run_can_be_followed_from_outside(fake_gemini, options, real_transport):
+class Followed(NamedTuple):
+    """A run that was read in tiny waits, and followed from outside meanwhile."""
+
+    events: list[Event]
+    result: Result
+    outside: list[Event]
+    named: list[str | None]
+    """What a tail says first that is given the session's id, or the session as it was found."""
+
+
+@pytest.fixture(scope="module")
+def work(real_transport, tmp_path_factory) -> Followed:
+    async def follow(fake: FakeGemini, options: Options) -> Followed:
+        events: list[Event] = []
+
+        async def watch() -> list[Event]:
+            return await followed(await appeared(fake.home / ".gemini" / "tmp"), "All done.")
+
+        watching = asyncio.create_task(watch())
+        async with asyncio.timeout(120), start("Go", options, via=real_transport) as live:
+            while not events or events[-1].type != "done":
+                try:
+                    events += await asyncio.wait_for(live.read(), 0.003)
+                except TimeoutError:
+                    continue
+            outside = await watching
+        first = []
+        for named in (live.session_id, sessions.find(options.cwd, home=fake.home)):
+            async with aclosing(tail(named, home=fake.home)) as told:
+                first.append((await anext(told)).session_id)
+        return Followed(events, live.result, outside, first)
+
+    with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
+        works(fake)
+        options = Options(cwd=cwd, model="gemini-2.5-flash", env=fake.env, approval="yolo")
+        return asyncio.run(follow(fake, options))
+
+
+def test_thoughts_and_what_the_model_was_told_join_the_stream(work):
+    """The CLI prints neither; both stand in its session file."""
+    events = work.events
+    thoughts = [event.text for event in events if isinstance(event, Thinking)]
+    assert thoughts == ["Plan: Two echoes.", "Check: It is fine."]
+    results = {event.name: event for event in events if isinstance(event, ToolResult)}
+    assert results["read_file"].content == "alpha\n"
+    assert results["read_file"].output == ""
+    assert "Successfully created" in results["write_file"].content
+    assert "Output: ho" in results["run_shell_command"].content
+    assert results["run_shell_command"].output == "ho"
+    kinds = [event.type for event in events]
+    # Each thought stands in the message that it led to.
+    assert kinds.index("thinking") < kinds.index("tool_result")
+    assert kinds[-2:] == ["thinking", "done"]
+
+
+def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing(work):
+    assert [event.type for event in work.events].count("tool_result") == 4
+    assert [event.type for event in work.events].count("thinking") == 2
+    assert work.result.text == "All done."
+
+
+def test_a_live_run_can_be_followed_from_outside(work):
     """Every tool call appears with its arguments and what came of it, once."""
-    works(fake_gemini)
-    running = asyncio.create_task(ask("Go", options, via=real_transport))
-    async with asyncio.timeout(60):
-        path = await appeared(fake_gemini.home / ".gemini" / "tmp")
-        events = await followed(path, "All done.")
-        result = await running
+    events, result = work.outside, work.result
     calls = [event for event in events if isinstance(event, ToolUse)]
     assert [call.name for call in calls] == ["run_shell_command"] * 2 + ["write_file", "read_file"]
     assert calls[2].input["content"] == "alpha\n"
@@ -110,10 +112,20 @@ async def test_a_live_run_can_be_followed_from_outside(fake_gemini, options, rea
     assert results[calls[3].id].content == "alpha\n"
     assert events[-1].session_id == result.session_id
     assert [event.type for event in events].count("thinking") == 2
-    home = fake_gemini.home
-    for named in (result.session_id, sessions.find(options.cwd, home=home)):
-        async with aclosing(tail(named, home=home)) as told:
-            assert (await anext(told)).session_id == result.session_id
+    assert work.named == [result.session_id] * 2
+
+
+async def test_a_program_without_a_session_file_is_not_waited_for(stand_in):
+    via = stand_in(
+        {"type": "init", "session_id": "s", "model": "m"},
+        {"type": "tool_use", "tool_name": "read_file", "tool_id": "1", "parameters": {}},
+        {"type": "tool_result", "tool_id": "1", "status": "success", "output": "x"},
+        {"type": "message", "role": "assistant", "content": "Hi"},
+        {"type": "result", "status": "success"},
+    )
+    async with start("Hi", via=via) as live:
+        (result,) = [event async for event in live if isinstance(event, ToolResult)]
+    assert (result.output, result.content) == ("x", None)
 
 
 def line(number: int, text: str) -> str:

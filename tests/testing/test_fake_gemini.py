@@ -16,11 +16,12 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from geminorum.testing import FakeGemini, Request, Say, Tokens, prose
+from shared_run import private_place
 
 MODEL = "gemini-3.8-flash"
 
@@ -728,33 +729,84 @@ class TestProse:
         assert len(set(windows)) == len(windows)
 
 
+class Work(NamedTuple):
+    events: list[dict[str, Any]]
+    requests: list[Request]
+    side_calls: list[Request]
+    unused: list[Any]
+    cwd: Path
+
+
 @pytest.mark.gemini_cli
 class TestRealCli:
-    def test_the_cli_says_what_the_script_says(self, fake_gemini, run_cli):
-        tokens = Tokens(prompt=100, cached=20, output=10, thoughts=20)
-        fake_gemini.say("Hello ", "world.", thoughts=["Plan"], tokens=tokens)
-        events = run_cli("Hi there", "-m", "gemini-2.5-flash")
+    @pytest.fixture(scope="class")
+    @classmethod
+    def hello(cls, real_cli, quick_start, tmp_path_factory) -> tuple[list[dict], list[Request]]:
+        """A run on a machine whose proxy answers nobody."""
+        with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
+            tokens = Tokens(prompt=100, cached=20, output=10, thoughts=20)
+            fake.say("Hello ", "world.", thoughts=["Plan"], tokens=tokens)
+            proxies = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
+            env = {**quick_start, **dict.fromkeys(proxies, "http://127.0.0.1:9")}
+            args = ("-m", "gemini-2.5-flash")
+            return cli_run(fake, [*real_cli, *args], env, cwd, "Hi there"), fake.requests
+
+    def test_the_cli_says_what_the_script_says(self, hello):
+        events, requests = hello
         assert said(events) == ["Hello ", "world."]
         assert events[-1]["status"] == "success"
         used = events[-1]["stats"]["models"]["gemini-2.5-flash"]
         assert (used["input_tokens"], used["cached"], used["output_tokens"]) == (100, 20, 10)
-        [request] = fake_gemini.requests
+        [request] = requests
         assert (request.prompt, request.kind) == ("Hi there", "main")
         assert "read_file" in request.tools
 
-    def test_the_cli_runs_the_tools_and_the_script_goes_on(self, fake_gemini, run_cli, tmp_path):
-        fake_gemini.calls(
-            ("write_file", {"file_path": "a.txt", "content": "hi"}),
-            ("read_file", {"file_path": "missing.txt"}),
-        )
-        fake_gemini.say("Done.")
-        events = run_cli("Write it", "-m", "gemini-2.5-flash", "--approval-mode", "yolo")
-        assert said(events) == ["Done."]
-        assert (tmp_path / "a.txt").read_text() == "hi"
-        results = fake_gemini.requests[1].tool_results
+    def test_the_machines_proxy_does_not_divert_the_cli(self, hello):
+        assert said(hello[0]) == ["Hello ", "world."]
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def work(cls, real_cli, quick_start, tmp_path_factory) -> Work:
+        """A run with all that a model may do before it answers, for thirty turns."""
+        report = {"SummaryOfFindings": "", "ExplorationTrace": [], "RelevantLocations": []}
+        with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
+            fake.when(kind="web_search").say("It is Paris.")
+            fake.calls(
+                ("write_file", {"file_path": "a.txt", "content": "hi"}),
+                ("read_file", {"file_path": "missing.txt"}),
+            )
+            fake.call("google_web_search", query="capital of France")
+            fake.call("invoke_agent", agent_name="codebase_investigator", prompt="look")
+            fake.call("complete_task", report=report)
+            for number in range(31):
+                fake.call("list_directory", dir_path=".", ignore=[str(number)])
+            fake.say("Done.")
+            command = [*real_cli, "-m", "gemini-2.5-flash", "--approval-mode", "yolo"]
+            events = cli_run(fake, command, quick_start, cwd, "Write it, look, list")
+            return Work(events, fake.requests, fake.side_calls, fake.unused, cwd)
+
+    def test_the_cli_runs_the_tools_and_the_script_goes_on(self, work):
+        assert said(work.events) == ["Done."]
+        assert (work.cwd / "a.txt").read_text() == "hi"
+        results = work.requests[1].tool_results
         assert [each.name for each in results] == ["write_file", "read_file"]
         assert "error" in results[1].response
-        assert not fake_gemini.unused
+        assert not work.unused
+
+    def test_a_web_search_can_be_scripted(self, work):
+        searches = [call for call in work.side_calls if call.kind == "web_search"]
+        assert [call.prompt for call in searches] == ["capital of France"]
+        [result] = work.requests[2].tool_results
+        assert "It is Paris." in result.response["output"]
+
+    def test_a_subagent_takes_its_answers_from_the_script(self, work):
+        assert said(work.events) == ["Done."]
+        assert [each.kind for each in work.requests[2:5]] == ["main", "subagent", "main"]
+        assert {each.kind for each in work.requests[5:]} == {"main"}
+
+    def test_thirty_turns_bring_a_loop_check_that_lets_the_cli_go_on(self, work):
+        assert said(work.events) == ["Done."]
+        assert [call.kind for call in work.side_calls] == ["web_search", "loop_check"]
 
     @pytest.mark.parametrize(("routing", "model"), [("flash", "flash"), ("pro", "pro")])
     def test_routing_does_not_eat_the_script(self, run_cli_on, routing, model):
@@ -765,41 +817,29 @@ class TestRealCli:
             assert [call.kind for call in fake.side_calls] == ["routing"]
             assert model in fake.requests[0].model
 
-    def test_a_web_search_can_be_scripted(self, fake_gemini, run_cli):
-        fake_gemini.when(kind="web_search").say("It is Paris.")
-        fake_gemini.call("google_web_search", query="capital of France").say("Paris.")
-        run_cli("Look it up", "-m", "gemini-2.5-flash", "--approval-mode", "yolo")
-        assert [call.prompt for call in fake_gemini.side_calls] == ["capital of France"]
-        [result] = fake_gemini.requests[1].tool_results
-        assert "It is Paris." in result.response["output"]
-
-    def test_a_subagent_takes_its_answers_from_the_script(self, fake_gemini, run_cli):
-        fake_gemini.call("invoke_agent", agent_name="codebase_investigator", prompt="look")
-        report = {"SummaryOfFindings": "", "ExplorationTrace": [], "RelevantLocations": []}
-        fake_gemini.call("complete_task", report=report).say("Looked.")
-        events = run_cli("Investigate", "-m", "gemini-2.5-flash")
-        assert said(events) == ["Looked."]
-        assert [each.kind for each in fake_gemini.requests] == ["main", "subagent", "main"]
-
-    def test_thirty_turns_bring_a_loop_check_that_lets_the_cli_go_on(self, fake_gemini, run_cli):
-        for number in range(31):
-            fake_gemini.call("list_directory", dir_path=".", ignore=[str(number)])
-        fake_gemini.say("All listed.")
-        events = run_cli("List", "-m", "gemini-2.5-flash")
-        assert said(events) == ["All listed."]
-        assert [call.kind for call in fake_gemini.side_calls] == ["loop_check"]
-
     def test_a_script_that_ran_out_stops_the_cli_at_once(self, fake_gemini, run_cli):
         events = run_cli("Hi", "-m", "gemini-2.5-flash")
         assert events[-1]["status"] == "error"
         assert "FakeGemini has no answer scripted" in events[-1]["error"]["message"]
         assert len(fake_gemini.requests) == 1
 
-    def test_the_machines_proxy_does_not_divert_the_cli(self, fake_gemini, run_cli, monkeypatch):
-        for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
-            monkeypatch.setenv(name, "http://127.0.0.1:9")
-        fake_gemini.say("Straight.")
-        assert said(run_cli("Hi", "-m", "gemini-2.5-flash")) == ["Straight."]
+
+def cli_run(
+    fake: FakeGemini, command: list[str], env: dict[str, str], cwd: Path, prompt: str
+) -> list[dict[str, Any]]:
+    # A regular file: through a pipe the CLI loses what it has not written when it exits.
+    with (fake.home / "stdout").open("w+b") as out, (fake.home / "stderr").open("wb") as err:
+        subprocess.run(
+            [*command, "--output-format", "stream-json", "--skip-trust"],
+            input=prompt.encode(),
+            stdout=out,
+            stderr=err,
+            env={**os.environ, **fake.env, **env},
+            cwd=cwd,
+            timeout=120,
+        )
+        out.seek(0)
+        return [json.loads(line) for line in out]
 
 
 @pytest.fixture
@@ -807,21 +847,7 @@ def run_cli_on(
     real_cli: list[str], quick_start: dict[str, str], tmp_path: Path
 ) -> Callable[..., list[dict[str, Any]]]:
     def run(fake: FakeGemini, prompt: str, *args: str) -> list[dict[str, Any]]:
-        command = [*real_cli, "--output-format", "stream-json", "--skip-trust", *args]
-        env = {**os.environ, **fake.env, **quick_start}
-        # A regular file: through a pipe the CLI loses what it has not written when it exits.
-        with (fake.home / "stdout").open("w+b") as out, (fake.home / "stderr").open("wb") as err:
-            subprocess.run(
-                command,
-                input=prompt.encode(),
-                stdout=out,
-                stderr=err,
-                env=env,
-                cwd=tmp_path,
-                timeout=120,
-            )
-            out.seek(0)
-            return [json.loads(line) for line in out]
+        return cli_run(fake, [*real_cli, *args], quick_start, tmp_path, prompt)
 
     return run
 

@@ -6,11 +6,13 @@ import os
 import random
 import re
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from geminorum import (
     Acp,
@@ -41,10 +43,10 @@ from geminorum import (
 )
 from geminorum.testing import FakeGemini, Tokens
 from geminorum.transports.acp.session_file import AcpSessionFileFeed
-from geminorum.transports.turns import limits as watch
+from geminorum.transports.turns import stop_checks as watch
 from geminorum.wire.acp.decoder import NOBODY_TO_ASK
+from shared_acp import MODEL, SharedAcp, on_shared, shared_acp, shared_connections
 
-MODEL = "gemini-2.5-flash"
 BOGUS = "00000000-0000-4000-8000-000000000000"
 
 
@@ -64,6 +66,56 @@ def transport(real_transport: Cli) -> Acp:
 def acp(real_transport: Cli) -> Any:
     """Transports with something special about them."""
     return lambda **how: Acp(executable=real_transport.executable, **how)
+
+
+def nobody(request: PermissionRequest) -> Deny:
+    raise AssertionError(f"asked about {request.name}")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(real_transport: Cli, tmp_path_factory: Any) -> AsyncIterator[SharedAcp]:
+    """One process for all tests that need nothing special."""
+    plain = Acp(executable=real_transport.executable)
+    async with shared_acp(plain, tmp_path_factory.mktemp("process")) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asking_process(real_transport: Cli, tmp_path_factory: Any) -> AsyncIterator[SharedAcp]:
+    """One for all that want to be asked."""
+    asks = Acp(executable=real_transport.executable, decide=nobody)
+    async with shared_acp(asks, tmp_path_factory.mktemp("asking")) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def odd_process(real_transport: Cli, tmp_path_factory: Any) -> AsyncIterator[SharedAcp]:
+    """One with instructions, effort, settings and a mode that belong to a whole process."""
+    settings = {"model": {"name": "gemini-2.5-pro"}, "general": {"maxAttempts": 1}}
+    odd = Acp(executable=real_transport.executable, settings=settings, decide=nobody)
+    chosen = {
+        "system_prompt": "Speak like a pirate",
+        "effort": "low",
+        "disallowed_tools": ["glob"],
+        "approval": "auto_edit",
+    }
+    async with shared_acp(odd, tmp_path_factory.mktemp("odd"), **chosen) as shared:
+        yield shared
+
+
+@pytest.fixture
+def shared(process: SharedAcp, tmp_path: Path) -> SharedAcp:
+    return process.afresh(tmp_path / "work")
+
+
+@pytest.fixture
+def asking(asking_process: SharedAcp, tmp_path: Path) -> SharedAcp:
+    return asking_process.afresh(tmp_path / "work")
+
+
+@pytest.fixture
+def odd(odd_process: SharedAcp, tmp_path: Path) -> SharedAcp:
+    return odd_process.afresh(tmp_path / "work")
 
 
 async def told(live: Any) -> list[Any]:
@@ -219,12 +271,12 @@ def test_what_only_the_file_tells_waits_for_what_the_wire_has_still_to_tell(tmp_
     assert ledger.answers() == []
 
 
-async def test_turns_of_a_conversation_share_a_process_and_a_memory(
-    fake_gemini, options, transport
-):
+@on_shared
+async def test_turns_of_a_conversation_share_a_process_and_a_memory(shared):
     """S0-34: each turn of a warm conversation has its own Init and Done."""
+    fake_gemini = shared.fake
     fake_gemini.say("Noted").say("Seven")
-    async with connect(options, via=transport) as chat:
+    async with connect(shared.options, via=shared.warm) as chat:
         first = await told(chat.turn("Remember seven"))
         (process,) = agents(fake_gemini)
         second = await told(chat.turn("Which number?"))
@@ -232,7 +284,6 @@ async def test_turns_of_a_conversation_share_a_process_and_a_memory(
     assert last(first).resume == last(second).resume == of(Init, second)[0].session_id
     assert "Remember seven" in history(fake_gemini)
     assert [type(event) for event in second] == [Init, UserMessage, TextDelta, Text, Done]
-    assert agents(fake_gemini) == []
 
 
 def test_code_that_does_not_await_has_the_warm_transport_too(options, stand_in_acp):
@@ -240,24 +291,27 @@ def test_code_that_does_not_await_has_the_warm_transport_too(options, stand_in_a
         assert [chat.ask("1").text, chat.ask("2").text] == ["Hello", "Hello"]
 
 
+@on_shared
 async def test_sessions_of_one_process_have_a_folder_a_model_and_a_mode_each(
-    fake_gemini, options, transport, tmp_path
+    shared, tmp_path, stand_in_acp
 ):
     """S0-25, S1-21: sessions of one process with different settings run at the same time. What
     belongs to the process cannot differ between them."""
+    fake_gemini, options, warm = shared.fake, shared.options, shared.warm
     folders = {name: tmp_path / name for name in ("a", "b")}
     for name, folder in folders.items():
         folder.mkdir()
         fake_gemini.when(f"in {name}").call("write_file", file_path="f", content=name).say("Done")
-    async with transport.warm(options) as warm:
-        one = connect(options.changed(cwd=folders["a"], approval="yolo"), via=warm)
-        other = options.changed(cwd=folders["b"], model="gemini-2.5-pro", approval="default")
-        async with one as first, connect(other, via=warm) as second:
-            results = await asyncio.gather(first.ask("in a"), told(second.turn("in b")))
-        assert len(agents(fake_gemini)) == 1
-        await what_belongs_to_the_process_cannot_differ(options, warm, tmp_path)
+    one = connect(options.changed(cwd=folders["a"], approval="yolo"), via=warm)
+    other = options.changed(cwd=folders["b"], model="gemini-2.5-pro", approval="default")
+    async with one as first, connect(other, via=warm) as second:
+        results = await asyncio.gather(first.ask("in a"), told(second.turn("in b")))
+    assert len(agents(fake_gemini)) == 1
+    await what_belongs_to_the_process_cannot_differ(options, warm, tmp_path)
+    async with stand_in_acp("well_behaved").warm(options) as ended:
+        await ask("x", options, via=ended)
     with pytest.raises(errors.GeminorumError, match="not open"):
-        await ask("x", options, via=warm)
+        await ask("x", options, via=ended)
     assert (folders["a"] / "f").read_text() == "a"
     assert not (folders["b"] / "f").exists()
     assert of(ToolResult, results[1])[0].status == "denied"
@@ -277,14 +331,12 @@ async def what_belongs_to_the_process_cannot_differ(
         await ask("x", options.changed(cwd=strange.parent), via=warm)
 
 
-async def test_what_belongs_to_the_process_reaches_the_model(fake_gemini, options, acp):
+@on_shared
+async def test_what_belongs_to_the_process_reaches_the_model(odd):
     """The same settings as on the Cli transport: instructions, effort, tools that are not there."""
-    fake_gemini.say("Aye")
-    careful = options.changed(
-        system_prompt="Speak like a pirate", effort="low", disallowed_tools=["glob"]
-    )
-    await ask("Hello", careful, via=acp(settings={"model": {"name": "gemini-2.5-pro"}}))
-    (request,) = fake_gemini.requests
+    odd.fake.say("Aye")
+    await ask("Hello", odd.options, via=odd.warm)
+    (request,) = odd.fake.requests
     assert "Speak like a pirate" in json.dumps(request.body)
     assert request.body["generationConfig"]["thinkingConfig"]["thinkingBudget"] > 0
     assert "glob" not in request.tools
@@ -301,12 +353,12 @@ async def test_an_untrusted_folder_refuses_what_needs_trust(fake_gemini, options
 # ---- somebody who is asked
 
 
-async def test_a_command_that_is_refused_does_not_run_and_the_turn_goes_on(
-    fake_gemini, options, acp
-):
+@on_shared
+async def test_a_command_that_is_refused_does_not_run_and_the_turn_goes_on(asking):
     """S0-30, S0-32: the model receives the refusal; the CLI would run this `echo` without
     asking."""
     asked: list[PermissionRequest] = []
+    fake_gemini, options = asking.fake, asking.options
 
     async def decide(request: PermissionRequest) -> Deny:
         asked.append(request)
@@ -314,7 +366,7 @@ async def test_a_command_that_is_refused_does_not_run_and_the_turn_goes_on(
 
     fake_gemini.call("run_shell_command", command="touch x", description="Makes x")
     fake_gemini.call("run_shell_command", command="echo hello").say("Then not.")
-    events = await told(run("Go", options, via=acp(decide=decide)))
+    events = await told(run("Go", options, via=asking.via(decide=decide)))
     assert [one.input["command"] for one in asked] == ["touch x", "echo hello"]
     assert asked[0].input["description"] == "Makes x"
     assert [one.decision for one in of(PermissionDecision, events)] == ["deny", "deny"]
@@ -327,8 +379,10 @@ async def test_a_command_that_is_refused_does_not_run_and_the_turn_goes_on(
     assert not (Path(options.cwd) / "x").exists()
 
 
-async def test_what_is_allowed_runs_and_always_is_asked_once(fake_gemini, options, acp):
+@on_shared
+async def test_what_is_allowed_runs_and_always_is_asked_once(asking):
     asked = []
+    fake_gemini, options = asking.fake, asking.options
 
     def decide(request: PermissionRequest) -> Allow | AllowAlways:
         asked.append(request.name)
@@ -337,7 +391,7 @@ async def test_what_is_allowed_runs_and_always_is_asked_once(fake_gemini, option
     for number in range(2):
         fake_gemini.call("write_file", file_path=f"{number}.txt", content="hi")
     fake_gemini.call("run_shell_command", command="touch made").say("Done")
-    events = await told(run("Go", options, via=acp(decide=decide)))
+    events = await told(run("Go", options, via=asking.via(decide=decide)))
     assert asked == ["write_file", "run_shell_command"]
     decisions = [one.decision for one in of(PermissionDecision, events)]
     assert decisions == ["allow_always", "allow", "allow"]
@@ -346,8 +400,10 @@ async def test_what_is_allowed_runs_and_always_is_asked_once(fake_gemini, option
     assert not of(Unknown, events)
 
 
-async def test_whatever_goes_wrong_with_the_answer_is_a_no(fake_gemini, options, acp):
+@on_shared
+async def test_whatever_goes_wrong_with_the_answer_is_a_no(asking):
     """A question that is answered too late was answered with no."""
+    fake_gemini, options = asking.fake, asking.options
 
     async def raises() -> None:
         raise RuntimeError("my mistake")
@@ -359,7 +415,7 @@ async def test_whatever_goes_wrong_with_the_answer_is_a_no(fake_gemini, options,
         return "perhaps"
 
     ways = iter([raises, sleeps, answers_nonsense])
-    transport = acp(decide=lambda request: next(ways)(), decide_timeout=0.3)
+    transport = asking.via(decide=lambda request: next(ways)(), decide_timeout=0.3)
     async with connect(options, via=transport) as chat:
         for words in ("my mistake", "nobody answered", "returned"):
             fake_gemini.call("write_file", file_path="a.txt", content="hi").say("Well")
@@ -371,12 +427,14 @@ async def test_whatever_goes_wrong_with_the_answer_is_a_no(fake_gemini, options,
     assert not (Path(options.cwd) / "a.txt").exists()
 
 
-async def test_where_nobody_is_asked_what_needs_a_yes_is_refused(fake_gemini, options, transport):
+@on_shared
+async def test_where_nobody_is_asked_what_needs_a_yes_is_refused(shared):
     """S0-32: without `decide`, "ask" means no, and the stream says so once."""
+    fake_gemini = shared.fake
     for number in range(2):
         fake_gemini.call("write_file", file_path=f"{number}.txt", content="hi")
     fake_gemini.say("I may not.")
-    events = await told(run("Go", options, via=transport))
+    events = await told(run("Go", shared.options, via=shared.warm))
     assert [result.status for result in of(ToolResult, events)] == ["denied", "denied"]
     (warning,) = of(Error, events)
     assert (warning.code, warning.recoverable) == (NOBODY_TO_ASK, True)
@@ -384,30 +442,28 @@ async def test_where_nobody_is_asked_what_needs_a_yes_is_refused(fake_gemini, op
     assert last(events).status == "success"
 
 
+@on_shared
 @pytest.mark.filterwarnings("ignore:decide is never called")
-async def test_a_mode_that_allows_is_not_asked_about(fake_gemini, options, acp):
-    def decide(request: PermissionRequest) -> Deny:
-        raise AssertionError(f"asked about {request.name}")
-
-    for approval in ("auto_edit", "yolo"):
-        fake_gemini.call("write_file", file_path="a.txt", content=approval)
+async def test_a_mode_that_allows_is_not_asked_about(asking, odd):
+    for approval, process in (("auto_edit", odd), ("yolo", asking)):
+        process.fake.call("write_file", file_path="a.txt", content=approval)
         if approval == "yolo":
-            fake_gemini.call("run_shell_command", command="touch b.txt")
-        fake_gemini.say("Done")
-        chosen = options.changed(approval=approval)
-        events = await told(run("Go", chosen, via=acp(decide=decide)))
+            process.fake.call("run_shell_command", command="touch b.txt")
+        process.fake.say("Done")
+        chosen = process.options.changed(approval=approval)
+        events = await told(run("Go", chosen, via=process.warm))
         assert {result.status for result in of(ToolResult, events)} == {"success"}
 
 
 # ---- stopping
 
 
-async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_never_runs(
-    fake_gemini, options, acp
-):
+@on_shared
+async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_never_runs(asking):
     """S0-27, S0-28: a later yes changes nothing, also from somebody who does not take no for an
     answer, and the session can be used again."""
     pending, too_late = asyncio.Event(), []
+    fake_gemini, options = asking.fake, asking.options
 
     async def decide(request: PermissionRequest) -> Allow:
         file = Path(request.input["file_path"]).name
@@ -422,7 +478,7 @@ async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_nev
         return Allow()
 
     files = ["polite.txt", "stubborn.txt"]
-    async with connect(options, via=acp(decide=decide)) as chat:
+    async with connect(options, via=asking.via(decide=decide)) as chat:
         for number, file in enumerate(files, 1):
             pending.clear()
             fake_gemini.call("write_file", file_path=file, content="hi")
@@ -442,16 +498,17 @@ async def test_cancel_while_a_decision_is_pending_ends_the_turn_and_the_tool_nev
     assert [*Path(options.cwd).iterdir()] == []
 
 
-async def test_a_turn_that_ends_early_leaves_the_session_usable(fake_gemini, options, transport):
+@on_shared
+async def test_a_turn_that_ends_early_leaves_the_session_usable(shared):
     """S0-27, S0-28: by a cancel or by leaving; what had arrived is kept.
 
     B-11: cancelling ends the running shell and its children. B-37: no other turn begins before; the
     CLI would abort the first one.
     """
-    async with transport.warm(options) as warm:
-        await a_turn_ends_early(fake_gemini, options, warm)
-        await a_cancel_ends_a_command(fake_gemini, options.changed(approval="yolo"), warm)
-        await a_turn_ends_with_its_chat(fake_gemini, options, warm)
+    fake_gemini, options, warm = shared.fake, shared.options, shared.warm
+    await a_turn_ends_early(fake_gemini, options, warm)
+    await a_cancel_ends_a_command(fake_gemini, options.changed(approval="yolo"), warm)
+    await a_turn_ends_with_its_chat(fake_gemini, options, warm)
 
 
 async def a_turn_ends_early(fake_gemini: FakeGemini, options: Options, warm: Any) -> None:
@@ -521,13 +578,11 @@ async def test_who_waits_for_a_person_does_not_stall(options, stand_in_acp):
     assert json.loads(result.text) == {"outcome": "selected", "optionId": "proceed_once"}
 
 
-async def test_a_limit_of_turns_is_each_prompt_s_own_and_a_budget_ends_a_turn(
-    fake_gemini, options, transport
-):
+@on_shared
+async def test_a_limit_of_turns_is_each_prompt_s_own_and_a_budget_ends_a_turn(shared):
     """S0-21, S0-26: the turn limit counts per prompt, although the CLI counts per session."""
-    async with transport.warm(options) as warm:
-        await turns_are_limited(fake_gemini, options, warm)
-        await spending_is_limited(fake_gemini, options, warm)
+    await turns_are_limited(shared.fake, shared.options, shared.warm)
+    await spending_is_limited(shared.fake, shared.options, shared.warm)
 
 
 async def turns_are_limited(fake_gemini: FakeGemini, options: Options, warm: Any) -> None:
@@ -555,16 +610,18 @@ async def spending_is_limited(fake_gemini: FakeGemini, options: Options, warm: A
     assert caught.value.result.cost.usd > 0.1
 
 
-async def test_many_turns_with_cancels_at_any_moment(fake_gemini, options, acp):
+@on_shared
+async def test_many_turns_with_cancels_at_any_moment(asking):
     """S0-34: each turn ends with one Done, every call has its result, and the session stays
     usable."""
     dice = random.Random(7)
+    fake_gemini, options = asking.fake, asking.options
 
     async def decide(request: PermissionRequest) -> Allow | Deny:
         await asyncio.sleep(dice.choice([0, 0.02]))
         return dice.choice([Allow(), Deny("no")])
 
-    async with connect(options, via=acp(decide=decide)) as chat:
+    async with connect(options, via=asking.via(decide=decide)) as chat:
         for number in range(20):
             # A prompt may be joined to one before it, which the model never answered.
             rule = fake_gemini.when(re.compile(rf"turn {number}\.$"))
@@ -607,7 +664,6 @@ async def killed_in_mid_turn(fake: FakeGemini, options: Options, transport: Acp)
 
 
 async def killed_between_turns(fake: FakeGemini, options: Options, transport: Acp) -> list[Any]:
-    fake.say("First")
     async with connect(options, via=transport) as chat:
         await chat.ask("One")
         (process,) = agents(fake)
@@ -631,9 +687,11 @@ async def test_a_process_that_is_killed_ends_its_turn_with_a_typed_error(
 ):
     """S0-34, B-10: the turn has one Done and an error with the cause, and no process is left."""
     # The first start of a process makes the server of its keepers, which stays.
-    await ask("Hi", options, via=stand_in_acp("well_behaved"))
+    await ask("Hi", options, via=(calm := stand_in_acp("well_behaved")))
     before = _held()
-    events = await kill(fake_gemini, options, transport)
+    # Between turns, nobody talks to it: whatever it is, it is dead when the next begins.
+    via = calm if kill is killed_between_turns else transport
+    events = await kill(fake_gemini, options, via)
     assert last(events).status == "error"
     assert last(events).exit_code == -signal.SIGKILL
     (error,) = of(Error, events)
@@ -663,6 +721,7 @@ async def test_nothing_is_left_of_a_conversation(fake_gemini, options, acp, stan
     await ask("Hi", options, via=stand_in_acp("well_behaved"))
     before = _held()
     await once()
+    assert agents(fake_gemini) == []
     await _let_go(before)
 
 
@@ -677,21 +736,20 @@ async def _let_go(before: tuple[int, int, int]) -> None:
 
 def _held() -> tuple[int, int, int]:
     mine = psutil.Process()
-    return mine.num_fds(), len(mine.children()), len(asyncio.all_tasks())
+    return mine.num_fds() - shared_connections(), len(mine.children()), len(asyncio.all_tasks())
 
 
-async def test_a_session_is_busy_for_others_while_it_is_open(
-    fake_gemini, options, transport, real_transport
-):
+@on_shared
+async def test_a_session_is_busy_for_others_while_it_is_open(shared, real_transport):
     """B-37: resuming a session that a chat holds open raises `SessionBusy`; after the chat it
     works."""
-    fake_gemini.say("Hi").say("Again")
-    async with connect(options, via=transport) as chat:
+    shared.fake.say("Hi").say("Again")
+    async with connect(shared.options, via=shared.warm) as chat:
         first = await chat.ask("Hi")
-        again = options.changed(resume=first.session_id)
+        again = shared.options.changed(resume=first.session_id)
         with pytest.raises(errors.SessionBusy):
             await ask("Me too", again, via=real_transport)
-    assert (await ask("Me too", again, via=real_transport)).text == "Again"
+    assert (await ask("Me too", again, via=shared.warm)).text == "Again"
 
 
 async def test_a_line_that_is_no_message_is_told_and_passed_over(options, stand_in_acp):
@@ -838,23 +896,22 @@ async def test_a_broken_policy_is_fatal(fake_gemini, options, transport):
 # ---- failures that the wire hides
 
 
-async def test_an_answer_that_broke_is_no_success(fake_gemini, options, acp):
+@on_shared
+async def test_an_answer_that_broke_is_no_success(odd):
     """B-10: a broken answer is an error even though ACP reports `end_turn`."""
-    fake_gemini.when("Speak").say("").always()
-    fake_gemini.when("Read").call("read_file", file_path="a").truncate("Half of an").always()
-    quick = acp(settings={"general": {"maxAttempts": 1}})
-    async with quick.warm(options) as warm:
-        for prompt in ("Speak", "Read"):
-            with pytest.raises(errors.InvalidAnswer):
-                await ask(prompt, options, via=warm)
+    odd.fake.when("Speak").say("").always()
+    odd.fake.when("Read").call("read_file", file_path="a").truncate("Half of an").always()
+    for prompt in ("Speak", "Read"):
+        with pytest.raises(errors.InvalidAnswer):
+            await ask(prompt, odd.options, via=odd.warm)
 
 
-async def test_what_is_refused_has_its_type_and_the_session_goes_on(
-    fake_gemini, options, transport
-):
+@on_shared
+async def test_what_is_refused_has_its_type_and_the_session_goes_on(shared):
     """By the API; and of a prompt of five megabytes, the CLI reports a quiet end."""
+    fake_gemini, options = shared.fake, shared.options
     kinds = {400: errors.ApiError, 401: errors.AuthError, 403: errors.AuthError}
-    async with connect(options, via=transport) as chat:
+    async with connect(options, via=shared.warm) as chat:
         for status, error in kinds.items():
             fake_gemini.fail(status, "No, thank you").say(f"Better than {status}")
             with pytest.raises(error) as caught:
@@ -866,52 +923,52 @@ async def test_what_is_refused_has_its_type_and_the_session_goes_on(
         fake_gemini.say("Short enough")
         assert (await chat.ask("Hi")).text == "Short enough"
     with pytest.raises(errors.InvalidPrompt):
-        await ask("   ", options, via=transport)
+        await ask("   ", options, via=shared.warm)
 
 
-async def test_requests_that_the_cli_repeats_in_silence_end_with_an_error(
-    fake_gemini, options, acp
-):
+@on_shared
+async def test_requests_that_the_cli_repeats_in_silence_end_with_an_error(shared):
     """Not after the three minutes that the CLI would take by itself."""
-    fake_gemini.fail(503, "Overloaded").always()
+    shared.fake.fail(503, "Overloaded").always()
     with pytest.raises(errors.ServerError) as caught:
-        await ask("Hi", options, via=acp())
+        await ask("Hi", shared.options, via=shared.warm)
     assert (caught.value.status, caught.value.retryable) == (503, True)
-    assert len(fake_gemini.requests) == 3
+    assert len(shared.fake.requests) == 3
 
 
-async def test_whatever_a_prompt_looks_like_it_reaches_the_model(fake_gemini, options, transport):
+@on_shared
+async def test_whatever_a_prompt_looks_like_it_reaches_the_model(shared):
     """Like a command, like a variable, or like nothing that an encoding has. One that was cancelled
     before its session was open is never asked; a command runs only where it may."""
+    fake_gemini, options, warm = shared.fake, shared.options, shared.warm
     prompts = ["/about", "  /help", "$HOME is where?", "caf\udce9"]
     fake_gemini.say("A fine question").always()
-    async with transport.warm(options) as warm:
-        async with connect(options, via=warm) as chat:
-            async with chat.turn("Not this") as live:
-                await live.cancel()
-                assert chat._conversation is not None
-                await chat._conversation.session()
-                await asyncio.sleep(0.1)
-            assert live.result.status == "interrupted"
-            for prompt in prompts:
-                assert (await chat.ask(prompt)).text == "A fine question"
-                assert prompt.rstrip("\udce9") in fake_gemini.requests[-1].prompt
-        assert "0.61.0" in (await ask("/about", options.changed(literal=False), via=warm)).text
+    async with connect(options, via=warm) as chat:
+        async with chat.turn("Not this") as live:
+            await live.cancel()
+            assert chat._conversation is not None
+            await chat._conversation.wait_for_session()
+            await asyncio.sleep(0.1)
+        assert live.result.status == "interrupted"
+        for prompt in prompts:
+            assert (await chat.ask(prompt)).text == "A fine question"
+            assert prompt.rstrip("\udce9") in fake_gemini.requests[-1].prompt
+    assert "0.61.0" in (await ask("/about", options.changed(literal=False), via=warm)).text
     assert len(fake_gemini.requests) == len(prompts)
 
 
 # ---- resuming
 
 
-async def test_a_session_is_resumed_in_the_minute_of_its_birth(
-    fake_gemini, options, transport, real_transport
-):
+@on_shared
+async def test_a_session_is_resumed_in_the_minute_of_its_birth(shared, real_transport):
     """S1-3, S1-49, B-37: `session/load` alone would destroy its file then. From one transport
     to the other and back, nothing is lost."""
+    fake_gemini, options = shared.fake, shared.options
     for number in range(4):
         fake_gemini.say(f"Answer {number}")
     first = await ask("I am Ada", options, via=real_transport)
-    async with connect(options.changed(resume="latest"), via=transport) as chat:
+    async with connect(options.changed(resume="latest"), via=shared.warm) as chat:
         events = await told(chat.turn("And I am Grace"))
         assert [type(event) for event in events] == [Init, UserMessage, TextDelta, Text, Done]
         assert last(events).usage.exact
@@ -926,15 +983,15 @@ async def test_a_session_is_resumed_in_the_minute_of_its_birth(
         assert said in history(fake_gemini)
 
 
-async def test_a_session_that_is_not_there_is_lost_or_replaced(
-    fake_gemini, options, transport, acp
-):
+@on_shared
+async def test_a_session_that_is_not_there_is_lost_or_replaced(shared):
     """S1-50, B-22: resuming an unknown session raises `SessionLost`; with `fresh_if_lost` a new one
     starts."""
-    fake_gemini.say("Fresh")
+    options = shared.options
+    shared.fake.say("Fresh")
     with pytest.raises(errors.SessionLost):
-        await ask("Hi", options.changed(resume=BOGUS), via=transport)
-    forgiving = acp(fresh_if_lost=True)
+        await ask("Hi", options.changed(resume=BOGUS), via=shared.warm)
+    forgiving = shared.via(fresh_if_lost=True)
     events = await told(run("Hi", options.changed(resume=BOGUS), via=forgiving))
     assert events[0].code == "SESSION_LOST"
     assert events[0].recoverable

@@ -3,8 +3,9 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
-from dataclasses import replace
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,10 @@ import pytest
 from geminorum import Acp, Cli, Deny, FileChange, Options, Policy, Rule, ToolResult
 from geminorum import run as start
 from geminorum.policies import Rules
+from geminorum.testing import FakeGemini
 from geminorum.transports.launch.steering import steering_in
+from geminorum.wire.policy.toml_writer import policy_toml
+from shared_run import Once
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -27,17 +31,94 @@ NOTES = """[core]
 """
 
 
-@pytest.fixture
-def clone(tmp_path) -> Path:
+AUTHOR = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+
+
+def git(folder: Path, *commands: Sequence[str]) -> None:
+    for command in commands:
+        subprocess.run(["git", *command], cwd=folder, check=True)
+
+
+def make_clone(parent: Path) -> Path:
     """A clone that waits for a model to copy its notes over its configuration."""
-    folder = tmp_path / "clone"
+    folder = parent / "clone"
     folder.mkdir()
     (folder / "notes.txt").write_text(NOTES)
     (folder / ".gitattributes").write_text("*.txt diff=evil\n")
-    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for command in (["init", "-q"], ["add", "."], [*author, "commit", "-q", "-m", "notes"]):
-        subprocess.run(["git", *command], cwd=folder, check=True)
+    git(folder, ["init", "-q"], ["add", "."], [*AUTHOR, "commit", "-q", "-m", "notes"])
     return folder
+
+
+@pytest.fixture
+def clone(tmp_path) -> Path:
+    return make_clone(tmp_path)
+
+
+Calls = Sequence[tuple[str, dict]]
+
+
+@dataclass
+class Attacked:
+    """What one run did in its folder; its calls were made in scenes, one after the other."""
+
+    folder: Path
+    cwd: Path
+    results: dict[str, list[ToolResult]] = field(default_factory=dict)
+    sent: str = ""
+    bodies_of_subagents: list[str] = field(default_factory=list)
+    in_home: set[str] = field(default_factory=set)
+    config: bytes = b""
+
+
+@pytest.fixture(scope="module")
+def once() -> Once:
+    return Once()
+
+
+@pytest.fixture
+def attack_once(once, real_transport, tmp_path_factory):
+    """A run that several tests look at: `prepare` makes its folder, and each scene is an answer
+    that calls its tools at once. `script` adds answers before or after them."""
+
+    async def attacked(
+        name: str,
+        prepare: Callable[[Path], Path],
+        scenes: Callable[[Attacked], Mapping[str, Calls]],
+        transport: Cli | Acp,
+        script: Callable[[FakeGemini, Path], None] | None = None,
+        **options,
+    ) -> Attacked:
+        async def made() -> Attacked:
+            folder = tmp_path_factory.mktemp("attacked")
+            run = Attacked(folder, prepare(folder))
+            config = run.cwd / ".git/config"
+            run.config = config.read_bytes() if config.exists() else b""
+            calls = scenes(run)
+            with FakeGemini() as fake:
+                for scene in calls.values():
+                    fake.calls(*scene)
+                if script:
+                    script(fake, folder)
+                fake.say("Done.")
+                chosen = Options(env=fake.env, cwd=run.cwd, model=MODEL, **options)
+                via = replace(transport, executable=real_transport.executable)
+                async with start("Go", chosen, via=via) as live:
+                    results = [event async for event in live if isinstance(event, ToolResult)]
+                assert live.result.status == "success", live.result.errors
+                assert not fake.unused
+                run.sent = str([one.body for one in fake.requests])
+                run.bodies_of_subagents = [
+                    str(one.body) for one in fake.requests if one.kind == "subagent"
+                ]
+                run.in_home = {path.name for path in fake.home.iterdir()}
+            told = iter(results)
+            for scene, of_it in calls.items():
+                run.results[scene] = [next(told) for _ in of_it]
+            return run
+
+        return await once(name, made)
+
+    return attacked
 
 
 @pytest.fixture
@@ -45,7 +126,7 @@ def attack(fake_gemini, real_transport, clone):
     """Has the model call tools in the clone; what came of each."""
 
     async def tried(
-        calls: Sequence[tuple[str, dict]],
+        calls: Calls,
         transport: Cli | Acp | None = None,
         at_once=False,
         files: list[FileChange] | None = None,
@@ -95,16 +176,24 @@ CONFIGURATIONS = {
     "Cli, asks about everything": (Cli(), {"policy": Policy(rules=(Rule("*", "ask"),))}),
     "Acp, decide says no": (Acp(decide=nobody), {"approval": "auto_edit"}),
 }
+# Where nothing is chosen, or writing is denied, it is tried in one run with other attacks, below.
+UNCHOSEN = {"cli": "Cli()", "acp": "Acp()"}
+ASKED = {"cli": "Cli, no writing, no network", "acp": "Acp, no writing"}
+ALONE = [one for one in CONFIGURATIONS if one not in (*UNCHOSEN.values(), *ASKED.values())]
 CHAIN = shell("uniq notes.txt .git/config", "git show")
 
 
-@pytest.mark.parametrize("name", CONFIGURATIONS)
+def assert_chain_did_not_run(results: Sequence[ToolResult], clone: Path, before: bytes) -> None:
+    assert ran(results) == []
+    assert (clone / ".git/config").read_bytes() == before
+    assert not (clone / "PWNED").exists()
+
+
+@pytest.mark.parametrize("name", ALONE)
 async def test_a_command_that_looks_safe_does_not_run_where_nobody_says_yes(attack, clone, name):
     transport, options = CONFIGURATIONS[name]
     before = (clone / ".git/config").read_bytes()
-    assert ran(await attack(CHAIN, transport, **options)) == []
-    assert (clone / ".git/config").read_bytes() == before
-    assert not (clone / "PWNED").exists()
+    assert_chain_did_not_run(await attack(CHAIN, transport, **options), clone, before)
 
 
 READERS = (
@@ -131,21 +220,26 @@ SAFE_LOOKING = (
 )
 
 
-async def none_of_a_hundred_runs(attack, transport: Cli | Acp) -> None:
+async def none_of_a_hundred_runs(attack, transport: Cli | Acp, **options) -> None:
     assert len({*SAFE_LOOKING}) >= 100
-    results = await attack(shell(*SAFE_LOOKING), transport, at_once=True, policy=Policy())
+    results = await attack(shell(*SAFE_LOOKING), transport, at_once=True, **options)
     commands = [result for result in results if result.name == SHELL]
     # A warm CLI tells of what its subagents call, too.
     assert len(commands) >= len(SAFE_LOOKING)
     assert ran(commands) == []
 
 
-@pytest.mark.parametrize("transport", [Cli(), Acp()], ids=["cli", "acp"])
+@pytest.mark.parametrize("kind", ASKED)
 async def test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(
-    attack, fake_gemini, clone, transport
+    attack, fake_gemini, clone, kind
 ):
     """Nor in a subagent, which is there first. What its calls did is looked for in the folder."""
+    transport, options = CONFIGURATIONS[ASKED[kind]]
+    asked = shell_rules(Options(policy=Policy()))
+    assert asked
+    assert shell_rules(Options(**options)) == asked
     (clone / "src").mkdir()
+    before = (clone / ".git/config").read_bytes()
     agents = fake_gemini.home / ".gemini/agents"
     agents.mkdir(parents=True)
     (agents / "helper.md").write_text(
@@ -155,10 +249,17 @@ async def test_of_a_hundred_commands_that_look_safe_none_runs_under_ask(
     for tool, arguments in CHAIN:
         fake_gemini.call(tool, **arguments)
     fake_gemini.call("complete_task", result="done")
-    await none_of_a_hundred_runs(attack, transport)
-    assert len(fake_gemini.requests) >= len(CHAIN) + 4
-    assert not (clone / "PWNED").exists()
+    for tool, arguments in CHAIN:
+        fake_gemini.call(tool, **arguments)
+    await none_of_a_hundred_runs(attack, transport, **options)
+    assert len(fake_gemini.requests) >= 2 * len(CHAIN) + 4
+    assert_chain_did_not_run([], clone, before)
     assert NOTES not in (clone / ".git/config").read_text()
+
+
+def shell_rules(options: Options) -> list[dict]:
+    """What the CLI is told about its shell."""
+    return [rule for rule in tomllib.loads(policy_toml(options))["rule"] if SHELL in str(rule)]
 
 
 REDIRECTED = (
@@ -174,30 +275,6 @@ REDIRECTED = (
 )
 ONLY_STATUS = {"allowed_tools": [f"{SHELL}(git status)"]}
 STATUS_RULE = (Rule(SHELL, "allow", "git status"),)
-WHITELISTS = {
-    "Cli, yolo": (Cli(), {**ONLY_STATUS, "approval": "yolo"}),
-    "Cli, auto_edit": (Cli(), {"policy": Policy(rules=STATUS_RULE), "approval": "auto_edit"}),
-    "Cli, no writing": (
-        Cli(),
-        {"policy": Policy("deny", rules=STATUS_RULE), "approval": "auto_edit"},
-    ),
-    "Cli, pre-approved": (Cli(pre_approved=(f"{SHELL}(git status)",)), {"approval": "auto_edit"}),
-    "Acp, yolo": (Acp(), {**ONLY_STATUS, "approval": "yolo"}),
-    "Acp, auto_edit": (Acp(), {"policy": Policy(rules=STATUS_RULE), "approval": "auto_edit"}),
-}
-
-
-@pytest.mark.parametrize("name", WHITELISTS)
-async def test_a_command_that_is_allowed_does_not_write_files_by_a_redirection(
-    attack, clone, fake_gemini, name
-):
-    transport, options = WHITELISTS[name]
-    results = await attack(shell("git status", *REDIRECTED), transport, at_once=True, **options)
-    assert sorted(result.status for result in results) == [*["denied"] * len(REDIRECTED), "success"]
-    assert not (clone / "made").exists()
-    assert not (fake_gemini.home / "made").exists()
-
-
 EVALUATED = "git status ${x:='a[$(touch PWNED)]'}"
 NOT_THAT_COMMAND = (
     {"command": "touch PWNED", "a": {"command": "git status "}},
@@ -215,47 +292,102 @@ NOT_THAT_COMMAND = (
 )
 
 
-@pytest.fixture
-def filtering(clone, tmp_path) -> Path:
+def make_filtering(parent: Path) -> Path:
     """A clone with a folder that looks like a repository whose filter runs a command."""
+    clone = make_clone(parent)
     docs = clone / "docs"
     shutil.copytree(clone / ".git", docs)
     shutil.rmtree(docs / "hooks", ignore_errors=True)
     (docs / "config").write_text(
         "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n"
-        f'[filter "evil"]\n\tclean = "touch {tmp_path}/PWNED; cat"\n'
+        f'[filter "evil"]\n\tclean = "touch {parent}/PWNED; cat"\n'
     )
     (docs / "notes.txt").write_text(NOTES.upper())
     (docs / ".gitattributes").write_text("*.txt filter=evil\n")
-    (clone / "git").write_text(f"#!/bin/sh\ntouch {tmp_path}/PWNED\n")
+    (clone / "git").write_text(f"#!/bin/sh\ntouch {parent}/PWNED\n")
     (clone / "git").chmod(0o755)
     (clone / "evil").mkdir()
-    (clone / "evil/.gitconfig").write_text(f"[core]\n\tfsmonitor = touch {tmp_path}/PWNED\n")
+    (clone / "evil/.gitconfig").write_text(f"[core]\n\tfsmonitor = touch {parent}/PWNED\n")
     (clone / "a[$(touch PWNED)]").touch()
-    author = ["-c", "user.name=a", "-c", "user.email=a@example.org"]
-    for command in (["add", "."], [*author, "commit", "-q", "-m", "docs"]):
-        subprocess.run(["git", *command], cwd=clone, check=True)
-    fresh = tmp_path / "fresh"
-    subprocess.run(["git", "clone", "-q", str(clone), str(fresh)], check=True)
+    git(clone, ["add", "."], [*AUTHOR, "commit", "-q", "-m", "docs"])
+    fresh = parent / "fresh"
+    git(parent, ["clone", "-q", str(clone), str(fresh)])
     return fresh
 
 
-@pytest.mark.parametrize("transport", [Cli(), Acp()], ids=["cli", "acp"])
-async def test_a_whitelist_of_one_command_runs_nothing_else(attack, filtering, tmp_path, transport):
-    calls = [(SHELL, arguments) for arguments in NOT_THAT_COMMAND]
-    whole = [(SHELL, {"command": "git status --short"}), *calls]
-    results = await attack(whole, transport, at_once=True, cwd=filtering, **ONLY_STATUS)
-    assert sorted(result.status for result in results) == [*["denied"] * len(calls), "success"]
-    assert not [*tmp_path.rglob("PWNED")]
-    rules = Rules.of(Options(cwd=filtering, **ONLY_STATUS))
-    assert {rules.verdict(SHELL, arguments).decision for _, arguments in calls} == {"deny"}
+WHITELISTS = {
+    "Cli, yolo": (Cli(), {**ONLY_STATUS, "approval": "yolo"}),
+    "Cli, auto_edit": (Cli(), {"policy": Policy(rules=STATUS_RULE), "approval": "auto_edit"}),
+    "Cli, no writing": (
+        Cli(),
+        {"policy": Policy("deny", rules=STATUS_RULE), "approval": "auto_edit"},
+    ),
+    "Cli, pre-approved": (Cli(pre_approved=(f"{SHELL}(git status)",)), {"approval": "auto_edit"}),
+    "Acp, yolo": (Acp(), {**ONLY_STATUS, "approval": "yolo"}),
+    "Acp, auto_edit": (Acp(), {"policy": Policy(rules=STATUS_RULE), "approval": "auto_edit"}),
+}
 
 
-async def test_auto_edit_still_writes_where_a_command_is_pre_approved(attack, clone):
-    write = ("write_file", {"file_path": "a.txt", "content": "hi"})
-    transport = Cli(pre_approved=(f"{SHELL}(git status)",))
-    assert len(ran(await attack([write], transport, approval="auto_edit"))) == 1
-    assert (clone / "a.txt").read_text() == "hi"
+STATUS = (SHELL, {"command": "git status --short"})
+OTHERS = (STATUS, *((SHELL, arguments) for arguments in NOT_THAT_COMMAND))
+WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
+
+
+@pytest.fixture
+def attack_whitelist(attack_once):
+    """One run for each: all that is no `git status`, commands to be judged, and a file."""
+
+    async def attacked(name: str) -> Attacked:
+        def scenes(run: Attacked) -> dict[str, Calls]:
+            more = {
+                "Cli, yolo": {"other": OTHERS, "judged": judged(run.cwd)},
+                "Acp, yolo": {"other": OTHERS},
+                "Cli, pre-approved": {"written": [WRITE]},
+            }
+            return {"redirected": shell("git status", *REDIRECTED), **more.get(name, {})}
+
+        transport, options = WHITELISTS[name]
+        return await attack_once(f"whitelist {name}", make_filtering, scenes, transport, **options)
+
+    return attacked
+
+
+def assert_one_ran(results: Sequence[ToolResult], count: int) -> None:
+    assert sorted(result.status for result in results) == [*["denied"] * (count - 1), "success"]
+
+
+@pytest.mark.parametrize("name", WHITELISTS)
+async def test_a_command_that_is_allowed_does_not_write_files_by_a_redirection(
+    attack_whitelist, name
+):
+    run = await attack_whitelist(name)
+    assert_one_ran(run.results["redirected"], 1 + len(REDIRECTED))
+    assert not (run.cwd / "made").exists()
+    assert "made" not in run.in_home
+
+
+@pytest.mark.parametrize("name", ["Cli, yolo", "Acp, yolo"], ids=["cli", "acp"])
+async def test_a_whitelist_of_one_command_runs_nothing_else(attack_whitelist, name):
+    """In yolo. The rules are the same in every mode, and test_permissions.py tries another."""
+    run = await attack_whitelist(name)
+    assert_one_ran(run.results["other"], len(OTHERS))
+    assert not [*run.folder.rglob("PWNED")]
+    rules = Rules.of(Options(cwd=run.cwd, **ONLY_STATUS))
+    verdicts = [rules.verdict(*call) for call in OTHERS[1:]]
+    assert {verdict.decision for verdict in verdicts} == {"deny"}
+    assert policy_toml(Options(**ONLY_STATUS)) == policy_toml(Options(**WHITELISTS[name][1]))
+
+
+async def test_a_verdict_says_what_the_cli_does_with_one_command_in_yolo(attack_whitelist):
+    run = await attack_whitelist("Cli, yolo")
+    calls = judged(run.cwd)
+    assert_as_foreseen("", WHITELISTS["Cli, yolo"][1], run.cwd, calls, run.results["judged"])
+
+
+async def test_auto_edit_still_writes_where_a_command_is_pre_approved(attack_whitelist):
+    run = await attack_whitelist("Cli, pre-approved")
+    assert len(ran(run.results["written"])) == 1
+    assert (run.cwd / "a.txt").read_text() == "hi"
 
 
 IN_A_WHOLE_SHELL = (
@@ -295,46 +427,172 @@ STEERING = (
 )
 WRITING = {
     "Cli, auto_edit": (Cli(), {"approval": "auto_edit"}),
-    "Cli, allowed": (Cli(), {"policy": Policy(file_write="allow")}),
+    "Cli, allowed": (Cli(), {"policy": Policy("allow", "deny", "deny")}),
     "Cli, listed": (Cli(), {"allowed_tools": ["write_file", "replace"]}),
     "Acp, auto_edit": (Acp(), {"approval": "auto_edit"}),
 }
 
 
-@pytest.mark.parametrize("name", WRITING)
-async def test_who_may_write_files_may_not_steer_the_next_run(attack, clone, name):
-    transport, options = WRITING[name]
+@pytest.fixture
+def attack_by_writing(attack_once):
+    """One run for each way to be allowed to write; what all is tried there depends."""
+
+    async def attacked(name: str) -> Attacked:
+        transport, options = WRITING[name]
+        prepare, scenes = PREPARED[name]
+
+        def prepared(folder: Path) -> Path:
+            clone = folder / "clone" if name.endswith("auto_edit") else make_clone(folder)
+            clone.mkdir(exist_ok=True)
+            for one in prepare:
+                one(clone)
+            return clone
+
+        def all_scenes(run: Attacked) -> dict[str, Calls]:
+            return {scene: calls(run.cwd) for scene, calls in scenes.items()}
+
+        return await attack_once(f"writing {name}", prepared, all_scenes, transport, **options)
+
+    return attacked
+
+
+def prepare_steering(clone: Path) -> None:
     (clone / "src").mkdir()
     # They lead nowhere yet, and the CLI would make the folder.
     (clone / "link.json").symlink_to(".gemini/settings.json")
     (clone / "folder").symlink_to(".agents")
+
+
+def try_steering(clone: Path) -> Calls:
     paths = [*STEERING, str(clone / ".gemini/settings.json")]
     calls = [("write_file", {"file_path": path, "content": "{}"}) for path in paths]
     calls.append(("replace", {"file_path": ".gemini/x", **EDIT}))
-    harmless = ("write_file", {"file_path": "about.gemini.txt", "content": ".gemini/x"})
-    results = await attack([harmless, *calls], transport, at_once=True, **options)
-    assert len(results) == 1 + len(calls)
-    assert len(ran(results)) == 1
-    assert (clone / "about.gemini.txt").exists()
-    assert not [path for path in clone.rglob(".*") if path.name.lower() in (".gemini", ".agents")]
+    return [("write_file", {"file_path": "about.gemini.txt", "content": ".gemini/x"}), *calls]
 
 
-@pytest.mark.parametrize("transport", [Cli(), Acp()], ids=["cli", "acp"])
-async def test_no_link_and_no_guess_of_the_cli_leads_there(attack, clone, transport):
-    """The CLI edits `.gemini/commands/x.toml` where it finds no other file with such an end."""
-    (clone / ".gemini/commands").mkdir(parents=True)
-    (clone / ".gemini/commands/x.toml").write_text('{"old": 1}')
-    (clone / "conf").symlink_to(".gemini")
-    (clone / "y.json").symlink_to(".gemini/commands/x.toml")
+@pytest.mark.parametrize("name", WRITING)
+async def test_who_may_write_files_may_not_steer_the_next_run(attack_by_writing, name):
+    run = await attack_by_writing(name)
+    assert len(ran(run.results["steering"])) == 1
+    assert (run.cwd / "about.gemini.txt").exists()
+    found = [path for path in run.cwd.rglob(".*") if path.name.lower() in (".gemini", ".agents")]
+    assert found == [path for path in (run.cwd / "sub/.gemini",) if "guessed" in run.results]
+
+
+def prepare_guesses(clone: Path) -> None:
+    (clone / "sub/.gemini/commands").mkdir(parents=True)
+    (clone / "sub/.gemini/commands/w.toml").write_text('{"old": 1}')
+    (clone / "conf").symlink_to("sub/.gemini")
+    (clone / "y.json").symlink_to("sub/.gemini/commands/w.toml")
+
+
+def try_guesses(clone: Path) -> Calls:
     edit = {"instruction": "Change it.", "old_string": "old", "new_string": "evil"}
-    ends = ("x.toml", "./x.toml", "commands/x.toml", "s/x.toml", "conf/commands/x.toml", "y.json")
-    calls = [("replace", {"file_path": path, **edit}) for path in ends]
-    links = ("conf/new.json", "./conf/commands/x.toml", "y.json", str(clone / "conf/new.json"))
-    calls += [("write_file", {"file_path": path, "content": "evil"}) for path in links]
-    results = await attack(calls, transport, at_once=True, approval="auto_edit")
-    assert [result.status for result in results] == ["denied"] * len(calls)
-    written = {path.name: path.read_text() for path in (clone / ".gemini").rglob("*.*")}
-    assert written == {"x.toml": '{"old": 1}'}
+    ends = ("w.toml", "./w.toml", "commands/w.toml", "s/w.toml", "conf/commands/w.toml", "y.json")
+    links = ("conf/new.json", "./conf/commands/w.toml", "y.json", str(clone / "conf/new.json"))
+    return [
+        *(("replace", {"file_path": path, **edit}) for path in ends),
+        *(("write_file", {"file_path": path, "content": "evil"}) for path in links),
+    ]
+
+
+EITHER_WRITES = pytest.mark.parametrize(
+    "name", ["Cli, auto_edit", "Acp, auto_edit"], ids=["cli", "acp"]
+)
+
+
+@EITHER_WRITES
+async def test_no_link_and_no_guess_of_the_cli_leads_there(attack_by_writing, name):
+    """The CLI edits `.gemini/commands/w.toml` where it finds no other file with such an end."""
+    run = await attack_by_writing(name)
+    results = run.results["guessed"]
+    assert [result.status for result in results] == ["denied"] * 10
+    written = {path.name: path.read_text() for path in (run.cwd / "sub/.gemini").rglob("*.*")}
+    assert written == {"w.toml": '{"old": 1}'}
+
+
+def prepare_decoding(clone: Path) -> None:
+    for file in ("%2egemini/x.toml", "%2eagents/skills/evil/SKILL.md"):
+        (clone / file).parent.mkdir(parents=True)
+        (clone / file).write_text("a")
+    (clone / "coded").symlink_to("%2egemini")
+
+
+def try_decoding(clone: Path) -> Calls:
+    return [
+        ("replace", {"file_path": "x.toml", **EDIT}),
+        ("replace", {"file_path": "evil/SKILL.md", **EDIT}),
+        ("write_file", {"file_path": "coded/y.toml", "content": "evil"}),
+        ("replace", {"file_path": "coded/z.toml", **EDIT}),
+    ]
+
+
+@EITHER_WRITES
+async def test_no_folder_with_a_name_to_decode_leads_to_what_steers(attack_by_writing, name):
+    """The CLI finds `%2egemini/x.toml` by its end, and decodes the path that it found."""
+    run = await attack_by_writing(name)
+    assert len(run.results["decoded"]) == 4
+    assert [path for name in (".gemini", ".agents") for path in (run.cwd / name).rglob("*")] == []
+
+
+def prepare_search(work: Path) -> None:
+    (work.parent / "secret").write_text("SECRET-CONTEXT\n")
+    # Of its own: a link that leads nowhere would end the search.
+    (work / "plain").mkdir()
+    (work / "plain/a.txt").symlink_to(work.parent / "secret")
+
+
+def try_search(work: Path) -> Calls:
+    patterns = ("-R", "--dereference-recursive", "SECRET")
+    return [("grep_search", {"pattern": one, "dir_path": "plain"}) for one in patterns]
+
+
+@EITHER_WRITES
+async def test_a_search_follows_no_link(attack_by_writing, name):
+    """Outside of git, `grep -r … -R .` is a program that no guard of ours reaches."""
+    run = await attack_by_writing(name)
+    assert not (run.cwd / ".git").exists()
+    assert len(run.results["searched"]) == 3
+    assert "dereference" in run.sent
+    assert "SECRET-CONTEXT" not in run.sent
+
+
+def prepare_names(clone: Path) -> None:
+    for number in range(10):
+        (clone / (f"{number}" + "a" * 150)).symlink_to(".gemini")
+    (clone / os.fsdecode(b"\xff")).symlink_to(".gemini")
+
+
+def try_names(clone: Path) -> Calls:
+    paths = (".gemini/x", "3" + "a" * 150 + "/x", "fine.txt")
+    return [("write_file", {"file_path": path, "content": "fine"}) for path in paths]
+
+
+@pytest.mark.parametrize("name", ["Cli, allowed", "Acp, auto_edit"], ids=["cli", "acp"])
+async def test_no_name_of_a_link_makes_the_policy_unfit(attack_by_writing, name):
+    """The CLI drops a rule with a long pattern, and cannot be told of what is not UTF-8."""
+    run = await attack_by_writing(name)
+    statuses = sorted(one.status for one in run.results["named"])
+    assert statuses == ["denied", "denied", "success"]
+    assert (run.cwd / "fine.txt").read_text() == "fine"
+    assert not (run.cwd / ".gemini").exists()
+
+
+PLAIN = {"steering": try_steering}
+UNLISTED = {
+    **PLAIN,
+    "guessed": try_guesses,
+    "decoded": try_decoding,
+    "searched": try_search,
+}
+UNLIKELY = (prepare_steering, prepare_guesses, prepare_decoding, prepare_search)
+PREPARED = {
+    "Cli, auto_edit": (UNLIKELY, UNLISTED),
+    "Acp, auto_edit": ((*UNLIKELY, prepare_names), {**UNLISTED, "named": try_names}),
+    "Cli, allowed": ((prepare_steering, prepare_names), {**PLAIN, "named": try_names}),
+    "Cli, listed": ((prepare_steering,), PLAIN),
+}
+"""For each way, what lies in the folder and what is tried there."""
 
 
 def test_every_link_into_such_a_folder_is_found_however_deep_it_lies(tmp_path):
@@ -379,7 +637,6 @@ JUDGES = {
     "the whole shell": {"policy": Policy(shell_execute="allow")},
     "the shell, no writing": {"policy": Policy("deny", "allow"), "approval": "auto_edit"},
     "one command": {"policy": Policy(rules=STATUS_RULE)},
-    "one command, in yolo": {**ONLY_STATUS, "approval": "yolo"},
     "all but one command": {
         "policy": Policy(shell_execute="allow", rules=(Rule(SHELL, "deny", "git log"),))
     },
@@ -394,14 +651,25 @@ SURE = {
 """Commands of which more is known than that verdict and CLI agree."""
 
 
+def judged(cwd: Path, name: str = "") -> Calls:
+    _, sure = SURE.get(name, ("", ()))
+    calls = shell(*dict.fromkeys((*JUDGED, *sure)))
+    elsewhere = {"command": "ls", "dir_path": str(cwd.parent)}
+    return calls + ([(SHELL, elsewhere)] if name != "yolo" else [])  # It asks for no more there.
+
+
 @pytest.mark.parametrize("name", JUDGES)
 async def test_a_verdict_says_what_the_cli_does(attack, clone, name):
-    rules = Rules.of(Options(cwd=clone, **JUDGES[name]))
-    word, sure = SURE.get(name, ("", ()))
-    calls = shell(*dict.fromkeys((*JUDGED, *sure)))
-    elsewhere = {"command": "ls", "dir_path": str(clone.parent)}
-    calls += [(SHELL, elsewhere)] if name != "yolo" else []  # It asks for no more there.
+    calls = judged(clone, name)
     results = await attack(calls, at_once=True, **JUDGES[name])
+    assert_as_foreseen(name, JUDGES[name], clone, calls, results)
+
+
+def assert_as_foreseen(
+    name: str, options: dict, clone: Path, calls: Calls, results: Sequence[ToolResult]
+) -> None:
+    rules = Rules.of(Options(cwd=clone, **options))
+    word, sure = SURE.get(name, ("", ()))
     verdicts = {str(a): rules.verdict(tool, a).decision for tool, a in calls}
     foreseen = {call: decision == "allow" for call, decision in verdicts.items()}
     happened = {
@@ -457,16 +725,10 @@ def files_in(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize(
-    ("transport", "options"),
-    [
-        (Cli(), {"approval": "yolo", "disallowed_tools": [SHELL]}),
-        (Cli(gemini_folder=True, plan_tools=True), {"allowed_tools": ["grep_search"]}),
-    ],
-    ids=["yolo without a shell", "a whitelist"],
-)
-async def test_a_search_runs_no_program(attack, tmp_path, transport, options):
-    assert_no_program_ran(await attack(searches(tmp_path), transport, **options), tmp_path)
+async def test_a_search_runs_no_program(attack, tmp_path):
+    """In yolo without a shell; where nothing is chosen, and in a whitelist, below."""
+    options = {"approval": "yolo", "disallowed_tools": [SHELL]}
+    assert_no_program_ran(await attack(searches(tmp_path), Cli(), **options), tmp_path)
 
 
 def searches(folder: Path) -> list[tuple[str, dict]]:
@@ -487,70 +749,66 @@ def assert_no_program_ran(results: Sequence[ToolResult], folder: Path) -> None:
     assert "textconv" in str(found)
 
 
-EITHER = pytest.mark.parametrize("transport", [Cli(), Acp()], ids=["cli", "acp"])
-OPEN = pytest.mark.parametrize(
-    "transport", [Cli(gemini_folder=True), Acp(gemini_folder=True)], ids=["cli", "acp"]
-)
-EDIT = {"instruction": "Make it.", "old_string": "", "new_string": "evil"}
+OPENED = {
+    "cli": (
+        Cli(gemini_folder=True, plan_tools=True),
+        {"allowed_tools": ["grep_search", "replace", "write_file"]},
+    ),
+    "acp": (Acp(gemini_folder=True), {"approval": "auto_edit"}),
+}
 
 
-async def test_a_search_of_a_subagent_runs_no_program(attack, fake_gemini, clone, tmp_path):
-    (clone / "src").mkdir()
-    report = {"SummaryOfFindings": "a", "ExplorationTrace": [], "RelevantLocations": []}
-    fake_gemini.call("invoke_agent", agent_name="codebase_investigator", prompt="Go")
-    fake_gemini.call("grep_search", pattern=f"-Otouch {tmp_path}/PWNED ", include_pattern="notes")
-    fake_gemini.call("complete_task", report=report)
-    await attack([])
-    assert "cannot begin with -" in str([one.body for one in fake_gemini.requests])
-    assert not (tmp_path / "PWNED").exists()
+@pytest.fixture
+def attack_opened(attack_once):
+    """Where `.gemini/` is opened by name; on `Cli` by a whitelist."""
+
+    def prepare(folder: Path) -> Path:
+        clone = make_clone(folder)
+        decoy = clone / "%2e%2e%2fvictim%2fskills%2ffoo%252f..%252f..%252f..%252fclone"
+        decoy.mkdir()
+        (folder / "victim/skills").mkdir(parents=True)
+        (decoy / "SKILL.md").write_text("a")
+        return clone
+
+    def scenes(run: Attacked) -> dict[str, Calls]:
+        path = "%2e%2e/victim/skills/foo%252f..%252f..%252f..%252fclone/SKILL.md"
+        calls = [
+            ("replace", {"file_path": "SKILL.md", **EDIT}),
+            ("write_file", {"file_path": path, "content": "evil"}),
+            ("write_file", {"file_path": ".gemini/settings.json", "content": "{}"}),
+        ]
+        one_by_one = {f"decoded {number}": [call] for number, call in enumerate(calls)}
+        return {**one_by_one, **in_turn(searches(run.folder))}
+
+    async def attacked(kind: str) -> Attacked:
+        transport, options = OPENED[kind]
+        return await attack_once(f"opened {kind}", prepare, scenes, transport, **options)
+
+    return attacked
 
 
-@EITHER
-async def test_a_search_follows_no_link(attack, fake_gemini, tmp_path, transport):
-    """Outside of git, `grep -r … -R .` is a program that no guard of ours reaches."""
-    work = tmp_path / "work"
-    work.mkdir()
-    (tmp_path / "secret").write_text("SECRET-CONTEXT\n")
-    (work / "a.txt").symlink_to(tmp_path / "secret")
-    patterns = ("-R", "--dereference-recursive", "SECRET")
-    await attack([("grep_search", {"pattern": one}) for one in patterns], transport, cwd=work)
-    assert "SECRET-CONTEXT" not in str([one.body for one in fake_gemini.requests])
+def in_turn(calls: Calls) -> dict[str, Calls]:
+    return {f"search {number}": [call] for number, call in enumerate(calls)}
 
 
-@EITHER
-async def test_no_folder_with_a_name_to_decode_leads_to_what_steers(attack, clone, transport):
-    """The CLI finds `%2egemini/x.toml` by its end, and decodes the path that it found."""
-    for file in ("%2egemini/x.toml", "%2eagents/skills/evil/SKILL.md"):
-        (clone / file).parent.mkdir(parents=True)
-        (clone / file).write_text("a")
-    (clone / "conf").symlink_to("%2egemini")
-    calls = [
-        ("replace", {"file_path": "x.toml", **EDIT}),
-        ("replace", {"file_path": "evil/SKILL.md", **EDIT}),
-        ("write_file", {"file_path": "conf/y.toml", "content": "evil"}),
-        ("replace", {"file_path": "conf/z.toml", **EDIT}),
-    ]
-    await attack(calls, transport, approval="auto_edit")
-    assert [path for name in (".gemini", ".agents") for path in (clone / name).rglob("*")] == []
+def of_searches(run: Attacked) -> list[ToolResult]:
+    return [one for scene, (one, *_) in run.results.items() if scene.startswith("search ")]
 
 
-@OPEN
-async def test_no_path_leaves_the_folder_by_being_decoded_twice(attack, clone, tmp_path, transport):
+@pytest.mark.parametrize("kind", OPENED)
+async def test_no_path_leaves_the_folder_by_being_decoded_twice(attack_opened, kind):
     """Decoded once it is written, decoded twice it was checked. Also where `.gemini/` is opened by
     name, and so may be written."""
-    decoy = clone / "%2e%2e%2fvictim%2fskills%2ffoo%252f..%252f..%252f..%252fclone"
-    decoy.mkdir()
-    (tmp_path / "victim/skills").mkdir(parents=True)
-    (decoy / "SKILL.md").write_text("a")
-    path = "%2e%2e/victim/skills/foo%252f..%252f..%252f..%252fclone/SKILL.md"
-    calls = [
-        ("replace", {"file_path": "SKILL.md", **EDIT}),
-        ("write_file", {"file_path": path, "content": "evil"}),
-        ("write_file", {"file_path": ".gemini/settings.json", "content": "{}"}),
-    ]
-    results = await attack(calls, transport, approval="auto_edit")
-    assert [one.status for one in results] == ["denied", "denied", "success"]
-    assert [*(tmp_path / "victim/skills").rglob("*")] == []
+    run = await attack_opened(kind)
+    statuses = [run.results[f"decoded {number}"][0].status for number in range(3)]
+    assert statuses == ["denied", "denied", "success"]
+    assert [*(run.folder / "victim/skills").rglob("*")] == []
+
+
+@pytest.mark.parametrize("kind", OPENED)
+async def test_a_search_runs_no_program_where_much_is_opened(attack_opened, kind):
+    run = await attack_opened(kind)
+    assert_no_program_ran(of_searches(run), run.folder)
 
 
 GLOBS = (
@@ -574,49 +832,81 @@ GLOBS = (
 )
 
 
-@EITHER
-async def test_no_pattern_and_no_name_of_the_project_lists_what_lies_outside(
-    attack, fake_gemini, clone, tmp_path, transport
-):
+INSIDE = ("**/*.{txt,md}", "**/.git*", "./notes.*")
+
+
+@pytest.fixture
+def attack_unchosen(attack_once):
+    """With options that say nothing. On `Cli`, a subagent has its try, too."""
+
+    def prepare(folder: Path) -> Path:
+        clone = make_clone(folder)
+        outside = folder / "outside"
+        outside.mkdir()
+        (outside / "secret").write_text("SECRET-CONTEXT\n")
+        (outside / "SECRET-NAME").touch()
+        for link in ("link", "l%64", "d%64"):
+            (clone / link).symlink_to(outside)
+        (clone / "up").symlink_to("..")
+        (folder / "another-name").symlink_to(clone)
+        words = " ".join(f"@{name}/d%64/secret" for name in names_of(clone))
+        (clone / "GEMINI.md").write_text(f"INSIDE {words}\n")
+        (clone / "src").mkdir()
+        return clone
+
+    def scenes(run: Attacked) -> dict[str, Calls]:
+        outside = run.folder / "outside"
+        calls = [("glob", {"pattern": one.format(outside=outside)}) for one in GLOBS]
+        folders = ("link", "l%64", "/proc/self/cwd/l%64", "up/outside")
+        calls += [("glob", {"pattern": "*", "dir_path": one}) for one in folders]
+        names = names_of(run.cwd)
+        calls += [("list_directory", {"dir_path": f"{name}/d%64"}) for name in names]
+        inside = {f"inside {one}": [("glob", {"pattern": one})] for one in INSIDE}
+        chain = {f"chain {number}": [call] for number, call in enumerate(CHAIN)}
+        return {"outside": calls, **inside, **in_turn(searches(run.folder)), **chain}
+
+    def script(fake: FakeGemini, folder: Path) -> None:
+        report = {"SummaryOfFindings": "a", "ExplorationTrace": [], "RelevantLocations": []}
+        evil = f"-Otouch {folder}/PWNED "
+        fake.call("invoke_agent", agent_name="codebase_investigator", prompt="Go")
+        fake.call("grep_search", pattern=evil, include_pattern="subagent")
+        fake.call("complete_task", report=report)
+
+    async def attacked(kind: str) -> Attacked:
+        transport, options = CONFIGURATIONS[UNCHOSEN[kind]]
+        by_subagent = script if kind == "cli" else None
+        name = f"unchosen {kind}"
+        return await attack_once(name, prepare, scenes, transport, by_subagent, **options)
+
+    return attacked
+
+
+def names_of(clone: Path) -> tuple[str, ...]:
+    return ("/proc/self/cwd", f"/proc/self/root{clone}", f"{clone.parent}/another-name", ".")
+
+
+@pytest.mark.parametrize("kind", UNCHOSEN)
+async def test_no_pattern_and_no_name_of_the_project_lists_what_lies_outside(attack_unchosen, kind):
     """`d%64` decoded is checked and lies in the project; as it stands, it is read. And a search
     runs no program here either."""
-    outside = tmp_path / "outside"
-    outside.mkdir()
-    (outside / "secret").write_text("SECRET-CONTEXT\n")
-    (outside / "SECRET-NAME").touch()
-    for link in ("link", "l%64", "d%64"):
-        (clone / link).symlink_to(outside)
-    (clone / "up").symlink_to("..")
-    (tmp_path / "another-name").symlink_to(clone)
-    names = ("/proc/self/cwd", f"/proc/self/root{clone}", f"{tmp_path}/another-name", ".")
-    words = " ".join(f"@{name}/d%64/secret" for name in names)
-    (clone / "GEMINI.md").write_text(f"INSIDE {words}\n")
-    calls = [("glob", {"pattern": one.format(outside=outside)}) for one in GLOBS]
-    folders = ("link", "l%64", "/proc/self/cwd/l%64", "up/outside")
-    calls += [("glob", {"pattern": "*", "dir_path": one}) for one in folders]
-    calls += [("list_directory", {"dir_path": f"{name}/d%64"}) for name in names]
-    inside = [("glob", {"pattern": one}) for one in ("**/*.{txt,md}", "**/.git*", "./notes.*")]
-    results = await attack([*calls, *inside, *searches(tmp_path)], transport)
-    everything = str([one.body for one in fake_gemini.requests])
-    assert "INSIDE" in everything
-    assert [word for word in ("SECRET-CONTEXT", "SECRET-NAME") if word in everything] == []
-    found, searched = results[-7:-4], results[-4:]
+    run = await attack_unchosen(kind)
+    assert "INSIDE" in run.sent
+    assert [word for word in ("SECRET-CONTEXT", "SECRET-NAME") if word in run.sent] == []
+    found = [run.results[f"inside {one}"][0] for one in INSIDE]
     assert [one.status for one in found] == ["success"] * 3
     assert "notes.txt" in str(found[-1])
-    assert_no_program_ran(searched, tmp_path)
+    assert_no_program_ran(of_searches(run), run.folder)
 
 
-@EITHER
-async def test_no_name_of_a_link_makes_the_policy_unfit(attack, clone, transport):
-    """The CLI drops a rule with a long pattern, and cannot be told of what is not UTF-8."""
-    for number in range(10):
-        (clone / (f"{number}" + "a" * 150)).symlink_to(".gemini")
-    (clone / os.fsdecode(b"\xff")).symlink_to(".gemini")
-    calls = [
-        ("write_file", {"file_path": ".gemini/x", "content": "evil"}),
-        ("write_file", {"file_path": "3" + "a" * 150 + "/x", "content": "evil"}),
-        ("write_file", {"file_path": "fine.txt", "content": "fine"}),
-    ]
-    results = await attack(calls, transport, policy=Policy("allow", "deny", "deny"))
-    assert [one.status for one in results] == ["denied", "denied", "success"]
-    assert not (clone / ".gemini").exists()
+@pytest.mark.parametrize("kind", UNCHOSEN)
+async def test_nor_does_a_command_that_looks_safe_where_nothing_is_chosen(attack_unchosen, kind):
+    run = await attack_unchosen(kind)
+    results = [run.results[f"chain {number}"][0] for number, _ in enumerate(CHAIN)]
+    assert_chain_did_not_run(results, run.cwd, run.config)
+
+
+async def test_a_search_of_a_subagent_runs_no_program(attack_unchosen):
+    run = await attack_unchosen("cli")
+    *_, told = run.bodies_of_subagents
+    assert "cannot begin with -" in told
+    assert not (run.folder / "PWNED").exists()

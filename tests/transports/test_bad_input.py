@@ -10,11 +10,17 @@ import pytest
 
 from geminorum import Api, Cli, Options, Pool, ask, connect, errors, sync
 from geminorum import run as start
-from geminorum.transports.turns import limits as watch
+from geminorum.transports.turns import stop_checks as watch
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
 RESULT = {"type": "result", "status": "success"}
+
+
+@pytest.fixture(autouse=True)
+def small_folder(tmp_path_factory, monkeypatch):
+    """Most runs here are in no folder by name, and each is searched for links: not this clone."""
+    monkeypatch.chdir(tmp_path_factory.mktemp("work"))
 
 
 @pytest.mark.parametrize("prompt", ["", "  \n\t "])

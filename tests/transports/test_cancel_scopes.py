@@ -13,9 +13,9 @@ import anyio
 import pytest
 
 from geminorum import Acp, Api, Done, Event, Options, Pool, connect, run
-from geminorum.cancellation import finish
 from geminorum.client import Run
 from geminorum.errors import GeminorumError, SessionBusy
+from geminorum.runtime.cancellation import finish
 from geminorum.sessions.lock import SessionLock
 from geminorum.testing import FakeGemini
 from geminorum.transports import Transport

@@ -1,9 +1,10 @@
 """What a conversation says about itself, and who decides in it."""
 
 import asyncio
-from dataclasses import replace
+from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from geminorum import (
     Acp,
@@ -23,6 +24,7 @@ from geminorum import (
 )
 from geminorum.testing import FakeGemini
 from geminorum.views.result import KEPT_CALLS, result
+from shared_acp import OnEitherWay, SharedAcp, having, on_shared, shared_acp
 
 SHELL = "run_shell_command"
 
@@ -42,14 +44,22 @@ def no(request) -> Deny:
     return Deny("not in this chat")
 
 
-class TestTheSession:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
+    transport = Acp(executable=real_transport.executable, decide=no)
+    async with shared_acp(transport, tmp_path_factory.mktemp("process")) as shared:
+        yield shared
+
+
+class TestTheSession(OnEitherWay):
+    @on_shared
     @pytest.mark.gemini_cli
     async def test_a_chat_knows_its_session_from_its_first_turn_on(
         self, fake_gemini, options, any_transport
     ):
         """And it has a `decide` of its own, before that of its transport."""
         fake_gemini.call(SHELL, command="touch made").say("One.").say("Two.")
-        transport = replace(any_transport, decide=no)
+        transport = having(any_transport, decide=no)
         chat = connect(options, via=transport, decide=yes)
         async with chat:
             assert chat.session_id is None
@@ -156,14 +166,13 @@ class TestWhoDecides:
 
 
 class TestAWarmProcess:
+    @on_shared
     @pytest.mark.gemini_cli
-    async def test_it_is_ready_when_its_block_is_entered(
-        self, fake_gemini, options, real_transport
-    ):
-        fake_gemini.say("Hello.")
-        async with Acp(executable=real_transport.executable).warm(options) as transport:
-            assert transport.process.shaken_hands
-            assert (await ask("Hi", options, via=transport)).text == "Hello."
+    async def test_it_is_ready_when_its_block_is_entered(self, process, tmp_path):
+        assert process.was_ready
+        shared = process.afresh(tmp_path / "workspace")
+        shared.fake.say("Hello.")
+        assert (await ask("Hi", shared.options, via=shared.warm)).text == "Hello."
 
     async def test_one_that_never_says_hello_is_refused_at_the_transport(
         self, stand_in_acp, options

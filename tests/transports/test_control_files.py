@@ -26,7 +26,7 @@ from geminorum.errors import ConfigError, Unsupported
 from geminorum.transports.launch import control_place
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.control_place import is_within, place_outside
-from geminorum.wire.policy.toml import Steering
+from geminorum.wire.policy.toml_writer import Steering
 
 MODEL = "gemini-2.5-flash"
 SHELL = "run_shell_command"
@@ -134,7 +134,9 @@ async def test_a_policy_that_the_cli_would_drop_is_never_given_to_it(
 ):
     """Whatever we do not foresee: without its policy, an agent may do more than it should."""
     broken = '[[rule]]\ntoolName = "*"\ndecision = "deny"\nargsPattern = "("\npriority = 1\n'
-    monkeypatch.setattr("geminorum.transports.launch.policies.policy_toml", lambda *_, **__: broken)
+    monkeypatch.setattr(
+        "geminorum.transports.launch.run_policy.policy_toml", lambda *_, **__: broken
+    )
     transport = kind(executable=real_transport.executable)
     with pytest.raises(ConfigError, match="cannot be told what this run may do"):
         await ask("Go", Options(cwd=tmp_path), via=transport)
@@ -278,7 +280,7 @@ class TestAWarmProcess:
     async def test_its_home_lies_outside_of_its_folders(self, transport, options, room):
         for folders, is_usual in (([room], False), ([], True)):
             async with transport.warm(options.changed(include_directories=folders)) as warm:
-                await warm.process.ready()
+                await warm.process.wait_until_ready()
                 assert _home_of(warm.process.pid).is_relative_to(room) == is_usual
 
     async def test_a_later_session_whose_folder_covers_it_is_refused(

@@ -39,7 +39,7 @@ from geminorum.wire.callbacks.hook import (
     hook_settings,
     matcher,
 )
-from geminorum.wire.policy.toml import asked_tools, policy_toml, unasked_tools
+from geminorum.wire.policy.toml_writer import asked_tools, policy_toml, unasked_tools
 
 MODEL = "gemini-2.5-flash"
 REWRITE = """

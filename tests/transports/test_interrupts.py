@@ -5,7 +5,9 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,9 +29,10 @@ from geminorum import (
 )
 from geminorum.cost import PriceBook
 from geminorum.decisions import Decisions
+from geminorum.testing import FakeGemini
 from geminorum.tools import Tool, ToolOutcome, call
+from shared_acp import MODEL, forget, note_shared, private_options, shared_processes
 
-MODEL = "gemini-2.5-flash"
 WRITE = ("write_file", {"file_path": "made", "content": "x"})
 SHELL = PermissionRequest(name="run_shell_command", id="1", input={"command": "ls"})
 
@@ -77,13 +80,6 @@ def unlike(error: BaseException):
 
 
 kinds = pytest.mark.parametrize("kind", [plain, awaited, unlike])
-
-
-@pytest.fixture
-def options(fake_gemini, tmp_path) -> Options:
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
 
 
 def ended(function, seconds: float = 60.0) -> BaseException | None:
@@ -293,31 +289,89 @@ class TestFunctions:
         )
 
 
-on_cli = pytest.mark.parametrize("any_transport", [Cli], indirect=True, ids=["cli"])
-on_acp = pytest.mark.parametrize("any_transport", [Acp], indirect=True, ids=["acp"])
+on_cli = pytest.mark.parametrize("place", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("place", [Acp], indirect=True, ids=["acp"])
+
+
+class WarmPool:
+    """A pool for all warm conversations of this module; each test says who decides, and what the
+    function does."""
+
+    def __init__(self, fake: FakeGemini, options: Options) -> None:
+        self.fake, self.options = fake, options
+        self.how: dict[str, Any] = {}
+
+    def decide(self, request: PermissionRequest) -> Any:
+        return self.how["decide"](request)
+
+    def touch(self, path: str) -> Any:
+        return self.how["tools"][0].function(path)
+
+
+@pytest.fixture(scope="module")
+def warm_pool(real_transport, tmp_path_factory) -> Iterator[WarmPool]:
+    with FakeGemini() as fake, shared_processes():
+        warm = WarmPool(fake, private_options(fake, tmp_path_factory.mktemp("pool"), timeout=60))
+        how = {"tools": [Tool.of(warm.touch, name="touch")], "decide": warm.decide}
+        with sync.Pool(Acp(executable=real_transport.executable, **how)) as warm.pool:
+            warm.pool.warm(warm.options)
+            note_shared()
+            yield warm
 
 
 @pytest.mark.gemini_cli
 class TestTheRealCli:
+    @pytest.fixture(params=[Cli, Acp], ids=["cli", "acp"])
+    def place(self, request, tmp_path) -> Iterator[tuple[Any, ...]]:
+        """Where a headless run finds its model, or the pool its own."""
+        (workspace := tmp_path / "workspace").mkdir()
+        if request.param is Cli:
+            real = request.getfixturevalue("real_transport")
+            with FakeGemini() as fake:
+                options = Options(env=fake.env, cwd=workspace, model=MODEL, timeout=60)
+                yield fake, options, lambda **how: replace(real, **how)
+            return
+        warm = request.getfixturevalue("warm_pool")
+        forget(warm.fake)
+
+        def told(**how: Any) -> sync.Pool:
+            warm.how = how
+            return warm.pool
+
+        yield warm.fake, warm.options.changed(cwd=workspace), told
+
+    @pytest.fixture
+    def fake_gemini(self, place) -> FakeGemini:
+        return place[0]
+
+    @pytest.fixture
+    def options(self, place) -> Options:
+        return place[1]
+
+    @pytest.fixture
+    def transport(self, place) -> Callable[..., Any]:
+        """The way to the real CLI with a decide and tools of the test."""
+        return place[2]
+
     @raising([SystemExit])
     def test_sync_ends_passes_the_interrupt_on_and_nothing_is_written(
-        self, error, any_transport, fake_gemini, options
+        self, error, transport, fake_gemini, options
     ):
         """A plain function, as people write it; SystemExit is what `sys.exit()` raises."""
         fake_gemini.calls(WRITE).say("Never said.")
-        via = replace(any_transport, decide=plain(error))
+        via = transport(decide=plain(error))
         assert ended(lambda: sync.ask("Go", options, via=via)) is error
         assert [*options.cwd.iterdir()] == []
 
     @on_cli
-    def test_async_ends_and_passes_the_interrupt_on(self, any_transport, fake_gemini, options):
+    def test_async_ends_and_passes_the_interrupt_on(self, transport, fake_gemini, options):
         fake_gemini.calls(WRITE).say("Never said.")
-        via = replace(any_transport, decide=awaited(KeyboardInterrupt()))
+        via = transport(decide=awaited(KeyboardInterrupt()))
         raised = ended(lambda: asyncio.run(ask("Go", options, via=via)))
         assert isinstance(raised, KeyboardInterrupt)
         assert [*options.cwd.iterdir()] == []
 
-    def test_what_is_no_interrupt_is_only_a_no(self, any_transport, fake_gemini, options):
+    def test_what_is_no_interrupt_is_only_a_no(self, transport, fake_gemini, options):
         """One after the other in one run, from an async function."""
         raised = iter([GeneratorExit(), asyncio.CancelledError(), Unspeakable()])
         for _ in range(3):
@@ -327,19 +381,20 @@ class TestTheRealCli:
         async def decide(request: PermissionRequest) -> Allow:
             raise next(raised)
 
-        with sync.run("Go", options, via=replace(any_transport, decide=decide)) as live:
+        with sync.run("Go", options, via=transport(decide=decide)) as live:
             statuses = [one.status for one in live if isinstance(one, ToolResult)]
         assert live.result.text == "Then not."
         assert (set(statuses), [*options.cwd.iterdir()]) == ({"denied"}, [])
 
-    def test_an_interrupt_from_a_function_ends_the_run(self, any_transport, fake_gemini, options):
+    def test_an_interrupt_from_a_function_ends_the_run(self, transport, fake_gemini, options):
         fake_gemini.call("mcp_geminorum_touch", path="made").say("Never said.")
         error = KeyboardInterrupt()
-        via = replace(any_transport, tools=[lambda_tool(error)], decide=lambda request: True)
+        via = transport(tools=[lambda_tool(error)], decide=lambda request: True)
         assert ended(lambda: sync.ask("Go", options, via=via)) is error
 
+    @on_acp
     def test_an_interrupt_over_arguments_that_the_question_left_out_ends_the_run(
-        self, real_transport, fake_gemini, options
+        self, transport, fake_gemini, options
     ):
         """A warm CLI cuts long arguments; then somebody is asked when the call itself arrives."""
         fake_gemini.call("mcp_geminorum_touch", path="x" * 5000).say("Never said.")
@@ -348,13 +403,13 @@ class TestTheRealCli:
         def touch(path: str) -> None:
             called.append(path)
 
-        transport = Acp(executable=real_transport.executable, tools=[touch], decide=plain(error))
-        assert ended(lambda: sync.ask("Go", options, via=transport)) is error
+        via = transport(tools=[Tool.of(touch)], decide=plain(error))
+        assert ended(lambda: sync.ask("Go", options, via=via)) is error
         assert called == []
 
     @on_acp
     def test_an_answer_whose_type_raises_an_interrupt_ends_the_run(
-        self, any_transport, fake_gemini, options
+        self, transport, fake_gemini, options
     ):
         error = SystemExit("in a constructor")
 
@@ -366,9 +421,9 @@ class TestTheRealCli:
 
         fake_gemini.call("mcp_geminorum_final_answer", name="Kyiv").say("Never said.")
         wanted = options.changed(output_schema=City)
-        assert ended(lambda: sync.ask("Go", wanted, via=any_transport)) is error
+        assert ended(lambda: sync.ask("Go", wanted, via=transport())) is error
 
-    def test_ctrl_c_while_decide_thinks_ends_the_run(self, any_transport, fake_gemini, options):
+    def test_ctrl_c_while_decide_thinks_ends_the_run(self, transport, fake_gemini, options):
         """A real signal, in the main thread, while a plain function waits for a person."""
         fake_gemini.calls(WRITE).say("Never said.")
         woken = threading.Event()
@@ -378,19 +433,20 @@ class TestTheRealCli:
             return woken.wait(60)
 
         with pytest.raises(KeyboardInterrupt):
-            sync.ask("Go", options, via=replace(any_transport, decide=decide))
+            sync.ask("Go", options, via=transport(decide=decide))
         woken.set()
         assert [*options.cwd.iterdir()] == []
 
+    @on_acp
     def test_a_pool_ends_one_conversation_and_serves_the_others(
-        self, real_transport, fake_gemini, options
+        self, transport, fake_gemini, options
     ):
         fake_gemini.calls(WRITE).say("Still here.")
         error = KeyboardInterrupt()
-        transport = Acp(executable=real_transport.executable, decide=plain(error))
+        pool = transport(decide=plain(error))
 
         def share() -> None:
-            with sync.Pool(transport) as pool, sync.connect(options, via=pool) as chat:
+            with sync.connect(options, via=pool) as chat:
                 with pytest.raises(KeyboardInterrupt):
                     sync.ask("Go", options, via=pool)
                 said.append(chat.ask("And you?").text)

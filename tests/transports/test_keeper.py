@@ -93,7 +93,7 @@ def test_nothing_of_a_run_outlives_us(stand_in, owner, tmp_path):
     wait_until(lambda: not any(map(is_alive, pids)), 3)
     # And the next run sweeps what is left.
     assert home.exists()
-    Overlay.filled(tmp_path, {}).remove()
+    Overlay.create(tmp_path, {}).remove()
     assert not home.exists()
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -24,9 +25,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from geminorum import Acp, Api, Cli, Options, Pool, ask, connect, errors, owned_folder, run, sync
-from geminorum.off_loop import off_loop
+from geminorum import Acp, Api, Cli, Options, Pool, ask, connect, errors, run, sync
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.sessions.places import was_used
+from geminorum.system import owned_folder
 from geminorum.transports.cli import spares
 from geminorum.transports.launch import overlay
 from geminorum.transports.launch.control_place import candidates
@@ -195,6 +197,25 @@ async def test_what_a_killed_chat_left_beside_its_session_is_removed(program, op
     assert "Precious" in kept.read_text()
 
 
+async def test_an_unused_session_is_noted_before_its_cli_starts(
+    program, options, held, monkeypatch
+):
+    """A kill -9 between the two would leave the session behind for good."""
+    started: list[Path] = []
+    note_in = UnusedSession.note_in
+
+    def note_late(unused: UnusedSession, folder: Path) -> None:
+        time.sleep(0.5)  # More than enough for a CLI that was started before.
+        started.extend(held.parent.glob(f"{held.name}-*"))
+        note_in(unused, folder)
+
+    monkeypatch.setattr(UnusedSession, "note_in", note_late)
+    async with connect(options, via=Cli(executable=program)) as chat:
+        await use_and_hold_the_next(chat.turn("Hi"), held)
+        await one_held(held)
+    assert started == []
+
+
 def is_swept(home: Path) -> bool:
     """Does what each run does first, and says whether one session file is left."""
     owned_folder.sweep(overlay._PREFIX, candidates(), UnusedSession.remove_noted_in)
@@ -262,7 +283,7 @@ async def test_a_block_that_is_left_before_a_start_has_begun_leaves_no_descripto
     async with nothing_left(program, options, monkeypatch):
         is_free = threading.Event()
         async with Cli(executable=program, spare=2) as cli, cli.open(options) as conversation:
-            others = [asyncio.create_task(off_loop(is_free.wait)) for _ in range(4)]
+            others = [asyncio.create_task(run_off_loop(is_free.wait)) for _ in range(4)]
             await asyncio.sleep(0)
             cli._spares.refill(conversation.order_for(options))
             await until(lambda: cli._spares._starting)

@@ -12,7 +12,7 @@ from geminorum import Tool
 from geminorum.transports.callbacks import loopback
 from geminorum.transports.callbacks.grants import Grants
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 
 BODY = b'{"id":1}'
 
@@ -137,25 +137,25 @@ class TestGrants:
         grants = Grants(["pay"])
         grants.leave("pay", {"amount": 1, "to": "Ada"})
         for other in ({"amount": 1.0, "to": "Ada"}, {"amount": True, "to": "Ada"}, {"amount": 1}):
-            assert await grants.refusal("pay", other) is not None
-        assert await grants.refusal("pay", {"to": "Ada", "amount": 1}) is None
-        assert await grants.refusal("pay", {"to": "Ada", "amount": 1}) is not None
+            assert await grants.consume("pay", other) is not None
+        assert await grants.consume("pay", {"to": "Ada", "amount": 1}) is None
+        assert await grants.consume("pay", {"to": "Ada", "amount": 1}) is not None
 
     async def test_equal_calls_at_once_need_a_yes_each(self):
         grants = Grants(["pay"])
         grants.leave("pay", {})
         grants.leave("pay", {})
-        told = await asyncio.gather(*(grants.refusal("pay", {}) for _ in range(3)))
+        told = await asyncio.gather(*(grants.consume("pay", {}) for _ in range(3)))
         assert [why is None for why in told].count(True) == 2
 
     async def test_what_nobody_is_asked_about_needs_none(self):
-        assert await Grants(["pay"]).refusal("look", {}) is None
+        assert await Grants(["pay"]).consume("look", {}) is None
 
     async def test_a_yes_ends_with_its_turn(self):
         grants = Grants(["pay"])
         grants.leave("pay", {})
         grants.revoke()
-        assert await grants.refusal("pay", {}) is not None
+        assert await grants.consume("pay", {}) is not None
 
     async def test_a_question_without_arguments_is_asked_at_the_call_that_has_them(self):
         seen, grants = [], Grants(["pay"])
@@ -165,9 +165,9 @@ class TestGrants:
             return "not that"
 
         grants.postpone("pay", ask)
-        assert await grants.refusal("pay", {"amount": 5}) == "not that"
+        assert await grants.consume("pay", {"amount": 5}) == "not that"
         assert seen == [{"amount": 5}]
-        assert "nobody has allowed" in str(await grants.refusal("pay", {"amount": 5}))
+        assert "nobody has allowed" in str(await grants.consume("pay", {"amount": 5}))
 
     async def test_the_argument_that_the_cli_adds_changes_no_call(self):
         paid = []
@@ -175,7 +175,7 @@ class TestGrants:
         def pay(amount: int) -> None:
             paid.append(amount)
 
-        tools = ToolServer([served(Tool.of(pay))], asked=["pay"])
+        tools = ToolServer([to_served(Tool.of(pay))], asked=["pay"])
         tools.allow_once("pay", {"amount": 5, "wait_for_previous": True})
         call = b'{"id":1,"method":"tools/call","params":{"name":"pay","arguments":{"amount":5}}}'
         for _ in range(2):

@@ -211,11 +211,14 @@ async def test_a_sandbox_has_a_cli_of_its_own_and_is_not_started_either(real_tra
 async def test_a_folders_own_skill_is_listed_but_only_yolo_activates_it_unasked(
     fake_gemini, real_transport, clone
 ):
-    """Without `trust_workspace`; that `yolo` does is seen above."""
+    """Without `trust_workspace`; that `yolo` does is seen above. And a broken package file of the
+    folder, which Node would read for what is loaded ahead of the CLI, stops no run."""
+    (clone / "work/package.json").write_text("<<<<<<< HEAD\n")
     fake_gemini.call("activate_skill", name="fine").say("Done.")
     options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL, approval="auto_edit")
     async with run("Go", options, via=real_transport) as live:
         results = [event async for event in live if isinstance(event, ToolResult)]
+    assert (live.result.status, live.result.text) == ("success", "Done.")
     assert [one.status for one in results] == ["error"]
     everything = str([one.body for one in fake_gemini.requests])
     assert "INSIDE-SKILL" in everything
@@ -278,16 +281,6 @@ async def test_neither_names_in_two_readings_nor_a_package_of_the_folder_get_rou
     ).text == "Done."
     assert "SECRET" not in str([request.body for request in fake_gemini.requests])
     assert not (repo / "PWNED").exists()
-
-
-@pytest.mark.gemini_cli
-async def test_a_broken_package_file_of_the_folder_stops_no_run(
-    fake_gemini, real_transport, tmp_path
-):
-    (tmp_path / "package.json").write_text("<<<<<<< HEAD\n")
-    fake_gemini.say("Done.")
-    options = Options(cwd=tmp_path, env=fake_gemini.env, model=MODEL)
-    assert (await ask("Go", options, via=real_transport)).text == "Done."
 
 
 @pytest.mark.parametrize("name", ["HEAD", "index", "config"])

@@ -1,7 +1,8 @@
 """A permission request is in the stream while it is open; the decision follows with the same id."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from geminorum import (
     Acp,
     Allow,
     Api,
+    Cli,
     Deny,
     Done,
     Error,
@@ -27,8 +29,10 @@ from geminorum.contracts.local_adapter.transcript import build_transcript
 from geminorum.events import decode
 from geminorum.testing import FakeGemini
 from geminorum.views.markdown import document
+from shared_run import Once
 
 SHELL = "run_shell_command"
+MODEL = "gemini-2.5-flash"
 PERMISSION = (PermissionRequest, PermissionDecision)
 
 
@@ -58,44 +62,122 @@ class Person:
         return self._answer
 
 
+@dataclass
+class Told:
+    """What a run told: to whom read at once, and what was left for a late reader."""
+
+    cwd: Path
+    read: list[PermissionRequest] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    late: list[Event] = field(default_factory=list)
+    status: str = ""
+
+
+@pytest.fixture(scope="module")
+def once() -> Once:
+    return Once()
+
+
 @pytest.fixture
 def options(fake_gemini, tmp_path) -> Options:
     workspace = tmp_path / "workspace"
     workspace.mkdir()
-    return Options(env=fake_gemini.env, cwd=workspace, model="gemini-2.5-flash", timeout=60)
+    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
 
 
 @pytest.mark.gemini_cli
 class TestTheRealCli:
+    @pytest.fixture
+    def told(self, once, any_transport, tmp_path_factory):
+        """One run of each transport: two requests that somebody reads while they are open, two
+        while nobody reads, and on `Cli` one of a subagent."""
+
+        async def made() -> Told:
+            told = Told(tmp_path_factory.mktemp("workspace"))
+            people = {"touch a": Person(Allow()), "touch b": Person(Deny("not now"))}
+            of_subagent = Person(Deny())
+
+            async def decide(request: PermissionRequest) -> Allow | Deny:
+                command = request.input["command"]
+                if command in ("touch one", "touch two"):
+                    return Allow()
+                return await people.get(command, of_subagent).decide(request)
+
+            with FakeGemini() as fake:
+                fake.call(SHELL, command="touch a").call(SHELL, command="touch b")
+                if isinstance(any_transport, Cli):
+                    people["touch made"] = of_subagent
+                    fake.call("invoke_agent", agent_name="generalist", prompt="Touch it")
+                    fake.call(SHELL, command="touch made")
+                    fake.call("complete_task", result={"response": "I could not."})
+                fake.call(SHELL, command="touch one").call(SHELL, command="touch two").say("Done.")
+                options = Options(env=fake.env, cwd=told.cwd, model=MODEL, timeout=60)
+                async with run("Go", options, via=replace(any_transport, decide=decide)) as live:
+                    for command, person in people.items():
+                        request = await read_until_asked(live, told.events)
+                        assert not person.may_answer.is_set()
+                        assert (request.name, request.input["command"]) == (SHELL, command)
+                        assert request.decision is None
+                        told.read.append(request)
+                        person.may_answer.set()
+                    async with asyncio.timeout(30):
+                        while not (told.cwd / "two").exists():
+                            await asyncio.sleep(0.02)
+                    told.late = [event async for event in live]
+                    told.events += told.late
+                told.status = live.result.status
+            return told
+
+        return lambda: once(type(any_transport), made)
+
     async def test_the_request_comes_when_it_is_asked_and_the_decision_when_it_is_answered(
-        self, fake_gemini, options, any_transport
+        self, told
     ):
-        fake_gemini.call(SHELL, command="touch a").call(SHELL, command="touch b").say("Done.")
-        people = {"touch a": Person(Allow()), "touch b": Person(Deny("not now"))}
-
-        async def decide(request: PermissionRequest) -> Allow | Deny:
-            return await people[request.input["command"]].decide(request)
-
-        requests = []
-        async with run("Go", options, via=replace(any_transport, decide=decide)) as live:
-            events = []
-            for command, person in people.items():
-                request = await read_until_asked(live, events)
-                assert not person.may_answer.is_set()
-                assert (request.name, request.input["command"]) == (SHELL, command)
-                assert request.decision is None
-                requests.append(request)
-                person.may_answer.set()
-            events += [event async for event in live]
-        decisions = [event for event in events if isinstance(event, PermissionDecision)]
-        results = [event for event in events if isinstance(event, ToolResult)]
+        seen = await told()
+        requests = seen.read[:2]
+        decisions = [event for event in seen.events if isinstance(event, PermissionDecision)][:2]
+        results = [event for event in seen.events if isinstance(event, ToolResult)][:2]
         expected = [("allow", None), ("deny", "not now")]
         assert [(one.decision, one.reason) for one in decisions] == expected
         for request, decision, result in zip(requests, decisions, results, strict=True):
             assert decision.id == request.id == result.id
             assert decision.name == SHELL
             assert decision.timestamp >= request.timestamp > 0
-            assert events.index(request) < events.index(decision) < events.index(result)
+            places = [seen.events.index(one) for one in (request, decision, result)]
+            assert places == sorted(places)
+        assert (seen.cwd / "a").exists()
+        assert not (seen.cwd / "b").exists()
+
+    async def test_a_reader_that_comes_late_finds_every_pair_in_order(self, told):
+        seen = await told()
+        commands = {"touch one", "touch two"}
+        uses = [
+            event.id
+            for event in seen.late
+            if isinstance(event, ToolUse) and event.input.get("command") in commands
+        ]
+        assert len(uses) == 2
+        pairs = [(type(event), event.id) for event in permissions_in(seen.late) if event.id in uses]
+        assert pairs == [(kind, call_id) for call_id in uses for kind in PERMISSION]
+        others = [event for event in permissions_in(seen.late) if event.id not in uses]
+        # The answer to what was read last: it was given while nobody read.
+        assert [(type(event), event.id) for event in others] == [
+            (PermissionDecision, seen.read[-1].id)
+        ]
+
+    @pytest.mark.parametrize("any_transport", [Cli], ids=["cli"], indirect=True)
+    async def test_a_subagent_s_request_is_told_while_it_is_open(self, told):
+        """Its calls are not in the stream; the question is."""
+        seen = await told()
+        *_, request = seen.read
+        about = [event for event in permissions_in(seen.events) if event.id == "subagent-1"]
+        asked, decision = about
+        assert asked == request
+        assert request.input == {"command": "touch made"}
+        assert isinstance(decision, PermissionDecision)
+        assert (decision.name, decision.decision) == (SHELL, "deny")
+        assert not (seen.cwd / "made").exists()
+        assert seen.status == "success"
 
     async def test_a_cancel_answers_the_open_request_with_no(
         self, fake_gemini, options, real_transport
@@ -112,40 +194,6 @@ class TestTheRealCli:
         assert (decision.id, decision.decision) == (request.id, "deny")
         assert isinstance(rest[-1], Done)
         assert not (options.cwd / "made").exists()
-
-    async def test_a_reader_that_comes_late_finds_every_pair_in_order(
-        self, fake_gemini, options, any_transport
-    ):
-        for name in ("one", "two"):
-            fake_gemini.call(SHELL, command=f"touch {name}")
-        fake_gemini.say("Done.")
-        transport = replace(any_transport, decide=lambda request: Allow())
-        async with run("Go", options, via=transport) as live:
-            async with asyncio.timeout(30):
-                while not (options.cwd / "two").exists():
-                    await asyncio.sleep(0.02)
-            events = [event async for event in live]
-        uses = [event.id for event in events if isinstance(event, ToolUse)]
-        pairs = [(type(event), event.id) for event in permissions_in(events)]
-        assert pairs == [(kind, call_id) for call_id in uses for kind in PERMISSION]
-
-    async def test_a_subagent_s_request_is_told_while_it_is_open(
-        self, fake_gemini, options, real_transport
-    ):
-        """Its calls are not in the stream; the question is."""
-        fake_gemini.call("invoke_agent", agent_name="generalist", prompt="Touch it")
-        fake_gemini.call(SHELL, command="touch made")
-        fake_gemini.call("complete_task", result={"response": "I could not."}).say("Done.")
-        person = Person(Deny())
-        async with run("Go", options, via=replace(real_transport, decide=person.decide)) as live:
-            request = await read_until_asked(live)
-            person.may_answer.set()
-            rest = [event async for event in live]
-        (decision,) = permissions_in(rest)
-        assert decision.id == request.id == "subagent-1"
-        assert (decision.name, decision.decision) == (SHELL, "deny")
-        assert not (options.cwd / "made").exists()
-        assert live.result.status == "success"
 
 
 class TestTheApi:

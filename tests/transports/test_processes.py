@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from geminorum.errors import ConfigError, SetupError
-from geminorum.owned_folder import OwnedFolder, sweep
 from geminorum.redaction import redacted, secrets_in
+from geminorum.system.owned_folder import OwnedFolder, sweep
 from geminorum.transports.launch.overlay import Overlay, selected_auth
 from geminorum.transports.process import file_watch
 from geminorum.transports.process.file_watch import FileWatch
@@ -27,7 +27,7 @@ from geminorum.transports.process.marked_tree import (
     MarkedProcess,
     _environment,
     _is_in_exec,
-    _of_proc,
+    _read_proc,
     find_marked,
     own_group,
     taskkill,
@@ -118,8 +118,8 @@ def test_not_everybody_without_an_environment_is_waited_for():
     try:
         os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
         assert _environment(bare.pid) == b""  # By then its exec is over.
-        assert not _is_in_exec(_of_proc(bare.pid, "stat"))
-        assert not _is_in_exec(_of_proc(zombie.pid, "stat"))
+        assert not _is_in_exec(_read_proc(bare.pid, "stat"))
+        assert not _is_in_exec(_read_proc(zombie.pid, "stat"))
         rest = b"0 " * 43
         assert not _is_in_exec(b"2 (kthreadd) S 0 0 0 0 -1 2129984 " + rest)
         assert _is_in_exec(b"9 (a) b) (c) R 0 0 0 0 -1 4194304 " + rest)
@@ -371,7 +371,7 @@ def home(tmp_path):
 
 def test_an_overlay_lays_settings_over_the_users_own(home):
     before = (home / ".gemini/settings.json").read_bytes()
-    with Overlay.filled(home, {"model": {"maxSessionTurns": 2}}) as over:
+    with Overlay.create(home, {"model": {"maxSessionTurns": 2}}) as over:
         assert stat.S_IMODE(over.stat().st_mode) == 0o700
         assert json.loads((over / ".gemini/settings.json").read_text()) == {
             "ui": {"theme": "dark // not a comment"},
@@ -390,7 +390,7 @@ def test_an_overlay_lays_settings_over_the_users_own(home):
 def test_broken_settings_are_refused_before_anything_starts(home, text):
     (home / ".gemini/settings.json").write_text(text)
     with pytest.raises(ConfigError, match=r"settings\.json'.* cannot be used") as caught:
-        Overlay.filled(home, {})
+        Overlay.create(home, {})
     assert "Options(home=" in caught.value.hint
     assert (home / ".gemini/settings.json").read_text() == text
 
@@ -399,7 +399,7 @@ def test_a_broken_place_is_told_as_it_stands_in_the_file(home):
     """Comments are allowed, and do not move the place that the error names."""
     (home / ".gemini/settings.json").write_text('{\n// a comment\n"a": /* why */ 1,\n oops}')
     with pytest.raises(ConfigError, match="line 4 column 2"):
-        Overlay.filled(home, {})
+        Overlay.create(home, {})
 
 
 @pytest.mark.parametrize("name", ["ctx/GEMINI.md", ["ctx/GEMINI.md", "OTHER.md"]])
@@ -409,7 +409,7 @@ def test_instructions_never_go_through_a_link(home, name):
     theirs = home / ".gemini" / "ctx" / "GEMINI.md"
     theirs.parent.mkdir()
     theirs.write_text("mine")
-    with Overlay.filled(home, {}, "Be brief.") as over:
+    with Overlay.create(home, {}, "Be brief.") as over:
         settings = json.loads((over / ".gemini/settings.json").read_text())
         *_, last = settings["context"]["fileName"]
         assert settings["context"]["fileName"][0] == "ctx/GEMINI.md"
@@ -425,7 +425,7 @@ def test_overlays_of_processes_that_were_killed_are_swept(home, tmp_path, monkey
         folder.mkdir(mode=0o700)
         (folder / ".gemini").mkdir()
     (stale / ".gemini" / "link").symlink_to(home)
-    with Overlay.filled(home, {}) as living, Overlay.filled(home, {}):
+    with Overlay.create(home, {}) as living, Overlay.create(home, {}):
         assert not stale.exists()
         assert living.exists()
         assert other.exists()
@@ -447,7 +447,7 @@ def test_no_note_in_a_swept_overlay_keeps_a_run_from_starting(home, tmp_path, mo
     stale = tmp_path / "geminorum-kept-home-1-a"
     stale.mkdir(mode=0o700)
     (stale / "unused_session.json").write_text(json.dumps(note))
-    with Overlay.filled(home, {}) as living:
+    with Overlay.create(home, {}) as living:
         assert living.exists()
         assert not stale.exists()
 
@@ -469,7 +469,7 @@ def test_an_overlay_is_removed_when_its_block_fails(home):
     seen = []
 
     def fail() -> None:
-        with Overlay.filled(home, {}) as over:
+        with Overlay.create(home, {}) as over:
             seen.append(over)
             raise ZeroDivisionError
 
@@ -489,11 +489,11 @@ def test_the_chosen_login_is_read_from_the_users_settings(home):
 def test_a_home_that_cannot_be_used_is_named(tmp_path):
     (tmp_path / "home").write_text("a file")
     with pytest.raises(ConfigError, match="cannot use the home"):
-        Overlay.filled(tmp_path / "home", {})
+        Overlay.create(tmp_path / "home", {})
 
 
 def test_a_forgotten_overlay_removes_itself(home):
-    path = Overlay.filled(home, {}).path
+    path = Overlay.create(home, {}).path
     gc.collect()
     assert not path.exists()
 

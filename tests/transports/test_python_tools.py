@@ -4,9 +4,12 @@ import asyncio
 import json
 import re
 import threading
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+import pytest_asyncio
 
 from geminorum import (
     Acp,
@@ -28,11 +31,19 @@ from geminorum import (
     sync,
 )
 from geminorum.errors import InvalidOptions, RunTimeout, TrustError, Unsupported
+from geminorum.testing import FakeGemini
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.wire.callbacks import mcp
-
-MODEL = "gemini-2.5-flash"
+from shared_acp import (
+    MODEL,
+    OnEitherWay,
+    SharedAcp,
+    having,
+    on_shared,
+    private_options,
+    shared_acp,
+)
 
 
 @pytest.fixture
@@ -42,73 +53,152 @@ def options(fake_gemini, tmp_path) -> Options:
     return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
 
 
-on_cli = pytest.mark.parametrize("any_transport", [Cli], indirect=True, ids=["cli"])
-on_acp = pytest.mark.parametrize("any_transport", [Acp], indirect=True, ids=["acp"])
+def named(*names: str) -> list[Tool]:
+    """A process has to know the names of the functions that its sessions bring."""
+    return [Tool.of(ring, name=name) for name in names]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
+    """One process for all warm sessions in which nobody is asked."""
+    tools = named("put", "answer", "several", "stuck", "meet")
+    transport = Acp(executable=real_transport.executable, tools=tools)
+    async with shared_acp(transport, tmp_path_factory.mktemp("process")) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def asking_process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
+    """And one for those in which somebody is."""
+    tools = named("give", "take__back", "peek")
+    transport = Acp(executable=real_transport.executable, tools=tools, decide=lambda request: False)
+    async with shared_acp(transport, tmp_path_factory.mktemp("asking")) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def many_calls(real_transport, tmp_path_factory) -> SimpleNamespace:
+    """One chat of headless runs that calls every function there is; its second turn is short.
+
+    The user's choice of servers does not shut ours out.
+    """
+    basket: dict[str, int] = {}
+    meeting, seen = asyncio.Barrier(2), []
+
+    async def divide(a: int, b: int) -> float:
+        return a / b
+
+    async def meet(name: str) -> str:
+        await meeting.wait()
+        return f"hello {name}"
+
+    def here() -> str:
+        return "here"
+
+    def note(word: str) -> None:
+        seen.append(word)
+
+    with FakeGemini() as fake:
+        fake.call("mcp_geminorum_put", fruit="fig", count=3)
+        fake.call("mcp_geminorum_divide", a=1, b=0)
+        fake.call("mcp_geminorum_divide", a=8, b=2, wait_for_previous=True)
+        fake.calls(*[("mcp_geminorum_meet", {"name": name}) for name in ("Ada", "Bea")])
+        fake.calls(("mcp_geminorum_here", {}), ("mcp_geminorum_note", {"word": "one"})).say("Oh.")
+        fake.call("mcp_geminorum_note", word="two").say("Noted.")
+        options = private_options(fake, tmp_path_factory.mktemp("many"), timeout=60)
+        via = replace(
+            real_transport,
+            tools=[putting_into(basket), divide, meet, here, note],
+            settings={"mcp": {"allowed": ["another"]}},
+            spare=0,  # Functions of one that is started ahead: test_spares.py.
+        )
+        async with connect(options, via=via) as chat:
+            async with chat.turn("Go") as live:
+                events = [event async for event in live]
+            await chat.ask("Second")
+        results: dict[str, list[ToolResult]] = {}
+        for event in events:
+            if isinstance(event, ToolResult):
+                results.setdefault(event.name, []).append(event)
+        found = {"basket": basket, "seen": seen, "events": events, "requests": fake.requests}
+        return SimpleNamespace(**found, results=results, result=live.result)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def warm_call(process, tmp_path_factory) -> SimpleNamespace:
+    """A turn of a warm session that calls a function."""
+    basket: dict[str, int] = {}
+    shared = process.afresh(tmp_path_factory.mktemp("warm"))
+    shared.fake.call("mcp_geminorum_put", fruit="fig", count=3).say("Done.")
+    via = shared.via(tools=[putting_into(basket)])
+    async with run("Go", shared.options, via=via) as live:
+        events = [event async for event in live]
+    found = {"basket": basket, "events": events, "requests": shared.fake.requests}
+    return SimpleNamespace(**found, result=live.result)
+
+
+def putting_into(basket: dict[str, int]) -> Callable[..., dict]:
+    def put(fruit: str, count: int = 1) -> dict:
+        """Puts fruit into the basket."""
+        basket[fruit] = basket.get(fruit, 0) + count
+        return basket
+
+    return put
+
+
+@pytest.fixture
+def touched(request) -> SimpleNamespace:
+    return request.getfixturevalue("many_calls" if request.param == "cli" else "warm_call")
+
+
+CLI_AND_ASKED = pytest.mark.parametrize(
+    "place", [Cli, "asking_process"], indirect=True, ids=["cli", "acp"]
+)
+on_cli = pytest.mark.parametrize("place", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("place", ["process"], indirect=True, ids=["acp"])
 """Where both transports share what is tested, one will do: each start of the CLI takes seconds."""
 
 
+@on_shared
 @pytest.mark.gemini_cli
-class TestTheRealCli:
-    async def test_a_function_touches_the_state_of_this_process(
-        self, fake_gemini, options, any_transport
-    ):
+class TestTheRealCli(OnEitherWay):
+    @pytest.mark.parametrize("touched", ["cli", "acp"], indirect=True)
+    async def test_a_function_touches_the_state_of_this_process(self, touched):
         """S0-13, S0-14: the function runs here, and its tool has the name that the caller wrote."""
-        basket: dict[str, int] = {}
-
-        def put(fruit: str, count: int = 1) -> dict:
-            """Puts fruit into the basket."""
-            basket[fruit] = basket.get(fruit, 0) + count
-            return basket
-
-        fake_gemini.call("mcp_geminorum_put", fruit="fig", count=3).say("Done.")
-        async with run("Go", options, via=replace(any_transport, tools=[put])) as live:
-            events = [event async for event in live]
-        assert live.result.status == "success"
+        basket, events, requests = touched.basket, touched.events, touched.requests
+        assert touched.result.status == "success"
         assert basket == {"fig": 3}
-        (use,) = [event for event in events if isinstance(event, ToolUse)]
-        (result,) = [event for event in events if isinstance(event, ToolResult)]
+        (use,) = [event for event in events if isinstance(event, ToolUse) and event.name == "put"]
+        (result,) = [one for one in events if isinstance(one, ToolResult) and one.id == use.id]
         assert (use.name, use.input) == ("put", {"fruit": "fig", "count": 3})
         assert (result.name, result.status, json.loads(result.output)) == ("put", "success", basket)
         assert "mcp_geminorum_put" in str(use.raw)
-        declared = fake_gemini.requests[0].body["tools"][0]["functionDeclarations"]
+        declared = requests[0].body["tools"][0]["functionDeclarations"]
         (told,) = [tool for tool in declared if tool["name"] == "mcp_geminorum_put"]
         assert told["description"] == "Puts fruit into the basket."
-        assert '"fig":3' in str(fake_gemini.requests[1].tool_results[0].response)
+        assert '"fig":3' in str(requests[1].tool_results[0].response)
 
-    @on_cli
-    async def test_what_a_function_raises_is_told_to_the_model(
-        self, fake_gemini, options, any_transport
-    ):
+    async def test_what_a_function_raises_is_told_to_the_model(self, many_calls):
         """And the argument that the CLI adds reaches no function."""
-
-        async def divide(a: int, b: int) -> float:
-            return a / b
-
-        fake_gemini.call("mcp_geminorum_divide", a=1, b=0)
-        fake_gemini.call("mcp_geminorum_divide", a=8, b=2, wait_for_previous=True).say("Oh.")
-        async with run("Go", options, via=replace(any_transport, tools=[divide])) as live:
-            results = [event async for event in live if isinstance(event, ToolResult)]
+        results = many_calls.results["divide"]
         assert [result.status for result in results] == ["error", "success"]
         assert results[1].output == "4.0"
-        told = str(fake_gemini.requests[1].tool_results[0].response)
+        told = str(many_calls.requests[2].tool_results[0].response)
         assert "ZeroDivisionError: division by zero" in told
-        assert live.result.text == "Oh."
+        assert many_calls.result.text == "Oh."
 
-    async def test_calls_at_once_run_at_once(self, fake_gemini, options, real_transport):
+    async def test_calls_at_once_run_at_once(self, many_calls):
         """Each waits for the other: one behind the other, neither would come back. A warm CLI runs
         them so."""
-        meeting = asyncio.Barrier(2)
-
-        async def meet(name: str) -> str:
-            await meeting.wait()
-            return f"hello {name}"
-
-        calls = [("mcp_geminorum_meet", {"name": name}) for name in ("Ada", "Bea")]
-        fake_gemini.calls(*calls).say("Done.")
-        result = await ask("Go", options, via=replace(real_transport, tools=[meet]))
-        assert result.ok
-        told = [str(one.response) for one in fake_gemini.requests[1].tool_results]
+        assert many_calls.result.ok
+        told = [str(one.response) for one in many_calls.requests[4].tool_results]
         assert ["hello Ada" in told[0], "hello Bea" in told[1]] == [True, True]
+
+    async def test_every_turn_of_a_chat_reaches_the_function(self, many_calls):
+        assert many_calls.seen == ["one", "two"]
+
+    async def test_the_users_choice_of_servers_does_not_shut_ours_out(self, many_calls):
+        assert [result.output for result in many_calls.results["here"]] == ["here"]
 
     @on_acp
     async def test_an_answer_that_looks_like_json_arrives(
@@ -124,7 +214,7 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_answer", {}), ("mcp_geminorum_several", {})]
         fake_gemini.calls(*calls).say("Done.")
-        transport = replace(any_transport, tools=[answer, several])
+        transport = having(any_transport, tools=[answer, several])
         async with run("Go", options, via=transport) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert [(result.status, result.output) for result in results] == [
@@ -133,19 +223,19 @@ class TestTheRealCli:
         ]
 
     @pytest.mark.parametrize(
-        ("any_transport", "lists", "statuses"),
+        ("kind", "lists", "statuses"),
         [
             (Cli, {"allowed_tools": ["peek"]}, ["success", "denied"]),
             (Acp, {"allowed_tools": ["mcp_geminorum_peek"]}, ["success", "denied"]),
             (Acp, {"allowed_tools": ["read_file"]}, ["denied", "denied"]),
             (Cli, {"disallowed_tools": ["peek"]}, ["denied", "denied"]),
         ],
-        indirect=["any_transport"],
     )
+    @on_cli
     async def test_the_lists_of_the_options_hold_for_functions_too(
-        self, fake_gemini, options, any_transport, lists, statuses
+        self, fake_gemini, options, real_transport, kind, lists, statuses
     ):
-        """S0-24: and a function opens nothing else."""
+        """S0-24: and a function opens nothing else. Lists belong to a process."""
         peeked = []
 
         def peek() -> None:
@@ -153,7 +243,7 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_peek", {}), ("run_shell_command", {"command": "touch made"})]
         fake_gemini.calls(*calls).say("Done.")
-        transport = replace(any_transport, tools=[peek])
+        transport = kind(executable=real_transport.executable, tools=[peek])
         async with run("Go", options.changed(**lists), via=transport) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         found = {result.name: result.status for result in results}
@@ -162,7 +252,7 @@ class TestTheRealCli:
         assert not (options.cwd / "made").exists()
 
     @pytest.mark.parametrize(
-        ("any_transport", "kind"), [(Cli, "thread"), (Acp, "async")], indirect=["any_transport"]
+        ("place", "kind"), [(Cli, "thread"), ("process", "async")], indirect=["place"]
     )
     async def test_a_function_that_never_returns_does_not_hold_up_the_end(
         self, fake_gemini, options, any_transport, kind
@@ -182,7 +272,7 @@ class TestTheRealCli:
         tool = Tool.of(waits if kind == "async" else blocks, name="stuck")
         fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
         tasks = asyncio.all_tasks()
-        async with run("Go", options, via=replace(any_transport, tools=[tool])) as live:
+        async with run("Go", options, via=having(any_transport, tools=[tool])) as live:
             await _until_used(live)
             async with asyncio.timeout(20):
                 await begun.wait()
@@ -202,49 +292,23 @@ class TestTheRealCli:
 
         fake_gemini.call("mcp_geminorum_stuck").say("Never said.")
         with pytest.raises(RunTimeout):
-            await ask("Go", options.changed(timeout=4), via=replace(any_transport, tools=[stuck]))
+            await ask("Go", options.changed(timeout=4), via=having(any_transport, tools=[stuck]))
 
     @on_cli
-    async def test_every_turn_of_a_chat_reaches_the_function(
-        self, fake_gemini, options, any_transport
+    async def test_code_that_does_not_await_can_be_called_too(
+        self, fake_gemini, options, real_transport
     ):
-        seen = []
-
-        def note(word: str) -> None:
-            seen.append(word)
-
-        for word in ("one", "two"):
-            fake_gemini.call("mcp_geminorum_note", word=word).say("Noted.")
-        async with connect(options, via=replace(any_transport, tools=[note])) as chat:
-            await chat.ask("First")
-            await chat.ask("Second")
-        assert seen == ["one", "two"]
-
-    @on_acp
-    def test_code_that_does_not_await_can_be_called_too(self, fake_gemini, options, any_transport):
         seen = []
 
         def note(word: str) -> None:
             seen.append(word)
 
         fake_gemini.call("mcp_geminorum_note", word="hey").say("Noted.")
-        assert sync.ask("Go", options, via=replace(any_transport, tools=[note])).ok
+        transport = Acp(executable=real_transport.executable, tools=[note])
+        assert (await asyncio.to_thread(sync.ask, "Go", options, via=transport)).ok
         assert seen == ["hey"]
 
-    @on_cli
-    async def test_the_users_choice_of_servers_does_not_shut_ours_out(
-        self, fake_gemini, options, any_transport
-    ):
-        def here() -> str:
-            return "here"
-
-        fake_gemini.call("mcp_geminorum_here").say("Done.")
-        chosen = {"mcp": {"allowed": ["another"]}}
-        transport = replace(any_transport, tools=[here], settings=chosen)
-        async with run("Go", options, via=transport) as live:
-            results = [event async for event in live if isinstance(event, ToolResult)]
-        assert [result.output for result in results] == ["here"]
-
+    @CLI_AND_ASKED
     async def test_whoever_decides_is_asked_about_functions_too(
         self, fake_gemini, options, any_transport
     ):
@@ -265,7 +329,7 @@ class TestTheRealCli:
 
         calls = [("mcp_geminorum_give", {"word": "a"}), ("mcp_geminorum_take__back", {"word": "b"})]
         fake_gemini.calls(*calls).say("Done.")
-        transport = replace(any_transport, tools=[give, take__back], decide=may_i)
+        transport = having(any_transport, tools=[give, take__back], decide=may_i)
         async with run("Go", options, via=transport) as live:
             events = [event async for event in live]
         assert ran == ["a"]
@@ -282,14 +346,14 @@ class TestTheRealCli:
         assert len(fake_gemini.requests[1].tool_results) == 2
 
     @pytest.mark.parametrize(
-        ("any_transport", "unasked"),
+        ("place", "unasked"),
         [
             (Cli, {"allowed_tools": ["peek"]}),
-            (Acp, {"approval": "yolo"}),
+            ("asking_process", {"approval": "yolo"}),
             (Cli, {"policy": Policy(rules=(Rule("mcp_geminorum_*", "allow"),))}),
         ],
         ids=["allowed_tools", "yolo", "rule"],
-        indirect=["any_transport"],
+        indirect=["place"],
     )
     @pytest.mark.filterwarnings("ignore:decide is never called")
     async def test_nobody_is_asked_about_a_function_that_is_allowed(
@@ -301,7 +365,7 @@ class TestTheRealCli:
             peeked.append(True)
 
         fake_gemini.call("mcp_geminorum_peek").say("Done.")
-        transport = replace(any_transport, tools=[peek], decide=lambda request: False)
+        transport = having(any_transport, tools=[peek], decide=lambda request: False)
         assert (await ask("Go", options.changed(**unasked), via=transport)).ok
         assert peeked == [True]
 
@@ -316,22 +380,22 @@ class TestTheRealCli:
             return Deny()
 
         fake_gemini.call("mcp_geminorum_peek").say("Done.")
-        transport = replace(any_transport, tools=[peek], decide=may_i)
+        transport = having(any_transport, tools=[peek], decide=may_i)
         assert (await ask("Go", options.changed(approval="plan"), via=transport)).ok
         assert asked == ["peek"]
 
 
+@on_shared
 @pytest.mark.gemini_cli
 class TestAWarmCli:
     @pytest.fixture
-    def transport(self, real_transport) -> Acp:
-        return Acp(executable=real_transport.executable)
+    def shared(self, process, tmp_path) -> SharedAcp:
+        return process.afresh(tmp_path / "workspace")
 
-    async def test_every_session_of_a_process_reaches_the_functions(
-        self, fake_gemini, options, transport
-    ):
+    async def test_every_session_of_a_process_reaches_the_functions(self, shared):
         """At the same time, and after another has gone."""
         meeting, seen = asyncio.Barrier(2), []
+        fake_gemini, options = shared.fake, shared.options
 
         async def meet(name: str) -> str:
             if name != "Cid":
@@ -342,17 +406,15 @@ class TestAWarmCli:
         for name in ("Ada", "Bea", "Cid"):
             said = fake_gemini.when(name)
             said.call("mcp_geminorum_meet", name=name).say(f"Hello {name}")
-        transport = replace(transport, tools=[meet])
-        async with transport.warm(options) as warm, connect(options, via=warm) as one:
+        warm = shared.via(tools=[meet])
+        async with connect(options, via=warm) as one:
             async with connect(options, via=warm) as other:
                 both = await asyncio.gather(one.ask("I am Ada"), other.ask("I am Bea"))
             third = await one.ask("I am Cid")
         assert [result.text for result in (*both, third)] == ["Hello Ada", "Hello Bea", "Hello Cid"]
         assert sorted(seen) == ["Ada", "Bea", "Cid"]
 
-    async def test_a_function_that_never_returns_ends_with_its_turn(
-        self, fake_gemini, options, transport
-    ):
+    async def test_a_function_that_never_returns_ends_with_its_turn(self, shared):
         """S0-28: and the conversation goes on."""
         begun, ended = asyncio.Event(), asyncio.Event()
 
@@ -363,8 +425,8 @@ class TestAWarmCli:
             finally:
                 ended.set()
 
-        fake_gemini.call("mcp_geminorum_stuck").say("Hello again.")
-        async with connect(options, via=replace(transport, tools=[stuck])) as chat:
+        shared.fake.call("mcp_geminorum_stuck").say("Hello again.")
+        async with connect(shared.options, via=shared.via(tools=[stuck])) as chat:
             async with chat.turn("Go") as live:
                 await _until_used(live)
                 async with asyncio.timeout(20):
@@ -374,11 +436,12 @@ class TestAWarmCli:
                 await ended.wait()
             assert (await chat.ask("And now?")).text == "Hello again."
 
-    async def test_a_folder_without_trust_has_no_functions(self, fake_gemini, options, transport):
+    async def test_a_folder_without_trust_has_no_functions(self, options, real_transport):
         """The CLI would say nothing, and the model would be told that there is no such tool."""
         distrusted = options.changed(trust_workspace=False)
+        transport = Acp(executable=real_transport.executable, tools=[ring])
         with pytest.raises(TrustError, match="tools of this process"):
-            await ask("Go", distrusted, via=replace(transport, tools=[ring]))
+            await ask("Go", distrusted, via=transport)
 
 
 async def _until_used(live) -> None:
@@ -426,7 +489,7 @@ class TestTheServer:
 
     @pytest.fixture
     async def server(self):
-        async with Loopback({"/mcp": ToolServer([served(Tool.of(ring))]).answer}) as server:
+        async with Loopback({"/mcp": ToolServer([to_served(Tool.of(ring))]).answer}) as server:
             yield server
 
     async def post(self, server: Loopback, body: bytes, head: str = "", method: str = "POST"):
@@ -507,7 +570,7 @@ class TestTheServer:
             begun.set()
             await asyncio.Event().wait()
 
-        tools = ToolServer([served(Tool.of(stuck))])
+        tools = ToolServer([to_served(Tool.of(stuck))])
         async with Loopback({"/mcp": tools.answer}) as server:
             called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
             await begun.wait()
@@ -521,7 +584,7 @@ class TestTheServer:
             begun.set()
             await asyncio.Event().wait()
 
-        async with Loopback({"/mcp": ToolServer([served(Tool.of(stuck))]).answer}) as server:
+        async with Loopback({"/mcp": ToolServer([to_served(Tool.of(stuck))]).answer}) as server:
             called = asyncio.create_task(self.call(server, "tools/call", name="stuck"))
             await begun.wait()
         with pytest.raises((OSError, EOFError)):

@@ -7,13 +7,16 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from geminorum import Cli, Error, Options, ask, connect, errors
+from geminorum import Cli, Error, Options, Result, ask, connect, errors
 from geminorum import run as start
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
+from geminorum.testing import FakeGemini
+from shared_run import private_place
 
 BOGUS = "00000000-0000-4000-8000-000000000000"
 
@@ -35,47 +38,74 @@ def history(fake_gemini) -> str:
     return json.dumps(fake_gemini.requests[-1].body["contents"])
 
 
-async def test_a_conversation_goes_on_over_three_processes(fake_gemini, options, real_transport):
+def contents_below(folder: Path) -> list[bytes]:
+    """What its session files hold, whatever they are called."""
+    return sorted(path.read_bytes() for path in folder.rglob("session-*.jsonl"))
+
+
+class Conversation(NamedTuple):
+    first: Result
+    unrelated: Result
+    second: Result
+    third: Result
+    told: list[str]
+    """All that the model was told in the last request of each."""
+    killed: str
+    """How the run ended that was killed behind the first."""
+
+
+@pytest.fixture(scope="module")
+def conversation(real_transport, tmp_path_factory) -> Conversation:
+    """Runs in one folder: a session, a resume of it that is killed at its start, another session,
+    and two more resumes of the first."""
+    told: list[str] = []
+
+    async def talk(fake: FakeGemini, options: Options) -> Conversation:
+        async def say(prompt: str, **chosen: str) -> Result:
+            result = await ask(prompt, options.changed(**chosen), via=real_transport)
+            told.append(history(fake))
+            return result
+
+        first = await say("I am Ada.")
+        again = options.changed(resume=first.session_id)
+        chats = fake.home / ".gemini/tmp"
+        before = contents_below(chats)
+        hasty = Cli(executable=real_transport.executable, grace=0)
+        async with start("Never mind", again, via=hasty) as live:
+            async with asyncio.timeout(30):
+                while contents_below(chats) == before:
+                    await asyncio.sleep(0.001)
+            await live.cancel()
+        unrelated = await say("Nothing of importance")
+        second = await say("And I am Grace.", resume=first.session_id)
+        third = await say("Margaret here.", resume="latest")
+        return Conversation(first, unrelated, second, third, told, live.result.status)
+
+    with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
+        # If it came so far; its words may stand before those of the next one.
+        fake.when(lambda request: request.prompt == "Never mind").say("never asked for")
+        for word in ("Ada", "Something else", "Grace", "Margaret"):
+            fake.say(f"Hello {word}")
+        options = Options(cwd=cwd, model="gemini-2.5-flash", env=fake.env)
+        return asyncio.run(talk(fake, options))
+
+
+def test_a_conversation_goes_on_over_three_processes(conversation):
     """S1-3, S1-36, S1-49: and still after an unrelated run in the same folder.
 
     The latest is where somebody spoke last; the CLI itself would take the one begun last.
     """
-    for word in ("Ada", "Something else", "Grace", "Margaret"):
-        fake_gemini.say(f"Hello {word}")
-    first = await ask("I am Ada.", options, via=real_transport)
-    unrelated = await ask("Nothing of importance", options, via=real_transport)
-    again = options.changed(resume=first.session_id)
-    second = await ask("And I am Grace.", again, via=real_transport)
-    third = await ask("Margaret here.", options.changed(resume="latest"), via=real_transport)
+    first, unrelated, second, third, (*_, told), _ = conversation
     assert first.session_id == second.session_id == third.session_id != unrelated.session_id
-    told = history(fake_gemini)
     for said in ("I am Ada.", "Hello Ada", "And I am Grace.", "Hello Grace", "Margaret here."):
         assert said in told
     assert "Nothing of importance" not in told
 
 
-async def test_a_resume_that_is_killed_at_its_start_leaves_the_history(
-    fake_gemini, options, real_transport
-):
+def test_a_resume_that_is_killed_at_its_start_leaves_the_history(conversation):
     """In the minute of a session's birth, the CLI begins its next file with the same name."""
-    fake_gemini.say("Hello Ada").say("never asked for").say("Hello Grace")
-    first = await ask("I am Ada.", options, via=real_transport)
-    again = options.changed(resume=first.session_id)
-    chats = fake_gemini.home / ".gemini/tmp"
-    before = contents_below(chats)
-    hasty = Cli(executable=real_transport.executable, grace=0)
-    async with start("Never mind", again, via=hasty) as live:
-        async with asyncio.timeout(30):
-            while contents_below(chats) == before:
-                await asyncio.sleep(0.001)
-        await live.cancel()
-    await ask("And I am Grace.", again, via=real_transport)
-    assert "I am Ada." in history(fake_gemini)
-
-
-def contents_below(folder: Path) -> list[bytes]:
-    """What its session files hold, whatever they are called."""
-    return sorted(path.read_bytes() for path in folder.rglob("session-*.jsonl"))
+    assert conversation.killed == "interrupted"
+    assert "I am Ada." in conversation.told[2]
 
 
 async def test_an_id_of_one_s_own_is_kept_and_one_that_is_not_there_is_lost(

@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 from geminorum import (
     Acp,
     Done,
+    Event,
     Init,
     Options,
+    Result,
     Text,
     TextDelta,
     ToolResult,
@@ -20,7 +25,8 @@ from geminorum import (
 )
 from geminorum import run as start
 from geminorum.errors import ApiError, LoopDetected, TurnLimit
-from geminorum.testing import Tokens, prose
+from geminorum.testing import FakeGemini, Request, Tokens, prose
+from shared_run import private_place
 
 pytestmark = pytest.mark.gemini_cli
 MODEL = "gemini-2.5-flash"
@@ -33,28 +39,87 @@ def options(fake_gemini, tmp_path):
     return Options(env=fake_gemini.env, cwd=workspace, model=MODEL)
 
 
-async def test_a_prompt_becomes_a_stream_of_events(fake_gemini, options, real_transport):
+class Read(NamedTuple):
+    """A run whose events were all read, and what was there when it was over."""
+
+    options: Options
+    events: list[Event]
+    result: Result
+    requests: list[Request]
+    sessions: list[Path]
+    settings: tuple[bytes, bytes]
+
+
+@pytest.fixture(scope="module")
+def shared(real_transport, tmp_path_factory) -> Callable[..., Read]:
+    """Makes a run for several tests."""
+
+    def make(prompt: str, script: Callable[[FakeGemini], object], slowly: float = 0, **chosen):
+        async def read(fake: FakeGemini, cwd: Path) -> Read:
+            settings = fake.home / ".gemini/settings.json"
+            before = settings.read_bytes()
+            options = Options(**{"env": fake.env, "cwd": cwd, "model": MODEL, **chosen})
+            events = []
+            async with start(prompt, options, via=real_transport) as live:
+                async for event in live:
+                    await asyncio.sleep(slowly)
+                    events.append(event)
+            kept = list((fake.home / ".gemini/tmp").rglob("session-*.jsonl"))
+            same = (before, settings.read_bytes())
+            return Read(options, events, live.result, fake.requests, kept, same)
+
+        with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
+            script(fake)
+            return asyncio.run(read(fake, cwd))
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def hello(shared) -> Read:
+    tokens = Tokens(prompt=1000, cached=400, output=10, thoughts=100)
+    return shared(
+        "Say hello",
+        lambda fake: fake.say("Hello ", "world.", tokens=tokens),
+        session_id="3e0923c9-7033-438d-a978-a361d8031f47",
+        effort="low",
+    )
+
+
+@pytest.fixture(scope="module")
+def at_work(shared) -> Read:
+    def script(fake: FakeGemini) -> None:
+        fake.call("write_file", file_path="a.txt", content="hi")
+        fake.call("run_shell_command", command="cat a.txt")
+        fake.say("Done.")
+
+    return shared("Write it", script, approval="yolo", model="flash", effort="low")
+
+
+CHUNKS = [prose(2048, seed=number) for number in range(300)]
+BOOK = prose(1_500_000, seed=1)
+
+
+@pytest.fixture(scope="module")
+def long_answer(shared) -> Read:
+    return shared("Tell me a lot", lambda fake: fake.say(*CHUNKS, BOOK), slowly=0.015)
+
+
+def test_a_prompt_becomes_a_stream_of_events(hello):
     """S0-4, S0-11, S0-25, S1-2, S1-27, S1-28, S1-36, B-37: the caller may choose the session's id.
 
     S0-16, S1-33, S1-37: what it took is told to the token, by the session file.
     """
-    settings = fake_gemini.home / ".gemini/settings.json"
-    before = settings.read_bytes()
-    tokens = Tokens(prompt=1000, cached=400, output=10, thoughts=100)
-    fake_gemini.say("Hello ", "world.", tokens=tokens)
-    chosen = options.changed(session_id="3e0923c9-7033-438d-a978-a361d8031f47")
-    async with start("Say hello", chosen, via=real_transport) as live:
-        events = [event async for event in live]
+    events, result, chosen = hello.events, hello.result, hello.options
     assert [event.type for event in events] == [
         *("init", "user_message", "text_delta", "text_delta", "text", "done")
     ]
     first, prompt, *_ = events
     assert (first.model, first.cwd, first.session_id) == (
-        *(MODEL, str(options.cwd), chosen.session_id),
+        *(MODEL, str(chosen.cwd), chosen.session_id),
     )
     assert prompt.text == "Say hello"
-    assert fake_gemini.requests[0].model == MODEL
-    result = live.result
+    assert hello.requests[0].model == MODEL
     assert (result.text, result.status) == ("Hello world.", "success")
     assert result.session_id == chosen.session_id
     usage = result.usage
@@ -63,71 +128,79 @@ async def test_a_prompt_becomes_a_stream_of_events(fake_gemini, options, real_tr
     # 600 · 0.30 + 400 · 0.03 + 110 · 2.50 dollars per million
     assert float(result.cost.usd) == pytest.approx(0.000467)
     # The user's store has the session, the user's settings are as they were.
-    assert list((fake_gemini.home / ".gemini/tmp").rglob("session-*.jsonl"))
-    assert settings.read_bytes() == before
+    assert hello.sessions
+    before, after = hello.settings
+    assert after == before
 
 
-async def test_tools_run_and_their_files_are_told(fake_gemini, options, real_transport):
+def test_tools_run_and_their_files_are_told(at_work):
     """S0-13, S0-14, S4-19 … S4-23: in a real run with yolo, tools run, and the result lists the
     written file."""
-    fake_gemini.call("write_file", file_path="a.txt", content="hi")
-    fake_gemini.call("run_shell_command", command="cat a.txt")
-    fake_gemini.say("Done.")
-    result = await ask("Write it", options.changed(approval="yolo"), via=real_transport)
-    assert (options.cwd / "a.txt").read_text() == "hi"
-    assert [(c.path, c.tool) for c in result.files] == [(str(options.cwd / "a.txt"), "write_file")]
+    cwd, result = at_work.options.cwd, at_work.result
+    assert (cwd / "a.txt").read_text() == "hi"
+    assert [(c.path, c.tool) for c in result.files] == [(str(cwd / "a.txt"), "write_file")]
     assert result.usage.tool_calls == 2
 
 
-async def test_a_slow_reader_loses_nothing(fake_gemini, options, real_transport):
+@pytest.mark.parametrize(
+    ("run", "config"),
+    [("hello", ("thinkingBudget", 4096)), ("at_work", ("thinkingLevel", "LOW"))],
+    ids=["gemini-2.5-flash", "flash"],
+)
+def test_effort_reaches_the_model(request, run, config):
+    """D-8: through settings, since there is no flag for it."""
+    key, value = config
+    asked = request.getfixturevalue(run).requests[-1]
+    assert asked.config["thinkingConfig"][key] == value
+
+
+def test_a_slow_reader_loses_nothing(long_answer):
     """D-1, D-2: 300 chunks of 2 KB, 15 ms for each event, when the CLI has long ended."""
-    chunks = [prose(2048, seed=number) for number in range(300)]
-    fake_gemini.say(*chunks)
-    texts = []
-    async with start("Tell me a lot", options, via=real_transport) as live:
-        async for event in live:
-            await asyncio.sleep(0.015)
-            if isinstance(event, TextDelta):
-                texts.append(event.text)
-    assert texts == chunks
-    assert live.result.status == "success"
-    assert live.result.text == "".join(chunks)
+    texts = [event.text for event in long_answer.events if isinstance(event, TextDelta)]
+    assert texts[:300] == CHUNKS
+    assert long_answer.result.status == "success"
+    assert long_answer.result.text == "".join([*CHUNKS, BOOK])
 
 
-async def test_an_answer_of_a_megabyte_and_a_half_arrives_whole(
-    fake_gemini, options, real_transport
-):
+def test_an_answer_of_a_megabyte_and_a_half_arrives_whole(long_answer):
     """Facts §17: through a pipe, 4 to 9 % of it arrives."""
-    answer = prose(1_500_000, seed=1)
-    fake_gemini.say(answer)
-    result = await ask("Write a book", options, via=real_transport)
-    assert len(result.text) == 1_500_000
-    assert result.text == answer
+    answer = long_answer.result.text.removeprefix("".join(CHUNKS))
+    assert len(answer) == 1_500_000
+    assert answer == BOOK
 
 
-async def test_a_conversation_remembers_and_survives_a_first_turn_that_failed(
-    fake_gemini, options, real_transport
-):
+@pytest.fixture(scope="module")
+def conversation(real_transport, tmp_path_factory) -> tuple[list[Result], list[Request]]:
+    """Three turns of a chat on the model `auto`, and what the model was sent."""
+
+    async def talk(options: Options) -> list[Result]:
+        async with connect(options, via=real_transport) as chat:
+            with pytest.raises(ApiError) as failed:
+                await chat.ask("Hello?")
+            first = await chat.ask("Remember seven")
+            return [failed.value.result, first, await chat.ask("What did I say?")]
+
+    with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
+        fake.fail(400, "not now").say("Noted.").say("You said seven.")
+        options = Options(env=fake.env, cwd=cwd, model="auto")
+        return asyncio.run(talk(options)), fake.requests
+
+
+def test_a_conversation_remembers_and_survives_a_first_turn_that_failed(conversation):
     """S1-49: each turn resumes the session of the one before.
 
     The CLI rolls a failed first prompt back: after it there is nothing to resume.
     """
-    fake_gemini.fail(400, "not now").say("Noted.").say("You said seven.")
-    async with connect(options, via=real_transport) as chat:
-        with pytest.raises(ApiError):
-            await chat.ask("Hello?")
-        first = await chat.ask("Remember seven")
-        second = await chat.ask("What did I say?")
+    (_, first, second), requests = conversation
     assert (first.text, second.text) == ("Noted.", "You said seven.")
     assert first.session_id == second.session_id
-    assert "Remember seven" in json.dumps(fake_gemini.requests[-1].contents)
+    assert "Remember seven" in json.dumps(requests[-1].contents)
 
 
-async def test_model_auto_is_routed_and_its_real_model_told(fake_gemini, options, real_transport):
+def test_model_auto_is_routed_and_its_real_model_told(conversation):
     """S1-19, B-16: `init` says auto; the stats name who answered."""
-    fake_gemini.say("Routed.")
-    result = await ask("Hi", options.changed(model="auto"), via=real_transport)
-    assert result.text == "Routed."
+    (_, result, _), _ = conversation
+    assert result.text == "Noted."
     assert result.model not in (None, "auto")
 
 
@@ -201,32 +274,29 @@ async def test_a_system_prompt_replaces_the_agents_own_on_request(
     assert "Gemini CLI" not in system
 
 
-@pytest.mark.parametrize(
-    ("model", "config"),
-    [("gemini-2.5-flash", ("thinkingBudget", 4096)), ("flash", ("thinkingLevel", "LOW"))],
-)
-async def test_effort_reaches_the_model(fake_gemini, options, real_transport, model, config):
-    """D-8: through settings, since there is no flag for it."""
-    fake_gemini.say("Hi")
-    await ask("Hi", options.changed(model=model, effort="low"), via=real_transport)
-    key, value = config
-    assert fake_gemini.requests[-1].config["thinkingConfig"][key] == value
+def said(text: str) -> list[dict]:
+    return [
+        {"type": "init", "session_id": "s-1", "model": MODEL},
+        {"type": "message", "role": "user", "content": "Hi"},
+        {"type": "message", "role": "assistant", "content": text, "delta": True},
+        {"type": "result", "status": "success"},
+    ]
 
 
-def test_code_that_does_not_await_uses_the_same_verbs(fake_gemini, options, real_transport):
-    fake_gemini.say("One.").say("Two.")
-    with sync.run("Hi", options, via=real_transport) as live:
+def test_code_that_does_not_await_uses_the_same_verbs(stand_in):
+    """On the real CLI, so do test_export.py and, through the ACP, test_sessions.py."""
+    with sync.run("Hi", via=stand_in(*said("One."))) as live:
         kinds = [type(event) for event in live]
     assert kinds == [Init, UserMessage, TextDelta, Text, Done]
     assert live.result.text == "One."
-    with sync.connect(options, via=real_transport) as chat, chat.turn("Again") as turn:
+    with sync.connect(via=stand_in(*said("Two."))) as chat, chat.turn("Again") as turn:
         assert [event.text for event in turn if isinstance(event, Text)] == ["Two."]
 
 
-def test_the_sync_verbs_work_where_a_loop_is_running_already(fake_gemini, options, real_transport):
-    fake_gemini.say("In a notebook.")
+def test_the_sync_verbs_work_where_a_loop_is_running_already(stand_in):
+    via = stand_in(*said("In a notebook."))
 
     async def cell():
-        return sync.ask("Hi", options, via=real_transport)
+        return sync.ask("Hi", via=via)
 
     assert asyncio.run(cell()).text == "In a notebook."

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from geminorum import Acp, Cli, Options, Policy, Rule, ToolResult, ask, sync
 from geminorum import run as start
 from geminorum.testing import FakeGemini
+from shared_run import Once
 
 MCP_SERVER = """
 import json, sys
@@ -72,17 +74,6 @@ async def test_an_mcp_server_of_the_run_serves_tools(fake_gemini, options, clock
         assert ("at twelve" in str(result.output)) is (result.status == "success")
 
 
-async def test_retries_are_a_setting(fake_gemini, options, real_transport):
-    """One attempt means one request; without a word the CLI would try ten times."""
-    fake_gemini.fail(503, "busy").always()
-    once = with_settings(real_transport, general={"maxAttempts": 1})
-    async with start("Hi", options, via=once) as live:
-        async for _ in live:
-            pass
-    assert live.result.status == "error"
-    assert len(fake_gemini.requests) == 1
-
-
 def fingerprint(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -115,32 +106,54 @@ async def test_the_users_files_stay_as_they_were(fake_gemini, options, real_tran
     assert new <= {"projects.json", "installation_id", "history"}
 
 
-async def test_a_home_of_its_own_is_all_a_run_sees(fake_gemini, options, real_transport, tmp_path):
+@pytest.fixture(scope="module")
+def once() -> Once:
+    return Once()
+
+
+@pytest.fixture
+def at_home(once, real_transport, tmp_path_factory):
+    """A run in a home of its own, which has a hook, as the caller has: session, folder, homes."""
+
+    async def made() -> dict:
+        folder = tmp_path_factory.mktemp("at-home")
+        (folder / "work").mkdir()
+
+        def hook(word: str) -> dict[str, object]:
+            command = {"type": "command", "command": f"echo {word} >> {folder / 'hooks.log'}"}
+            return {"BeforeTool": [{"matcher": "list_directory", "hooks": [command]}]}
+
+        with FakeGemini(settings={"hooks": hook("theirs")}) as fake:
+            shutil.copytree(fake.home, folder / "own")
+            before = fingerprint(fake.home)
+            fake.call("list_directory", dir_path=".").say("Done")
+            options = Options(cwd=folder / "work", model="gemini-2.5-flash", env=fake.env)
+            transport = with_settings(real_transport, hooks=hook("ours"))
+            result = await ask("Look", options.changed(home=folder / "own"), via=transport)
+            return {
+                "folder": folder,
+                "session": result.session_id,
+                "users": (before, fingerprint(fake.home)),
+                "users chats": [*fake.home.glob(".gemini/tmp/*/chats/*")],
+            }
+
+    return lambda: once("at home", made)
+
+
+async def test_a_home_of_its_own_is_all_a_run_sees(at_home):
     """An isolated home: its sessions lie there, the user's home is not touched."""
-    import shutil
-
-    own = tmp_path / "own"
-    shutil.copytree(fake_gemini.home, own)
-    user = fingerprint(fake_gemini.home)
-    fake_gemini.say("Hi")
-    result = await ask("Hi", options.changed(home=own), via=real_transport)
-    assert list((own / ".gemini/tmp").glob(f"*/chats/*{result.session_id[:8]}*"))
-    assert fingerprint(fake_gemini.home) == user
-    assert not list(fake_gemini.home.glob(".gemini/tmp/*/chats/*"))
+    run = await at_home()
+    own = run["folder"] / "own"
+    assert list((own / ".gemini/tmp").glob(f"*/chats/*{run['session'][:8]}*"))
+    before, after = run["users"]
+    assert after == before
+    assert not run["users chats"]
 
 
-async def test_hooks_of_a_run_join_those_of_the_user(options, real_transport, tmp_path):
+async def test_hooks_of_a_run_join_those_of_the_user(at_home):
     """A hook that guards the user still runs when a caller adds one of their own."""
-
-    def hook(word: str) -> dict[str, object]:
-        command = {"type": "command", "command": f"echo {word} >> {tmp_path / 'hooks.log'}"}
-        return {"BeforeTool": [{"matcher": "list_directory", "hooks": [command]}]}
-
-    with FakeGemini(settings={"hooks": hook("theirs")}) as fake:
-        fake.call("list_directory", dir_path=".").say("Done")
-        transport = with_settings(real_transport, hooks=hook("ours"))
-        await ask("Look", options.changed(env=fake.env), via=transport)
-    assert sorted((tmp_path / "hooks.log").read_text().split()) == ["ours", "theirs"]
+    log = (await at_home())["folder"] / "hooks.log"
+    assert sorted(log.read_text().split()) == ["ours", "theirs"]
 
 
 @pytest.mark.gemini_cli

@@ -109,18 +109,23 @@ PROMPTS = ["\nHello\n\n", "/help me, @file, ä€😀 " + "word " * 60_000]
 
 
 async def test_the_model_gets_the_same_request_as_from_a_cold_run(
-    fake_gemini, options, ahead, real_transport, said
+    fake_gemini, options, real_transport, said
 ):
     (options.cwd / "GEMINI.md").write_text("Be brief.")
     fake_gemini.say("Hi.").always()
-    await ask("First", options, via=ahead)
-    for number, prompt in enumerate(PROMPTS, 1):
-        await waiting(ahead)
-        for cli in (ahead, Cli(executable=real_transport.executable)):
-            assert (await ask(prompt, options, via=cli)).text == "Hi."
-        over_spare, cold = map(comparable, fake_gemini.requests[-2:])
-        assert over_spare == cold
-        assert len(said(WENT_AHEAD)) == number
+    cold_cli = Cli(executable=real_transport.executable)
+    async with replace(cold_cli, spare=1, spare_age=600) as ahead:
+        # The first is a cold one: nobody has waited for it.
+        for number, prompt in enumerate([PROMPTS[0], *PROMPTS]):
+            assert (await ask(prompt, options, via=ahead)).text == "Hi."
+            assert len(said(WENT_AHEAD)) == number
+            if number < len(PROMPTS):
+                await waiting(ahead)
+    assert (await ask(PROMPTS[1], options, via=cold_cli)).text == "Hi."
+    assert len(said(WENT_AHEAD)) == len(PROMPTS)
+    cold, over_spare, other_over_spare, other_cold = map(comparable, fake_gemini.requests)
+    assert over_spare == cold
+    assert other_over_spare == other_cold
 
 
 async def test_each_run_has_a_session_and_a_process_of_its_own(
@@ -245,13 +250,14 @@ async def test_functions_decisions_and_typed_answers_work_as_on_a_cold_run(
     cli = Cli(executable=real_transport.executable, spare=1, tools=[double], decide=may_i)
     wanted = options.changed(output_schema=dict[str, int])
     async with cli:
-        for _ in range(2):
+        for number in range(2):
+            if number:
+                await waiting(cli)
             fake_gemini.call("mcp_geminorum_double", number=21)
             fake_gemini.call("run_shell_command", command="echo hello")
             fake_gemini.call("mcp_geminorum_final_answer", answer=42).say("Done.")
             result = await ask("Double 21", wanted, via=cli)
             assert result.data == {"answer": 42}
-            await waiting(cli)
     assert asked == ["double", "run_shell_command"] * 2
     assert len(said(WENT_AHEAD)) == 1
 
@@ -335,21 +341,23 @@ CHANGES = [
 
 
 async def test_a_run_starts_cold_if_anything_that_a_start_reads_has_changed(
-    fake_gemini, options, ahead, real_transport, said
+    fake_gemini, options, real_transport, said
 ):
-    spare = await first_run(fake_gemini, options, ahead)
-    assert spare.why_unfit(spare.order, 600) is None
-    plans, files = [spare.process.prepared.plan], changed_files(spare)
-    for change in CHANGES:
-        order = replace(spare.order, options=change(options, fake_gemini.home))
-        assert spare.why_unfit(order, 600) is not None
-        plan = spare.process.prepared.plan_for(spare._context_of(order))
-        changed = changed_files(spare)
-        assert plan not in plans or changed - files, f"{change.__name__} was not noticed"
-        plans, files = [*plans, plan], changed
-    fake_gemini.say("Hi.").always()
-    for cli in (ahead, Cli(executable=real_transport.executable)):
-        assert (await ask("Hello", options, via=cli)).ok
+    cold_cli = Cli(executable=real_transport.executable)
+    async with replace(cold_cli, spare=1, spare_age=600) as ahead:
+        spare = await first_run(fake_gemini, options, ahead)
+        assert spare.why_unfit(spare.order, 600) is None
+        plans, files = [spare.process.prepared.plan], changed_files(spare)
+        for change in CHANGES:
+            order = replace(spare.order, options=change(options, fake_gemini.home))
+            assert spare.why_unfit(order, 600) is not None
+            plan = spare.process.prepared.plan_for(spare._context_of(order))
+            changed = changed_files(spare)
+            assert plan not in plans or changed - files, f"{change.__name__} was not noticed"
+            plans, files = [*plans, plan], changed
+        fake_gemini.say("Hi.").always()
+        assert (await ask("Hello", options, via=ahead)).ok
+    assert (await ask("Hello", options, via=cold_cli)).ok
     assert said(WENT_AHEAD) == []
     assert len(said(NOT_USED)) == 1
     assert not psutil.pid_exists(spare.pid)
@@ -540,9 +548,9 @@ KILLED = """
 
 
 async def test_a_kill_of_ours_leaves_no_cli_and_the_next_run_removes_its_session(
-    fake_gemini, options, real_transport
+    fake_gemini, options, real_transport, quick_cli
 ):
-    fake_gemini.say("Hi.").say("Again.")
+    fake_gemini.say("Hi.")
     command = [sys.executable, "-c", textwrap.dedent(KILLED)]
     command += [str(real_transport.executable), str(options.cwd)]
     env = {**os.environ, **fake_gemini.env}
@@ -552,10 +560,11 @@ async def test_a_kill_of_ours_leaves_no_cli_and_the_next_run_removes_its_session
     async with asyncio.timeout(10):
         while psutil.pid_exists(pid):
             await asyncio.sleep(0.02)
-    assert len(sessions_in(fake_gemini.home)) == 2
+    used, unused = sorted(sessions_in(fake_gemini.home), key=lambda file: -file.stat().st_size)
     # Not within a second of the last look for what others left.
     await asyncio.sleep(1.1)
-    await ask("Again", options, via=Cli(executable=real_transport.executable))
+    await ask("Again", options, via=Cli(executable=quick_cli))
+    assert (used.exists(), unused.exists()) == (True, False)
     assert len(sessions_in(fake_gemini.home)) == 2
 
 

@@ -1,12 +1,14 @@
 """Answers of the real CLI in a shape that the caller chose: typed, checked, asked for again."""
 
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal
 
 import msgspec
 import pytest
+import pytest_asyncio
 
 from geminorum import (
     Acp,
@@ -27,11 +29,20 @@ from geminorum import (
 )
 from geminorum.errors import ApiError, InvalidAnswer, InvalidOptions, TurnLimit
 from geminorum.schema import shape_of
+from geminorum.testing import FakeGemini
 from geminorum.testing import Tokens as Told
 from geminorum.transports.callbacks.final_answer import FinalAnswer
 from geminorum.views.result import Result
+from shared_acp import (
+    MODEL,
+    OnEitherWay,
+    SharedAcp,
+    having,
+    on_shared,
+    private_options,
+    shared_acp,
+)
 
-MODEL = "gemini-2.5-flash"
 ANSWER = "mcp_geminorum_final_answer"
 
 
@@ -52,21 +63,37 @@ class Team:
     kind: Literal["red", "blue"]
 
 
-@pytest.fixture
-def options(fake_gemini, tmp_path) -> Options:
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    given = {"env": fake_gemini.env, "cwd": workspace, "model": MODEL, "timeout": 60}
-    return Options(**given, output_schema=Person)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
+    """One process for all warm sessions of this module."""
+    transport = Acp(executable=real_transport.executable)
+    async with shared_acp(transport, tmp_path_factory.mktemp("process")) as shared:
+        yield shared
 
 
-on_cli = pytest.mark.parametrize("any_transport", [Cli], indirect=True, ids=["cli"])
-on_acp = pytest.mark.parametrize("any_transport", [Acp], indirect=True, ids=["acp"])
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def brief_run(real_transport, tmp_path_factory) -> tuple[Result, Any]:
+    """A headless run with one turn and the caller's instructions only, and its first request."""
+    with FakeGemini() as fake:
+        fake.call(ANSWER, name="Ada", age=36).say("Never asked for.")
+        chosen = {"system_prompt": "Be brief.", "replace_system_prompt": True, "max_turns": 1}
+        options = private_options(fake, tmp_path_factory.mktemp("brief"), **chosen)
+        result = await ask("Who?", options.changed(output_schema=Person), via=real_transport)
+        return result, fake.requests[0].body
+
+
+on_cli = pytest.mark.parametrize("place", [Cli], indirect=True, ids=["cli"])
+on_acp = pytest.mark.parametrize("place", ["process"], indirect=True, ids=["acp"])
 """Where both transports share what is tested, one will do: each start of the CLI takes seconds."""
 
 
+@on_shared
 @pytest.mark.gemini_cli
-class TestTheRealCli:
+class TestTheRealCli(OnEitherWay):
+    @pytest.fixture
+    def options(self, place) -> Options:
+        return place[1].changed(timeout=60, output_schema=Person)
+
     async def test_a_wrong_answer_and_then_a_right_one_give_the_typed_value(
         self, fake_gemini, options, any_transport
     ):
@@ -84,7 +111,8 @@ class TestTheRealCli:
         ]
         assert "age" in str(fake_gemini.requests[1].tool_results[0].response)
 
-    async def test_every_kind_of_shape(self, fake_gemini, options, real_transport):
+    @on_acp
+    async def test_every_kind_of_shape(self, fake_gemini, options, any_transport):
         """One process, a session for each. What only we can see is wrong is sent back too: the CLI
         lets an argument more pass; the shape does not."""
 
@@ -99,13 +127,12 @@ class TestTheRealCli:
             (plain, {"n": 2.5}, {"n": 2.5}),
             (list[Person], {"answer": [{"name": "Bo", "age": 2}]}, [Person("Bo", 2)]),
         ]
-        async with Acp(executable=real_transport.executable).warm(options) as transport:
-            for schema, arguments, value in shapes:
-                fake_gemini.call(ANSWER, **arguments).say("Done.")
-                result = await ask("Go", options.changed(output_schema=schema), via=transport)
-                assert result.data == value
-            fake_gemini.call(ANSWER, name="Ada", shoe=38).call(ANSWER, name="Ada").say("Done.")
-            result = await ask("Who?", options.changed(output_schema=Strict), via=transport)
+        for schema, arguments, value in shapes:
+            fake_gemini.call(ANSWER, **arguments).say("Done.")
+            result = await ask("Go", options.changed(output_schema=schema), via=any_transport)
+            assert result.data == value
+        fake_gemini.call(ANSWER, name="Ada", shoe=38).call(ANSWER, name="Ada").say("Done.")
+        result = await ask("Who?", options.changed(output_schema=Strict), via=any_transport)
         assert result.data == Strict("Ada")
         assert "shoe" in str(fake_gemini.requests[-2].tool_results[0].response)
 
@@ -141,11 +168,11 @@ class TestTheRealCli:
         assert len(result.usage.requests) == len(fake_gemini.requests) == 4
         assert result.usage.total == sum(request.total for request in result.usage.requests)
 
-    @on_cli
+    @on_acp
     async def test_enough_wrong_answers_end_the_run(self, fake_gemini, options, any_transport):
         fake_gemini.call(ANSWER, name="Ada").times(9)
         with pytest.raises(InvalidAnswer, match=r"2 attempts.*age") as caught:
-            await ask("Who?", options, via=replace(any_transport, answer_attempts=2))
+            await ask("Who?", options, via=having(any_transport, answer_attempts=2))
         assert caught.value.result.data is None
         assert caught.value.result.session_id
         assert len(fake_gemini.requests) < 9
@@ -156,11 +183,11 @@ class TestTheRealCli:
     ):
         fake_gemini.say("No.").say("Never.").say("Not asked for.")
         with pytest.raises(InvalidAnswer, match="2 attempts: it did not call") as caught:
-            await ask("Who?", options, via=replace(any_transport, answer_attempts=2))
+            await ask("Who?", options, via=having(any_transport, answer_attempts=2))
         assert caught.value.result.text == "No.Never."
         assert len(fake_gemini.requests) == 2
 
-    @on_cli
+    @on_acp
     async def test_a_schema_that_gemini_refuses_is_an_error_of_the_api(
         self, fake_gemini, options, any_transport
     ):
@@ -176,7 +203,7 @@ class TestTheRealCli:
     ):
         fake_gemini.call(ANSWER, name="Ada", age=36)
         fake_gemini.say(thoughts=["Nothing to add."]).always()
-        quick = replace(any_transport, settings={"general": {"maxAttempts": 1}})
+        quick = having(any_transport, settings={"general": {"maxAttempts": 1}})
         async with run("Who?", options, via=quick) as live:
             events = [event async for event in live]
         assert (live.result.status, live.result.data) == ("success", Person("Ada", 36))
@@ -193,12 +220,8 @@ class TestTheRealCli:
         assert result.data == Person("Ada", 36)
         assert [(error.code, error.recoverable) for error in result.errors] == [("API", True)]
 
-    @on_cli
-    async def test_it_stands_though_there_is_no_turn_left_for_last_words(
-        self, fake_gemini, options, any_transport
-    ):
-        fake_gemini.call(ANSWER, name="Ada", age=36).say("Never asked for.")
-        result = await ask("Who?", options.changed(max_turns=1), via=any_transport)
+    async def test_it_stands_though_there_is_no_turn_left_for_last_words(self, brief_run):
+        result, _ = brief_run
         assert (result.status, result.data) == ("success", Person("Ada", 36))
 
     async def test_it_stands_though_the_budget_ends_the_run_after_it(
@@ -225,17 +248,19 @@ class TestTheRealCli:
     ):
         for name in ("Ada", "Bo"):
             fake_gemini.call(ANSWER, name=name, age=1).say("Done.")
-        async with connect(options, via=any_transport) as chat:
+        # Those that are started ahead: test_spares.py.
+        async with connect(options, via=having(any_transport, spare=0)) as chat:
             people = [(await chat.ask(f"Who is {name}?")).data for name in ("A", "B")]
         assert [person.name for person in people] == ["Ada", "Bo"]
 
-    @on_acp
+    @on_cli
     async def test_the_callers_own_instructions_stay_and_nobody_is_asked_about_the_answer(
-        self, fake_gemini, options, any_transport
+        self, fake_gemini, options, real_transport
     ):
         """S1-25: behind the agent's own, with ours behind them. Whatever is said of every tool."""
         fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
-        transport = replace(any_transport, decide=lambda request: False)
+        program = real_transport.executable
+        transport = Acp(executable=program, decide=lambda request: False)
         everything = Policy(rules=(Rule("*", "ask"),))
         strict = options.changed(system_prompt="Speak like a pirate.", policy=everything)
         assert (await ask("Who?", strict, via=transport)).data == Person("Ada", 1)
@@ -243,31 +268,26 @@ class TestTheRealCli:
         assert "Speak like a pirate." in told
         assert f"one call of the tool {ANSWER}" in told
 
-    @on_cli
-    async def test_they_stay_in_the_place_of_the_agents_own_too(
-        self, fake_gemini, options, any_transport
-    ):
-        fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
-        instead = options.changed(system_prompt="Be brief.", replace_system_prompt=True)
-        assert (await ask("Who?", instead, via=any_transport)).data == Person("Ada", 1)
-        asked = fake_gemini.requests[0].body
+    async def test_they_stay_in_the_place_of_the_agents_own_too(self, brief_run):
+        result, asked = brief_run
+        assert result.data == Person("Ada", 36)
         assert "Be brief." in str(asked["systemInstruction"])
         # A warm process tells it to this session only, with the rest of what it knows of it.
         assert f"one call of the tool {ANSWER}" in str(asked)
 
 
+@on_shared
 @pytest.mark.gemini_cli
-async def test_sessions_of_one_process_have_shapes_of_their_own(
-    fake_gemini, options, real_transport
-):
+async def test_sessions_of_one_process_have_shapes_of_their_own(process, tmp_path):
     """And one without a shape is not told to answer in one."""
+    shared = process.afresh(tmp_path / "workspace")
+    fake_gemini, warm = shared.fake, shared.warm
+    options = shared.options.changed(output_schema=Person)
     fake_gemini.when("Who").call(ANSWER, name="Ada", age=1).say("Done.")
     fake_gemini.when("many").say("Seven.")
     fake_gemini.when("not given").call(ANSWER, answer=7).say("Done.")
     fake_gemini.when("Hello").say("Hi.")
-    transport = Acp(executable=real_transport.executable)
     async with (
-        transport.warm(options) as warm,
         connect(options, via=warm) as one,
         connect(options.changed(output_schema=int), via=warm) as other,
         connect(options.changed(output_schema=None), via=warm) as free,
@@ -336,7 +356,7 @@ class TestTheAnswer:
         answer = FinalAnswer(shape_of(int), attempts=1)
         (done,) = answer.judged([Done("interrupted")])
         assert done.status == "interrupted"
-        assert not answer.is_owed
+        assert not answer.needs_retry
 
     def test_a_failure_of_another_kind_is_left_alone(self):
         answer = FinalAnswer(shape_of(int), attempts=3)

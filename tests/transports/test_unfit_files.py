@@ -9,8 +9,8 @@ from geminorum import Api, Options, ask, doctor, skills
 from geminorum.errors import ConfigError, InvalidOptions, InvalidPrompt, SessionUnreadable
 from geminorum.policies import Rules
 from geminorum.prompt import instructed
-from geminorum.regular_file import MAX_BYTES, UnfitFile, open_regular, read_bytes, read_text
 from geminorum.sessions import load
+from geminorum.system.regular_file import MAX_BYTES, UnfitFile, open_regular, read_bytes, read_text
 
 
 @pytest.fixture

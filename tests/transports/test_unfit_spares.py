@@ -27,7 +27,7 @@ from geminorum.transports.launch.plan import Reachable
 from geminorum.transports.launch.prepared import PreparedLaunch
 from geminorum.transports.launch.start_record import TOO_FRESH_NS, Look, StartRecord, state_of
 from geminorum.transports.process.descendants import Descendants
-from geminorum.wire.policy.toml import OwnTools
+from geminorum.wire.policy.toml_writer import OwnTools
 
 PROGRAM = CliProgram(
     ("/x/node", "/x/bundle/gemini.js"),

@@ -14,9 +14,9 @@ from geminorum.contracts.agent_adapter import AgentOptions, GeminiAdapter
 from geminorum.contracts.response_provider import GeminiCliProvider
 from geminorum.errors import ConfigError
 from geminorum.policies import Rules
-from geminorum.wire.policy.file import policy_problems, read_policy
-from geminorum.wire.policy.toml import policy_toml
-from geminorum.wire.policy.user import stricter, user_policy
+from geminorum.wire.policy.toml_reader import policy_problems, read_policy
+from geminorum.wire.policy.toml_writer import policy_toml
+from geminorum.wire.policy.user_rules import stricter, user_policy
 
 SHELL = "run_shell_command"
 STRICTNESS = ("allow", "ask", "deny")

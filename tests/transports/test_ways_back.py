@@ -5,11 +5,15 @@ import shlex
 import sys
 from dataclasses import replace
 from itertools import count
+from types import SimpleNamespace
 
 import pytest
+import pytest_asyncio
 
 from geminorum import (
+    Acp,
     Allow,
+    Cli,
     Deny,
     Options,
     PermissionDecision,
@@ -20,11 +24,12 @@ from geminorum import (
     ToolUse,
     run,
 )
+from geminorum.testing import FakeGemini
 from geminorum.transports.callbacks import loopback
+from shared_acp import MODEL, on_shared, private_options
 
 pytestmark = pytest.mark.gemini_cli
 
-MODEL = "gemini-2.5-flash"
 SHELL = "run_shell_command"
 TOKENS = [f"known-token-{number}" for number in range(3)]
 
@@ -72,32 +77,17 @@ def options(fake_gemini, tmp_path) -> Options:
     return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
 
 
-@pytest.fixture
-def known_tokens(monkeypatch) -> None:
-    """Tokens that a thief knows, however well they are hidden."""
-    numbers = count()
-    monkeypatch.setattr(loopback.secrets, "token_urlsafe", lambda _: TOKENS[next(numbers)])
+GOOD, BAD = "good " * 200, "bad " * 200
 
 
-@pytest.fixture
-def steal(tmp_path):
-    """A command that calls a function of this process behind everybody's back."""
-    script = tmp_path / "thief.py"
-    script.write_text(THIEF)
-
-    def command(name: str, **arguments) -> tuple[str, dict]:
-        words = [sys.executable, str(script), name, json.dumps(arguments)]
-        return SHELL, {"command": shlex.join(words)}
-
-    return command
-
-
-@pytest.mark.usefixtures("known_tokens")
-async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(
-    fake_gemini, options, any_transport, steal, tmp_path
-):
-    ran, search = [], tmp_path / "search.py"
-    search.write_text(SEARCH)
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[Cli, Acp], ids=["cli", "acp"])
+async def attacked(request, real_transport, tmp_path_factory) -> SimpleNamespace:
+    """One run in which functions are called as they should be, and then behind everybody's back."""
+    folder = tmp_path_factory.mktemp("attacked")
+    (workspace := folder / "workspace").mkdir()
+    (search := folder / "search.py").write_text(SEARCH)
+    (thief := folder / "thief.py").write_text(THIEF)
+    ran, kept, asked = [], [], []
 
     def give(word: str) -> str:
         ran.append(("give", word))
@@ -109,20 +99,44 @@ async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(
     def burn() -> None:
         ran.append(("burn",))
 
-    def decide(request: PermissionRequest) -> Allow | Deny:
-        return Deny("not that") if request.name == "pay" else Allow()
+    def keep(text: str) -> str:
+        kept.append(text)
+        return "kept"
 
-    fake_gemini.call("mcp_geminorum_pay", amount=5)
-    fake_gemini.call("mcp_geminorum_give", word="a")
-    # What is refused, what was allowed once, what was allowed otherwise, what is denied.
-    thefts = [steal("pay", amount=5), steal("give", word="a"), steal("give", word="b")]
-    look = (SHELL, {"command": f"{sys.executable} {search}"})
-    fake_gemini.calls(*thefts, steal("burn"), look).say("Done.")
-    transport = replace(any_transport, tools=[give, pay, burn], decide=decide)
-    policy = Policy(rules=(Rule("mcp_geminorum_burn", "deny"),))
-    async with run("Go", options.changed(policy=policy), via=transport) as live:
-        results = [event async for event in live if isinstance(event, ToolResult)]
-    assert ran == [("give", "a")]
+    def decide(request: PermissionRequest) -> Allow | Deny:
+        asked.append((request.name, request.input))
+        is_bad = request.name == "keep" and not request.input["text"].startswith("good")
+        return Deny("not that") if request.name == "pay" or is_bad else Allow()
+
+    def steal(name: str, **arguments) -> tuple[str, dict]:
+        words = [sys.executable, str(thief), name, json.dumps(arguments)]
+        return SHELL, {"command": shlex.join(words)}
+
+    # Tokens that a thief knows, however well they are hidden.
+    numbers = count()
+    with FakeGemini() as fake, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loopback.secrets, "token_urlsafe", lambda _: TOKENS[next(numbers)])
+        fake.call("mcp_geminorum_pay", amount=5)
+        fake.call("mcp_geminorum_give", word="a")
+        fake.calls(*[("mcp_geminorum_keep", {"text": text}) for text in (GOOD, BAD)])
+        # What is refused, what was allowed once, what was allowed otherwise, what is denied.
+        thefts = [steal("pay", amount=5), steal("give", word="a"), steal("give", word="b")]
+        look = (SHELL, {"command": f"{sys.executable} {search}"})
+        fake.calls(*thefts, steal("burn"), look).say("Done.")
+        how = {"tools": [give, pay, burn, keep], "decide": decide}
+        transport = request.param(executable=real_transport.executable, **how)
+        policy = Policy(rules=(Rule("mcp_geminorum_burn", "deny"),))
+        options = private_options(fake, workspace, policy=policy, timeout=60)
+        async with run("Go", options, via=transport) as live:
+            events = [event async for event in live]
+        found = {"ran": ran, "kept": kept, "asked": asked, "events": events}
+        return SimpleNamespace(**found, requests=fake.requests)
+
+
+@on_shared
+async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(attacked):
+    results = [event for event in attacked.events if isinstance(event, ToolResult)]
+    assert attacked.ran == [("give", "a")]
     *_, pay_told, give_told, other_told, burn_told, found = [str(one.output) for one in results]
     for told in (pay_told, give_told, other_told):
         assert "nobody has allowed this call" in told
@@ -133,27 +147,13 @@ async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(
     assert ("own key False" in found, "key of the CLI True" in found) == (True, True)
 
 
-async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(
-    fake_gemini, options, any_transport
-):
+@on_shared
+async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(attacked):
     """ACP leaves out what is longer than 500 characters: then the call itself is asked about."""
-    ran, asked = [], []
-
-    def keep(text: str) -> str:
-        ran.append(text)
-        return "kept"
-
-    def decide(request: PermissionRequest) -> Allow | Deny:
-        asked.append((request.name, request.input))
-        return Allow() if request.input["text"].startswith("good") else Deny("not that")
-
-    good, bad = "good " * 200, "bad " * 200
-    fake_gemini.calls(*[("mcp_geminorum_keep", {"text": text}) for text in (good, bad)])
-    fake_gemini.say("Done.")
-    async with run("Go", options, via=replace(any_transport, tools=[keep], decide=decide)) as live:
-        events = [event async for event in live]
-    assert ran == [good]
-    assert sorted(asked, key=str) == [("keep", {"text": bad}), ("keep", {"text": good})]
+    assert attacked.kept == [GOOD]
+    asked = [one for one in attacked.asked if one[0] == "keep"]
+    assert sorted(asked, key=str) == [("keep", {"text": BAD}), ("keep", {"text": GOOD})]
+    events = [event for event in attacked.events if getattr(event, "name", "") == "keep"]
     results = [event for event in events if isinstance(event, ToolResult)]
     assert sorted(result.status for result in results) == ["denied", "success"]
     decisions = [event for event in events if isinstance(event, PermissionDecision)]
@@ -161,7 +161,7 @@ async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(
     uses = [event for event in events if isinstance(event, ToolUse)]
     assert {use.id for use in uses} == {result.id for result in results}
     assert len(uses) == 2
-    assert "not that" in str(fake_gemini.requests[1].tool_results)
+    assert "not that" in str(attacked.requests[3].tool_results)
 
 
 async def test_a_function_in_the_list_of_tools_is_asked_about_where_a_rule_says_so(

@@ -28,7 +28,7 @@ from geminorum import (
 from geminorum.cost import cost_of
 from geminorum.testing import Tokens as Told
 from geminorum.transports.acp.session_file import AcpSessionFileFeed
-from geminorum.transports.launch.resuming import guarded_load
+from geminorum.transports.launch.resuming import guard_load
 from geminorum.transports.turns.session_file import SessionFileFeed
 from geminorum.views.transcript import transcript_of
 from geminorum.wire.genai.verdict import refusal
@@ -200,7 +200,7 @@ async def test_a_session_named_by_a_minute_to_come_is_not_overwritten(tmp_path, 
     write(log, "question", "", "user")
     born = datetime.now(UTC) + timedelta(minutes=minutes)
     named = log.rename(log.with_name(f"session-{born:%Y-%m-%dT%H-%M}-abcdefgh.jsonl"))
-    async with guarded_load(tmp_path, tmp_path, SESSION):
+    async with guard_load(tmp_path, tmp_path, SESSION):
         (found,) = log.parent.iterdir()
     assert found.name < named.name
 

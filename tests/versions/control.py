@@ -27,7 +27,7 @@ TOUCH = ("run_shell_command", {"command": "touch made"})
 
 # The same scenarios as on the pinned version, with `real_transport` a transport to each version.
 sleeping = stopping.sleeping
-attack, clone, filtering = attacks.attack, attacks.clone, attacks.filtering
+attack, clone = attacks.attack, attacks.clone
 test_system_prompt_appended = running.test_a_system_prompt_stands_behind_the_agents_own
 test_system_prompt_replaced = running.test_a_system_prompt_replaces_the_agents_own_on_request
 test_literal_prompt = running.test_a_slash_and_an_at_sign_are_text
@@ -178,29 +178,40 @@ async def test_safe_looking_commands_warm(attack, clone, name):
 
 
 async def test_hundred_commands(attack):
-    await attacks.none_of_a_hundred_runs(attack, Cli())
+    await attacks.none_of_a_hundred_runs(attack, Cli(), policy=Policy())
 
 
 @pytest.mark.parametrize("name", ["Cli, yolo", "Cli, auto_edit"])
 async def test_redirection(attack, clone, fake_gemini, name):
-    redirecting = attacks.test_a_command_that_is_allowed_does_not_write_files_by_a_redirection
-    await redirecting(attack, clone, fake_gemini, name)
+    transport, chosen = attacks.WHITELISTS[name]
+    commands = attacks.shell("git status", *attacks.REDIRECTED)
+    results = await attack(commands, transport, at_once=True, **chosen)
+    attacks.assert_one_ran(results, len(commands))
+    assert not (clone / "made").exists()
+    assert not (fake_gemini.home / "made").exists()
 
 
-async def test_stretched_whitelist(attack, filtering, tmp_path):
-    await attacks.test_a_whitelist_of_one_command_runs_nothing_else(
-        attack, filtering, tmp_path, Cli()
-    )
+async def test_stretched_whitelist(attack, tmp_path):
+    folder = tmp_path / "filtering"
+    folder.mkdir()
+    cwd = attacks.make_filtering(folder)
+    results = await attack(attacks.OTHERS, Cli(), at_once=True, cwd=cwd, **attacks.ONLY_STATUS)
+    attacks.assert_one_ran(results, len(attacks.OTHERS))
+    assert not [*tmp_path.rglob("PWNED")]
 
 
 async def test_steering_folders(attack, clone):
-    await attacks.test_who_may_write_files_may_not_steer_the_next_run(
-        attack, clone, "Cli, auto_edit"
-    )
+    attacks.prepare_steering(clone)
+    calls = attacks.try_steering(clone)
+    results = await attack(calls, Cli(), at_once=True, approval="auto_edit")
+    assert len(results) == len(calls)
+    assert len(attacks.ran(results)) == 1
+    assert (clone / "about.gemini.txt").exists()
+    assert not [path for path in clone.rglob(".*") if path.name.lower() in (".gemini", ".agents")]
 
 
 async def test_search(attack, tmp_path):
-    await attacks.test_a_search_runs_no_program(attack, tmp_path, Cli(), {})
+    attacks.assert_no_program_ran(await attack(attacks.searches(tmp_path), Cli()), tmp_path)
 
 
 async def test_users_denial(attempt, options, fake_gemini):

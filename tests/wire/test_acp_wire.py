@@ -298,10 +298,10 @@ def test_whoever_decides_sees_what_the_wire_tells(fields, told):
 def test_a_refused_call_has_its_result_when_the_model_is_told():
     decoder = AcpDecoder("s")
     request = decoder.question(question(), raw({}), 1)
-    assert decoder.asked(request, 2) == [request]
-    asked, use = decoder.decided(request, Deny("not today"), 2)
+    assert decoder.open_request(request, 2) == [request]
+    asked, use = decoder.close_request(request, Deny("not today"), 2)
     assert (asked.decision, use.name) == ("deny", "run_shell_command")
-    (result,) = decoder.unseen(request.id, request.name, "was canceled", True, 3)
+    (result,) = decoder.add_unseen(request.id, request.name, "was canceled", True, 3)
     assert (result.status, result.output, result.content) == ("denied", "not today", "was canceled")
     assert decoder.close(4) == []
 
@@ -309,20 +309,20 @@ def test_a_refused_call_has_its_result_when_the_model_is_told():
 def test_a_call_that_was_asked_about_has_the_frame_of_the_question():
     decoder = AcpDecoder("s")
     request = decoder.question(question(), raw({"asked": "this"}), 1)
-    decoder.asked(request, 2)
-    _, use = decoder.decided(request, Allow(), 2)
+    decoder.open_request(request, 2)
+    _, use = decoder.close_request(request, Allow(), 2)
     assert use.raw == {"asked": "this"}
 
 
 def test_a_question_that_was_withdrawn_says_so():
     decoder = AcpDecoder("s")
     request = decoder.question(question(), raw({}), 1)
-    decoder.asked(request, 2)
+    decoder.open_request(request, 2)
     decision, _use, result = decoder.close(3)
     assert (decision.id, decision.decision) == (request.id, "deny")
     assert decision.reason == "cancelled before it was decided"
     assert result.status == "denied"
-    assert decoder.decided(request, Deny("too late"), 4) == []
+    assert decoder.close_request(request, Deny("too late"), 4) == []
 
 
 def test_where_nobody_is_asked_the_stream_says_so_once():
@@ -330,22 +330,24 @@ def test_where_nobody_is_asked_the_stream_says_so_once():
     events = []
     for number in range(2):
         request = decoder.question(question(toolCallId=f"write_file__{number}"), raw({}), 1)
-        events += decoder.asked(request, 2)
-        events += decoder.decided(request, Deny("nobody"), 2, asked=False)
+        events += decoder.open_request(request, 2)
+        events += decoder.close_request(request, Deny("nobody"), 2, asked=False)
     assert [event.code for event in events if isinstance(event, Error)] == ["NOBODY_TO_ASK"]
     assert len([event for event in events if isinstance(event, PermissionRequest)]) == 2
 
 
 def test_a_tool_that_only_the_file_knows_of_is_told_once():
     decoder = AcpDecoder("s", is_refused=lambda tool: tool == "web_fetch")
-    use, result = decoder.unseen("nosuch__1", "nosuch", "not found in registry", True, 1)
+    use, result = decoder.add_unseen("nosuch__1", "nosuch", "not found in registry", True, 1)
     assert (use.name, result.status, result.error_type) == (
         "nosuch",
         "error",
         "tool_not_registered",
     )
-    assert decoder.unseen("nosuch__1", "nosuch", "", True, 2) == []
-    assert decoder.unseen("web_fetch__1", "web_fetch", "not found", True, 2)[1].status == "denied"
+    assert decoder.add_unseen("nosuch__1", "nosuch", "", True, 2) == []
+    assert (
+        decoder.add_unseen("web_fetch__1", "web_fetch", "not found", True, 2)[1].status == "denied"
+    )
 
 
 # ---- the verdict

@@ -26,17 +26,17 @@ from geminorum.errors import ConfigError, InvalidEvent, InvalidOptions
 from geminorum.events import decode, encode
 from geminorum.policies import Rules, toml_of
 from geminorum.tools import Tool
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.dotenv import disarming_variables
 from geminorum.transports.launch.overlay import Overlay
-from geminorum.transports.launch.policies import _combined
+from geminorum.transports.launch.run_policy import _combined
 from geminorum.transports.launch.user_policies import read_user_policy
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.acp.decoder import told_input
 from geminorum.wire.genai.answer import ModelAnswer
 from geminorum.wire.genai.verdict import refusal, refused
-from geminorum.wire.policy.file import policy_problems
+from geminorum.wire.policy.toml_reader import policy_problems
 from geminorum.wire.stream_json.verdict import replay
 
 
@@ -159,7 +159,7 @@ async def add(a: int, b: list[int]) -> int:
 
 
 async def test_a_call_of_a_tool_is_answered_however_deep_its_arguments_are_nested():
-    server = ToolServer([served(Tool.of(add))])
+    server = ToolServer([to_served(Tool.of(add))])
     head = '{"id":1,"method":"tools/call","params":{"name":"add","arguments":{"a":1,"b":'
     with less_room():
         for depth in range(650, 720):
@@ -333,7 +333,7 @@ class TestHome:
         settings.parent.mkdir()
         settings.write_text(json.dumps({"context": {"fileName": [name, "\0"]}}))
         with pytest.raises(ConfigError, match="home"):
-            Overlay.filled(tmp_path, {}, "instructions", tmp_path)
+            Overlay.create(tmp_path, {}, "instructions", tmp_path)
         assert not list(tmp_path.glob("geminorum-home-*"))
 
     HOSTILE = ("\n" * 300_000 + "#", "A=x" + " " * 300_000 + "y", "a" * 1_000_000, "x\n" * 100_000)
@@ -366,7 +366,7 @@ class TestBatch:
     def opened(self, folder: Path, results: bytes = b"", tries: bytes = b"") -> list[Decimal]:
         (folder / "r.jsonl").write_bytes(results)
         (folder / "r.jsonl.journal").write_bytes(tries)
-        with Journal(folder / "r.jsonl").opened([self.TASK]) as journal:
+        with Journal(folder / "r.jsonl").open([self.TASK]) as journal:
             return journal.costs
 
     @pytest.mark.parametrize("line", [b'{"id":"\xfe"}\n', b'{"id":"\xfe"}', b"\xfe"], ids=repr)

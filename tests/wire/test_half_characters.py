@@ -103,7 +103,7 @@ def test_a_text_is_whole_wherever_it_is_cut(text, cuts):
     edges = [0, *sorted(2 * cut for cut in cuts if 2 * cut < len(units)), len(units)]
     pieces = [units[a:b].decode("utf-16-le", "surrogatepass") for a, b in pairwise(edges)]
     joiner = PairJoiner()
-    assert "".join([*map(joiner.add, pieces), joiner.rest()]) == whole(text)
+    assert "".join([*map(joiner.add, pieces), joiner.take_rest()]) == whole(text)
 
 
 def test_a_half_before_a_tool_is_not_joined_across_it():

@@ -18,7 +18,7 @@ from geminorum.contracts.provider_adapter.translation import PromptTranslationFa
 from geminorum.doctor.mending import _add
 from geminorum.errors import ConfigError, InvalidOptions, SessionUnreadable
 from geminorum.policies import Rules
-from geminorum.sessions.glance import info_of
+from geminorum.sessions.summary import info_of
 from geminorum.usage.billing import bill_of
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.broken_json import mended
@@ -26,8 +26,8 @@ from geminorum.wire.callbacks import hook, mcp
 from geminorum.wire.genai import answer as genai
 from geminorum.wire.genai import verdict as genai_verdict
 from geminorum.wire.launch.settings_file import parsed_settings
-from geminorum.wire.policy.file import policy_problems
-from geminorum.wire.policy.user import user_policy
+from geminorum.wire.policy.toml_reader import policy_problems
+from geminorum.wire.policy.user_rules import user_policy
 from geminorum.wire.stream_json.decoder import StreamDecoder
 
 DEEP = "[" * 100_000

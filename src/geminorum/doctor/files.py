@@ -10,8 +10,8 @@ from geminorum.auth import is_read_by_cli, read_settings, system_settings
 from geminorum.doctor.finding import Finding, check_of, fail, ok, set_aside, to_utf8, warn, worst
 from geminorum.environment import home_of
 from geminorum.options import Options
-from geminorum.regular_file import read_text
-from geminorum.wire.policy.file import policy_problems
+from geminorum.system.regular_file import read_text
+from geminorum.wire.policy.toml_reader import policy_problems
 
 
 @check_of("settings")

@@ -59,7 +59,7 @@ def check_of(name: str) -> Callable[[Callable[P, Finding]], Callable[P, Check]]:
         def checked(*args: P.args, **kwargs: P.kwargs) -> Check:
             try:
                 return Check(name, *function(*args, **kwargs))
-            # Anything at all: whoever asks what is broken must not be answered by a crash.
+            # Any exception: the doctor must not crash over what is broken.
             except Exception as error:
                 kind = type(error).__name__
                 fix = "fix what the message names; the other checks may say more"

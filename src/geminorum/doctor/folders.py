@@ -22,7 +22,7 @@ from geminorum.doctor.finding import (
 from geminorum.environment import home_of
 from geminorum.hints import advice
 from geminorum.options import Options
-from geminorum.regular_file import read_bytes
+from geminorum.system.regular_file import read_bytes
 
 StrPath = str | os.PathLike[str]
 

@@ -8,9 +8,9 @@ from geminorum.doctor.finding import Finding, check_of, fail, ok, warn
 from geminorum.environment import environment_of
 from geminorum.errors import GeminorumError, RunTimeout
 from geminorum.hints import advice
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.redaction import redacted, secrets_in
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import sync

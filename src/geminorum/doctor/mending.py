@@ -12,7 +12,7 @@ from typing import NamedTuple
 from geminorum.doctor.finding import Check
 from geminorum.errors import ConfigError
 from geminorum.install import install_cli, private_folder
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 
 _EDIT = re.compile(r"put into (?P<file>.+?): (?P<settings>\{.*\})")
 

@@ -26,7 +26,7 @@ from geminorum.errors import CliTooOld, SetupError
 from geminorum.hints import advice
 from geminorum.install import PINNED_CLI
 from geminorum.options import Options
-from geminorum.owned_folder import OwnedFolder
+from geminorum.system.owned_folder import OwnedFolder
 from geminorum.wire.launch.argv import missing_flags
 
 Executable = str | os.PathLike[str] | None

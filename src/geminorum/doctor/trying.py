@@ -17,8 +17,8 @@ from geminorum.doctor.program import found_check
 from geminorum.environment import environment_of
 from geminorum.errors import CliTooOld, GeminorumError, NewerCliWarning, Unsupported
 from geminorum.hints import advice
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
+from geminorum.runtime.lazy import lazy_module
 from geminorum.transports.launch.newer_cli import NEWEST_TRIED
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from geminorum.sessions.finding import listed as list
     from geminorum.sessions.finding import load as load
     from geminorum.sessions.finding import tail as tail
-    from geminorum.sessions.glance import SessionInfo as SessionInfo
     from geminorum.sessions.keeping import delete as delete
     from geminorum.sessions.keeping import fork as fork
     from geminorum.sessions.reading import Session as Session
+    from geminorum.sessions.summary import SessionInfo as SessionInfo
 
 # Loaded when first asked for: a run needs a few parts of this package, and should start soon.
 _HOME_OF = {
     "Session": ("reading", "Session"),
-    "SessionInfo": ("glance", "SessionInfo"),
+    "SessionInfo": ("summary", "SessionInfo"),
     "delete": ("keeping", "delete"),
     "export": ("exporting", "export"),
     "find": ("finding", "find"),

@@ -10,7 +10,7 @@ import msgspec
 from geminorum.cost import PriceBook
 from geminorum.errors import InvalidOptions
 from geminorum.events import Event, encode
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 from geminorum.sessions.reading import Session
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.events import Event
 from geminorum.hints import advice, python_only
 from geminorum.sessions import reading
-from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.places import (
     ID_IN_NAME,
     Project,
@@ -22,6 +21,7 @@ from geminorum.sessions.places import (
     store_of,
 )
 from geminorum.sessions.reading import ID, SUFFIXES, Session
+from geminorum.sessions.summary import SessionInfo, info_of
 from geminorum.sessions.tailing import events_in
 from geminorum.wire.sessions.records import words_of
 

@@ -15,15 +15,15 @@ from typing import IO, Any
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
 from geminorum.hints import advice
+from geminorum.runtime import typed
 from geminorum.sessions.finding import HINT, AnyPath, check_id, find, known
-from geminorum.sessions.glance import SessionInfo, info_of
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.places import ID_IN_NAME, all_projects, hash_of, home_of, records, store_of
 from geminorum.sessions.reading import ID, SUFFIXES, Session, load
 from geminorum.sessions.repairing import repaired_copy
+from geminorum.sessions.summary import SessionInfo, info_of
 from geminorum.wire.sessions.records import SavedMessage
 
 _MINUTE = 60_000

@@ -44,7 +44,7 @@ class SessionLock:
         raise _not_lockable(f"something removes {str(self._path)!r} again and again")
 
     def fileno(self) -> int:
-        """What holds the lock; whoever has a copy of it holds the session, too."""
+        """The descriptor of the lock; a process with a copy of it holds the session, too."""
         return self._file
 
     def __exit__(self, *_: object) -> None:

@@ -13,7 +13,7 @@ from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from geminorum.regular_file import open_regular, read_text
+from geminorum.system.regular_file import open_regular, read_text
 from geminorum.wire.sessions.records import Record, is_spoken, message_of, messages_in, record_of
 
 ID_IN_NAME = 8
@@ -72,7 +72,7 @@ def project_of(home: Path, session_id: str) -> Path | None:
 
 
 def latest(home: Path, cwd: Path) -> str | None:
-    """The session of `cwd` in which somebody spoke last."""
+    """The session of `cwd` with the latest message."""
     files = [path for project in projects_of(home, cwd) for path in files_in(project)]
     for path in sorted(files, key=_written, reverse=True):
         top = top_of(path)
@@ -99,7 +99,7 @@ def records(path: Path) -> Iterator[tuple[Record, bytes]]:
 
 
 def was_used(path: Path) -> bool:
-    """Did somebody say anything in it?"""
+    """Does it contain a message?"""
     return any(
         is_spoken(message_of(raw))
         for record, line in records(path)

@@ -14,7 +14,7 @@ import msgspec
 from geminorum.errors import SessionUnreadable
 from geminorum.events import Done, Event, Init, ModelRequest, Usage, total_of
 from geminorum.redaction import Redactor, secrets_in
-from geminorum.regular_file import UnfitFile, open_regular
+from geminorum.system.regular_file import UnfitFile, open_regular
 from geminorum.wire.clock import Clock
 from geminorum.wire.sessions.events import events_of
 from geminorum.wire.sessions.index import Place, SessionIndex

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from geminorum.regular_file import open_regular
+from geminorum.system.regular_file import open_regular
 from geminorum.wire.sessions.repair import repaired
 
 if sys.platform != "win32":
@@ -20,7 +20,7 @@ if sys.platform != "win32":
 
 
 _PREFIX = ".repaired-"
-"""No session's name begins so; a half-written file is read by nobody."""
+"""No session's name begins so: a half-written file is not taken for one."""
 _A_DAY_IN_SECONDS = 24 * 3600
 _ROUNDS = 100
 

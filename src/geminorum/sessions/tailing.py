@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from geminorum.events import Event, ToolResult, ToolUse
 from geminorum.redaction import Redactor, secrets_in
-from geminorum.regular_file import open_regular
-from geminorum.reserve import RESERVE
 from geminorum.sessions.places import ID_IN_NAME, projects_of
 from geminorum.sessions.reading import without_secrets
+from geminorum.system.regular_file import open_regular
+from geminorum.system.reserve import RESERVE
 from geminorum.wire.lines import Lines
 from geminorum.wire.sessions.events import events_of
 from geminorum.wire.sessions.records import Record, SavedMessage, message_of, messages_in, record_of
@@ -57,7 +57,7 @@ class FileTail:
 
     def _records(self) -> Iterator[tuple[Record, bytes]]:
         try:
-            data = self._fresh()
+            data = self._read_new()
         except OSError:
             return  # Swept away by another CLI; what was read stays counted.
         # A document is written anew each time, a log grows line by line.
@@ -70,7 +70,7 @@ class FileTail:
     def _is_log(self) -> bool:
         return self.path.suffix == ".jsonl"
 
-    def _fresh(self) -> bytes:
+    def _read_new(self) -> bytes:
         if not self.path.is_file():
             raise FileNotFoundError  # To open a pipe would wait for somebody to write.
         now = self.path.stat()
@@ -125,7 +125,7 @@ class SessionTail:
         searches = thoroughly or time.monotonic() - self._searched >= _SEARCH
         if not searches and not self._files:
             return []
-        with RESERVE.spent():
+        with RESERVE.spend():
             return self._read(session_id, searches=searches)
 
     def _read(self, session_id: str, *, searches: bool) -> list[Written]:

@@ -15,7 +15,7 @@ from geminorum.testing import replies
 from geminorum.testing.answers import Answer, Fail, Say
 from geminorum.testing.balance import imbalance
 from geminorum.testing.delivery import delivered, in_json, no_model_call, refused
-from geminorum.testing.home import environment, private_home
+from geminorum.testing.home import environment, make_private_home
 from geminorum.testing.request import Request, read
 from geminorum.testing.script import SCRIPTED, Script
 from geminorum.testing.server import HttpReply, HttpRequest, Server
@@ -78,7 +78,7 @@ class FakeGemini(Script):
         if self._running:
             raise RuntimeError("this FakeGemini is already running")
         with ExitStack() as stack:
-            home = stack.enter_context(private_home(self._settings))
+            home = stack.enter_context(make_private_home(self._settings))
             server = stack.enter_context(Server(self._respond, self._note_abandoned))
             self._running = _Running(server, home, stack.pop_all())
         return self

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from geminorum.owned_folder import OwnedFolder
+from geminorum.system.owned_folder import OwnedFolder
 
 API_KEY = "fake-gemini-key"
 
@@ -22,8 +22,8 @@ _SETTINGS: dict[str, Any] = {
 }
 
 
-def private_home(settings: Mapping[str, Any]) -> OwnedFolder:
-    """A new directory that only we can read, with settings that keep the CLI offline."""
+def make_private_home(settings: Mapping[str, Any]) -> OwnedFolder:
+    """Makes a directory that only we can read, with settings that keep the CLI offline."""
     home = OwnedFolder("fake-gemini-kept-")
     folder = home.path / ".gemini"
     folder.mkdir(mode=0o700)

@@ -90,7 +90,7 @@ class Server:
             wire, _ = self._listener.accept()
         except OSError:
             return
-        task = self._loop.create_task(self._connection(wire))
+        task = self._loop.create_task(self._serve_connection(wire))
         self._connections[task] = wire
         task.add_done_callback(self._connections.pop)
 
@@ -103,7 +103,7 @@ class Server:
         for wire in connections.values():
             wire.close()
 
-    async def _connection(self, wire: socket.socket) -> None:
+    async def _serve_connection(self, wire: socket.socket) -> None:
         wire.setblocking(False)
         # asyncio forgets this for sockets that were accepted by hand, and the end of a short
         # answer would wait 40 ms for the client to acknowledge its beginning.
@@ -112,7 +112,7 @@ class Server:
         try:
             # Whatever the client does to its connection is its own affair: nothing to report.
             with contextlib.suppress(OSError, EOFError, ValueError, asyncio.LimitOverrunError):
-                while await self._answer(await _request(reader, writer), reader, writer):
+                while await self._answer(await _read_request(reader, writer), reader, writer):
                     pass
                 writer.close()
                 await writer.wait_closed()
@@ -130,14 +130,14 @@ class Server:
             return False
 
 
-async def _request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest:
+async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> HttpRequest:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.strip().split("\r\n")
     method, target, _version = first.split(" ")
     headers = dict(_header(line) for line in lines)
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-    return HttpRequest(method, target, headers, await _body(reader, headers))
+    return HttpRequest(method, target, headers, await _read_body(reader, headers))
 
 
 def _header(line: str) -> tuple[str, str]:
@@ -145,7 +145,7 @@ def _header(line: str) -> tuple[str, str]:
     return name.strip().lower(), value.strip()
 
 
-async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
+async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> bytes:
     if headers.get("transfer-encoding", "").lower() != "chunked":
         return await reader.readexactly(int(headers.get("content-length", 0)))
     pieces = []

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from geminorum.environment import environment_of, home_of
-from geminorum.lazy import lazy_module
 from geminorum.options import Options
 from geminorum.redaction import Redactor, secrets_in, secrets_in_settings
-from geminorum.reserve import RESERVE
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.reserve import RESERVE
 from geminorum.transports import Transport
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def _secrets(options: Options, env: Mapping[str, str], transport: Transport) -> 
     yield from getattr(transport, "secrets", tuple)()
     found: list[str] = []
     # What cannot be read is not known to the run either; what was read before that is.
-    with suppress(OSError, ImportError), RESERVE.spent():  # The module may have to be loaded yet.
+    with suppress(OSError, ImportError), RESERVE.spend():  # The module may have to be loaded yet.
         found.extend(_written(options, env))
     yield from found
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from geminorum import typed
 from geminorum.events import ModelRequest, Tokens
-from geminorum.regular_file import open_regular
+from geminorum.runtime import typed
+from geminorum.system.regular_file import open_regular
 from geminorum.wire.clock import Clock
 from geminorum.wire.sessions.records import Record, SavedMessage, message_of, messages_in, record_of
 

@@ -19,7 +19,7 @@ class Entry(NamedTuple):
     request: ModelRequest
     session_id: str
     project: str
-    """The folder that was worked in; where nobody knows it, the name of the CLI's folder for it."""
+    """The project's folder; if it is unknown, the name of the CLI's folder for it."""
 
 
 class Gathered(NamedTuple):

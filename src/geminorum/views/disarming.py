@@ -1,4 +1,4 @@
-"""Somebody's Markdown to Markdown that shows the same, and in which nothing acts.
+"""Untrusted Markdown in; Markdown that shows the same and contains nothing active out.
 
 No HTML, no image that would be fetched, no link but to the web; code to the letter. The parser
 has the last word: what it still finds acting is shown as code.
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING
 
-from geminorum.lazy import markdown_it
+from geminorum.runtime.lazy import markdown_it
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

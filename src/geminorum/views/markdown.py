@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from geminorum.cost import PriceBook, request_usd
 from geminorum.events import Event, ModelRequest, Text, Thinking, UserMessage
-from geminorum.lazy import markdown_it
+from geminorum.runtime.lazy import markdown_it
 from geminorum.views.diffs import SHOWN_BY_DIFF, diff_of
 from geminorum.views.disarming import disarmed, fenced
 from geminorum.views.transcript import (

@@ -298,7 +298,7 @@ class _Draft:
 
 
 def _all_events_of(message: SavedMessage) -> list[Event]:
-    """The events of a message; thoughts and calls count whoever the message is from."""
+    """The events of a message; thoughts and calls count in messages of any author."""
     events = list(events_of(message))
     if message.type != "gemini" and (message.thoughts or message.tool_calls):
         as_answer = events_of(msgspec.structs.replace(message, type="gemini"))

@@ -29,7 +29,7 @@ from geminorum.events import (
     ToolUse,
     Usage,
 )
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 from geminorum.views.files import FileChange, FileFold
 
 if TYPE_CHECKING:

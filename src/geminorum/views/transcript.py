@@ -86,7 +86,7 @@ class TranscriptAnswer(msgspec.Struct):
     at: int
     parts: list[Part] = []
     request: ModelRequest | None = None
-    """What it consumed, where that is told."""
+    """What it consumed, if known."""
 
 
 class Aside(msgspec.Struct):
@@ -195,11 +195,11 @@ class _Conversation:
             case Text():
                 self._answer_at(event.timestamp).parts.append(event)
             case ToolUse():
-                self._called(event)
+                self._add_call(event)
             case ToolResult():
-                self._returned(event)
+                self._add_result(event)
             case PermissionDecision():
-                self._decided(event)
+                self._add_decision(event)
             case _:
                 self._interrupt(event)
 
@@ -229,12 +229,12 @@ class _Conversation:
         earlier = sum(isinstance(part, Thinking) for part in parts)
         parts.insert(earlier if late else len(parts), thought)
 
-    def _called(self, use: ToolUse) -> None:
+    def _add_call(self, use: ToolUse) -> None:
         call = TranscriptCall(use)
         self._answer_at(use.timestamp).parts.append(call)
         self._calls.append(call)
 
-    def _returned(self, result: ToolResult) -> None:
+    def _add_result(self, result: ToolResult) -> None:
         for call in self._calls:
             if call.result is None and call.use.id == result.id:
                 call.result = result
@@ -251,8 +251,8 @@ class _Conversation:
         if isinstance(event, PermissionRequest) and isinstance(entry, Aside):
             self._asked[event.id] = (event, entry)
 
-    def _decided(self, decision: PermissionDecision) -> None:
-        """Completes the entry of its request; one of its own where that is missing."""
+    def _add_decision(self, decision: PermissionDecision) -> None:
+        """Completes the entry of its request; without one, adds an entry."""
         asked, answer = self._asked.pop(decision.id, None), _asked(decision.name, decision.decision)
         if asked is None:
             text = "\n".join(filter(None, [answer, decision.reason]))

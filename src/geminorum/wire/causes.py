@@ -6,7 +6,8 @@ import re
 
 import msgspec
 
-from geminorum import errors, typed
+from geminorum import errors
+from geminorum.runtime import typed
 
 KINDS_OF_EXIT: dict[int, type[errors.GeminorumError]] = {
     41: errors.AuthError,

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import signal
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from geminorum import errors
-from geminorum.events import Error, Status
+from geminorum.events import Cost, Done, Error, Event, Status
 from geminorum.hints import advice
 from geminorum.wire.causes import (
     CHECK_KEY,
@@ -68,6 +68,17 @@ class Ending:
 class Verdict:
     status: Status
     error: Error | None = None
+
+
+def conclusion(
+    verdict: Verdict, price: Cost | str, *, at: int, session_id: str | None, **facts: Any
+) -> list[Event]:
+    """The last events of a run: the failure, if there is one, and the `Done` with these facts."""
+    envelope: dict[str, Any] = {"timestamp": at, "session_id": session_id}
+    error = verdict.error
+    failure = [] if error is None else [msgspec.structs.replace(error, **envelope)]
+    cost, note = (price, None) if isinstance(price, Cost) else (None, price)
+    return [*failure, Done(verdict.status, cost=cost, cost_note=note, **facts, **envelope)]
 
 
 STATUS_OF_EXIT: dict[int, Status] = {0: "success", 53: "max_turns", 130: "interrupted"}

@@ -8,7 +8,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 from msgspec import Raw
 
-from geminorum import typed
+from geminorum.runtime import typed
 
 UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _S = TypeVar("_S", bound=msgspec.Struct)

@@ -37,7 +37,7 @@ class Lines:
         return lines if max(longest, len(chunk)) <= self._limit else self._short(lines, longest)
 
     def rest(self) -> bytes:
-        """What came after the last line end: a torn last line, or one that nobody ended."""
+        """What came after the last line end: a torn or an unterminated last line."""
         last = self.feed(b"\n")
         return last[0] if last else b""
 

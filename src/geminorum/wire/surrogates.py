@@ -51,7 +51,7 @@ class PairJoiner:
         self._half = found[0] if found else ""
         return whole(text.removesuffix(self._half))
 
-    def rest(self) -> str:
-        """What to show of a half for which no other came."""
+    def take_rest(self) -> str:
+        """Takes out a half for which no other came; returns what to show of it."""
         half, self._half = self._half, ""
         return REPLACEMENT if half else ""

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from geminorum.errors import WorkspaceConflict, WorkspaceError
-from geminorum.lazy import msgspec
-from geminorum.typed import convert
+from geminorum.runtime.lazy import msgspec
+from geminorum.runtime.typed import convert
 from geminorum.workspace.files import save_file
 from geminorum.workspace.names import STAGING, problem_with
 from geminorum.workspace.plan import Plan

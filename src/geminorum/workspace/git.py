@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from geminorum.errors import SetupError, WorkspaceError
-from geminorum.owned_folder import OwnedFolder
-from geminorum.search_path import childs_path
+from geminorum.system.owned_folder import OwnedFolder
+from geminorum.system.search_path import childs_path
 
 TIMEOUT_SECONDS = 120.0
 _NOTHING = os.devnull

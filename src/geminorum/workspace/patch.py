@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from geminorum.errors import InvalidPack, WorkspaceError
-from geminorum.lazy import msgspec
-from geminorum.typed import convert
+from geminorum.runtime.lazy import msgspec
+from geminorum.runtime.typed import convert
 from geminorum.workspace.archive import MAX_BYTES, Archive, Item, write_archive
 from geminorum.workspace.files import TreeWriter, empty_folder, save_file
 from geminorum.workspace.listing import list_names

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from geminorum.errors import InvalidOptions
-from geminorum.owned_folder import OwnedFolder
+from geminorum.system.owned_folder import OwnedFolder
 from geminorum.workspace.git import run_git
 
 _PREFIX = "git+"

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from geminorum.regular_file import open_regular
+from geminorum.system.regular_file import open_regular
 from geminorum.workspace.names import leads_out, parents_of
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\n"

@@ -117,7 +117,7 @@ class App(typer.Typer):
 
 
 def new_app(help: str | None = None) -> typer.Typer:
-    """An app for one command or group of ours; all of them behave alike."""
+    """An app for one command or group; all of them behave alike."""
     return App(
         cls=CommandGroup,
         help=help,

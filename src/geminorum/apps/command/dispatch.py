@@ -8,10 +8,10 @@ from typing import Any
 
 from geminorum.apps.command.guard import (
     forgive_narrow_encodings,
-    guarded,
     ignore_ctrl_c,
     leave_properly_on_signals,
     replace_closed_streams,
+    run_guarded,
     show_warnings_plainly,
 )
 from geminorum.apps.command.leaving import leave
@@ -27,8 +27,8 @@ def call(argv: Sequence[str] | None = None) -> int:
     show_warnings_plainly()
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] == ["run"]:
-        return guarded(lambda: _run_prompt(arguments), "geminorum run")
-    return guarded(lambda: _by_typer(arguments))
+        return run_guarded(lambda: _run_prompt(arguments), "geminorum run")
+    return run_guarded(lambda: _by_typer(arguments))
 
 
 def call_and_leave() -> int:

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import asyncio
 
 
-def guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
-    """The exit code of some work, with its errors shown: nobody should see a traceback.
+def run_guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
+    """Runs some work, shows its errors without a traceback, and returns the exit code.
 
     `command` has the help page for what was typed wrong, where Typer knows of no other.
     """
@@ -47,7 +47,7 @@ def guarded(work: Callable[[], Any], command: str = "geminorum") -> int:
 
 
 def _exit_code_of(work: Callable[[], Any], command: str) -> int:
-    """… and what it was that went wrong; what cannot even be told is raised."""
+    """Runs some work, shows its error, and returns the exit code; raises what cannot be shown."""
     try:
         _be_interrupted_by_ctrl_c()
         code = work()
@@ -62,12 +62,12 @@ def _exit_code_of(work: Callable[[], Any], command: str) -> int:
         gone = isinstance(error.__context__, BrokenPipeError)
         return _closed_pipe() if gone else int(error.code or 0)
     except BaseException as error:
-        # Neither Typer nor asyncio is loaded for these questions: whoever raised has loaded it.
+        # Neither Typer nor asyncio is imported for these checks: the code that raised has done it.
         if _is_usage_error(error):
-            return _usage(error, command)
+            return _show_usage_error(error, command)
         if _was_aborted(error):
             return _stopped()
-        # Somebody pressed Ctrl-C once more while everything was about to end.
+        # Another Ctrl-C while everything was about to end.
         if type(error).__name__ != "CancelledError":
             raise
         return _told_to_leave[0] if _told_to_leave else _stopped()
@@ -136,7 +136,7 @@ def command_hint(hint: str | None) -> str | None:
 
 
 def command_words(text: str) -> str:
-    """What the library says, for somebody who types options and not Python."""
+    """The message of the library for a user who types options, not Python."""
     text = _message_in(text)
     return command_hint(text) or text
 
@@ -154,7 +154,7 @@ def _message_in(text: str) -> str:
 
 
 def show_warnings_plainly() -> None:
-    """A warning is for whoever typed the command, who has no line of code to look at."""
+    """Shows a warning without a line of code: the user typed a command."""
 
     def show(message: Warning | str, *_: Any, **__: Any) -> None:
         label = styled("warning", "yellow", sys.stderr)
@@ -167,7 +167,7 @@ def leave_properly_on_signals() -> None:
     """Python drops everything on SIGTERM and when a terminal closes; an agent would run on."""
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
-        # Whoever typed `nohup` wants it to stay.
+        # A user who typed `nohup` wants the command to stay.
         if number is not None and signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _leave)
 
@@ -189,7 +189,7 @@ def _leave(number: int, _: object) -> None:
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
-    # Not imported for this question: whoever runs a loop has loaded it.
+    # Not imported for this check: code that runs a loop has done it.
     running = sys.modules.get("asyncio.events")
     return running._get_running_loop() if running is not None else None
 
@@ -252,7 +252,7 @@ def _other_transports() -> list[str]:
     return [f"--via {transport}" for transport in ("cli", "acp", "api") if transport not in used]
 
 
-def _usage(error: Any, command: str) -> Exit:
+def _show_usage_error(error: Any, command: str) -> Exit:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else command
     if context and type(error).__name__ == "NoArgsIsHelpError":

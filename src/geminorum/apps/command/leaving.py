@@ -15,7 +15,7 @@ def leave(code: int) -> None:
     `multiprocessing` at the end of its processes. Returns where they had better be Python's own.
     """
     if sys.gettrace() is not None or sys.getprofile() is not None:
-        return  # A debugger, or whoever measures this, goes on afterwards.
+        return  # A debugger or a profiler goes on afterwards.
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     try:

@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 
 
-def private(path: str, flags: int) -> int:
-    """For `open(…, opener=private)`."""
+def open_private(path: str, flags: int) -> int:
+    """For `open(…, opener=open_private)`."""
     return os.open(path, flags, 0o600)
 
 
 def write_private(path: Path, text: str, how: str = "w") -> None:
-    with open(path, how, encoding="utf-8", opener=private) as file:
+    with open(path, how, encoding="utf-8", opener=open_private) as file:
         file.write(text)

@@ -119,7 +119,7 @@ class GeminiAdapter:
             ours = options.over(self._base)
             async with (
                 run(prompt, ours, via=self._via) as live,
-                _ended_by(options.abort_signal, live),
+                _cancel_on(options.abort_signal, live),
             ):
                 async for event in live:
                     for told in narrator.tell(event):
@@ -147,8 +147,8 @@ def legacy_flag_mapping() -> Mapping[str, str]:
 
 
 @asynccontextmanager
-async def _ended_by(signal: Signal | None, live: Run) -> AsyncIterator[None]:
-    """While the block lasts, the signal cancels the run."""
+async def _cancel_on(signal: Signal | None, live: Run) -> AsyncIterator[None]:
+    """Cancels the run when the signal is set, for the length of a block."""
     if signal is None:
         yield
         return

@@ -44,7 +44,7 @@ def run_agent(
     except GeminorumError as error:
         return _refused(error, adapter.agent)
     signal = checked.abort_signal if checked else None
-    return guarded(_called(adapter, prompt, checked), agent=adapter.agent, abort_signal=signal)
+    return guarded(_run_adapter(adapter, prompt, checked), agent=adapter.agent, abort_signal=signal)
 
 
 async def guarded(
@@ -57,7 +57,7 @@ async def guarded(
     """
     watch = _Watch(agent)
     if abort_signal is not None and abort_signal.is_set():
-        await _closed(events)
+        await _close(events)
         yield watch.done("interrupted")
         return
     try:
@@ -69,9 +69,9 @@ async def guarded(
     except (Exception, asyncio.CancelledError) as error:
         if _is_our_own_cancellation(error):
             raise
-        watch.failed("ADAPTER_ERROR", f"{type(error).__name__}: {error}")
+        watch.fail("ADAPTER_ERROR", f"{type(error).__name__}: {error}")
     finally:
-        await _closed(events)
+        await _close(events)
     for event in watch.ending():
         yield event
 
@@ -140,7 +140,7 @@ class _Watch:
         if event.type == "done":
             self._done = event
 
-    def failed(self, code: str, message: str, hint: str | None = None) -> None:
+    def fail(self, code: str, message: str, hint: str | None = None) -> None:
         self._failure, self._hint = (code, message), hint
 
     def ending(self) -> Iterator[AgentEvent]:
@@ -169,21 +169,21 @@ class _Watch:
 
 async def _refused(error: GeminorumError, agent: str) -> AsyncGenerator[AgentEvent, None]:
     watch = _Watch(agent)
-    watch.failed(error.code, error.message, hint_for(error.hint))
+    watch.fail(error.code, error.message, hint_for(error.hint))
     for event in watch.ending():
         yield event
 
 
-async def _called(
+async def _run_adapter(
     adapter: AgentAdapter, prompt: str, options: AgentOptions | None
 ) -> AsyncGenerator[AgentEvent, None]:
-    """The adapter's stream, begun inside the guard: `run` itself may raise."""
+    """Starts the adapter inside the guard, because `run` itself may raise; yields its stream."""
     events = adapter.run(prompt, options)
     try:
         async for event in events:
             yield event
     finally:
-        await _closed(events)
+        await _close(events)
 
 
 def _is_our_own_cancellation(error: BaseException) -> bool:
@@ -193,7 +193,7 @@ def _is_our_own_cancellation(error: BaseException) -> bool:
     return asked and isinstance(error, asyncio.CancelledError)
 
 
-async def _closed(events: AsyncIterator[AgentEvent]) -> None:
+async def _close(events: AsyncIterator[AgentEvent]) -> None:
     # What fails while an adapter clears up is no longer news: its stream has been told to the end.
     close = getattr(events, "aclose", None)
     if close is not None:

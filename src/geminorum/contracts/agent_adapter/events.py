@@ -81,7 +81,7 @@ def _init(event: ours.Init) -> dict[str, Any]:
     return {
         "model": event.model or "unknown",
         "cwd": event.cwd or "",
-        # Empty also where nobody told them; `capabilities` says which.
+        # Empty also if they are unknown; `capabilities` says which.
         "tools": event.tools or [],
         "capabilities": {"toolsKnown": told, "toolsSource": "stream" if told else "unavailable"},
     }
@@ -148,7 +148,7 @@ def _metadata(event: ours.Event) -> dict[str, Any]:
         case ours.ToolResult():
             return known(errorType=event.error_type)
         case ours.Done():
-            # Zero tokens in the payload may mean that nobody counted.
+            # Zero tokens in the payload may mean that they were not counted.
             return known(exitCode=event.exit_code, usageReported=event.usage is not None)
         case _:
             return {}

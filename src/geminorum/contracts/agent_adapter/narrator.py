@@ -24,7 +24,7 @@ _OUR_TIME_LIMITS = frozenset({RunTimeout.code, StartTimeout.code})
 
 
 class Narrator:
-    """One run's events in the shape's words; what was told before completes what comes later."""
+    """Translates the events of one run; earlier events complete later ones."""
 
     def __init__(self, options: AgentOptions, cwd: Path) -> None:
         self._options, self._cwd = options, cwd
@@ -39,13 +39,13 @@ class Narrator:
         self._tool_uses = 0
 
     def tell(self, event: Event) -> list[AgentEvent]:
-        """What the shape's consumer is told for this event; often one event, sometimes none."""
+        """The consumer's events for this event: often one, sometimes none."""
         if self._options.aborted and not isinstance(event, Init | Done):
             return []
         self._note(event)
         opening = self._opening(event)
         if isinstance(event, Done):
-            return [*opening, *self._closing(event)]
+            return [*opening, *self._close(event)]
         # The run goes on: what looked like its verdict was one error of several.
         withheld, self._verdict = self._verdict, [event] if _is_verdict(event) else []
         due = withheld if self._verdict else [*withheld, event]
@@ -77,9 +77,9 @@ class Narrator:
     def _stamped(self, event: AgentEvent) -> AgentEvent:
         now = event.timestamp or time.time_ns() // 1_000_000
         stamped = replace(event, session_id=self._session_id, timestamp=now)
-        return self._introduction(stamped) if event.type == "init" else stamped
+        return self._introduce(stamped) if event.type == "init" else stamped
 
-    def _introduction(self, init: AgentEvent) -> AgentEvent:
+    def _introduce(self, init: AgentEvent) -> AgentEvent:
         if self._introduced:
             # The CLI's own, after lines that were no events: `init` has been told by us.
             return replace(init, type=f"{init.agent}:init")
@@ -90,7 +90,7 @@ class Narrator:
         capabilities = {"toolsKnown": True, "toolsSource": "configured"}
         return replace(init, payload={**init.payload, "tools": tools, "capabilities": capabilities})
 
-    def _closing(self, done: Done) -> list[AgentEvent]:
+    def _close(self, done: Done) -> list[AgentEvent]:
         if self._options.aborted:
             # An abort wins over a result that had arrived but was not read.
             return [self._done(replace(done, status="interrupted"))]

@@ -147,7 +147,7 @@ def not_started(
 
 
 class Bill(msgspec.Struct, frozen=True):
-    """What a run costs whoever pays, and where that figure comes from."""
+    """The cost of a run for the payer, and the source of the figure."""
 
     payer: Billing
     usd: Decimal | None

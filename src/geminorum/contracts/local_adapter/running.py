@@ -38,12 +38,12 @@ async def execute(
     """
     try:
         plan = _planned(config, context, store, via, prices)
-        session_id = await _session_to_resume(plan)
+        session_id = await _find_session(plan)
     except GeminorumError as error:
         return not_started(error, config, resumed=context.session_id)
     result = await _attempt(plan, session_id)
     if session_id is not None and result.clear_session:
-        result = await _forgotten(plan, session_id, result)
+        result = await _forget_session(plan, session_id, result)
         if retry_fresh and not result.did_something:
             result = _afresh(session_id, result, await _attempt(plan, None))
     return await _remember(plan, result)
@@ -120,7 +120,7 @@ def _prompt(config: GeminiLocalConfig, context: AdapterExecutionContext) -> tupl
     return text, warnings
 
 
-async def _session_to_resume(plan: _Plan) -> str | None:
+async def _find_session(plan: _Plan) -> str | None:
     if plan.context.session_id is not None or plan.store is None:
         return plan.context.session_id
     agent, cwd = plan.context.store_key, folder_of(plan.config.folder)
@@ -179,7 +179,7 @@ def _afresh(lost: str, first: LocalResult, second: LocalResult) -> LocalResult:
     )
 
 
-async def _forgotten(plan: _Plan, session_id: str, result: LocalResult) -> LocalResult:
+async def _forget_session(plan: _Plan, session_id: str, result: LocalResult) -> LocalResult:
     if plan.store is None:
         return result
     agent, cwd = plan.context.store_key, folder_of(plan.config.folder)

@@ -17,7 +17,7 @@ class _Entry(
     msgspec.Struct, frozen=True, kw_only=True, tag_field="kind", rename="camel", omit_defaults=True
 ):
     timestamp: int = 0
-    """Milliseconds since 1970; 0 where nobody told."""
+    """Milliseconds since 1970; 0 if unknown."""
 
 
 class InitEntry(_Entry, frozen=True, tag="init"):
@@ -95,7 +95,7 @@ def build_transcript(events: Iterable[ours.Event], stderr: str = "") -> list[Tra
     """Returns the run for display: whole messages, no deltas, the result last."""
     entries = [entry for event in events if (entry := _entry(event)) is not None]
     if told := last_words(stderr):
-        # Before the result: whoever reads from the bottom finds the outcome first.
+        # Before the result: a reader from the bottom finds the outcome first.
         at = len(entries) - 1 if entries and isinstance(entries[-1], ResultEntry) else len(entries)
         entries.insert(at, StderrEntry(text=told))
     return entries

@@ -162,7 +162,7 @@ class EventStream(AsyncIterator[StreamEvent]):
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         # An iterator that only the loop holds: it goes with the loop, also where the caller keeps
         # the stream.
-        return self._until_left()
+        return self._close_when_left()
 
     async def __anext__(self) -> StreamEvent:
         return await anext(self._events)
@@ -174,7 +174,7 @@ class EventStream(AsyncIterator[StreamEvent]):
         async with self._closing:
             await self._events.aclose()
 
-    async def _until_left(self) -> AsyncGenerator[StreamEvent, None]:
+    async def _close_when_left(self) -> AsyncGenerator[StreamEvent, None]:
         try:
             async for event in self._events:
                 yield event

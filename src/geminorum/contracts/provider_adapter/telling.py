@@ -45,7 +45,7 @@ class Teller:
         self._ended = False
 
     def tell(self, event: Event) -> Iterator[StreamEvent]:
-        """What the shape's consumer is told for this event; often one event, sometimes none."""
+        """The consumer's events for this event: often one, sometimes none."""
         match event:
             case Init():
                 # The first call of a process loads the SDK; that is nobody's generation time.

@@ -34,7 +34,7 @@ def given_in(config: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def check(config: Mapping[str, Any], *, stacklevel: int = 3) -> None:
-    """Warns of keys that nobody knows; raises a ValueError for a value that cannot be meant."""
+    """Warns of unknown keys; raises ValueError for an impossible value."""
     for key in config.keys() - {*CONFIG_KEYS}:
         warnings.warn(_unknown(str(key)), stacklevel=stacklevel)
     check_seconds("timeout", config.get("timeout"))

@@ -13,7 +13,7 @@ from geminorum.prompt import PromptFile
 
 
 def prompt_for(prompt: str, context: Mapping[str, Any], system_prompt: str | None) -> str:
-    """What the agent is told: the prompt, or the order to read it from the context's file."""
+    """The text for the agent: the prompt, or the order to read it from the context's file."""
     file = context.get("prompt_file")
     if file and not isinstance(file, str | os.PathLike):
         raise InvalidPrompt(f"prompt_file is a {type(file).__name__}", hint="pass a path")

@@ -1,4 +1,4 @@
-"""One warm `gemini --acp`: started once, spoken to by many sessions, gone when the block ends."""
+"""One warm `gemini --acp`: started once, shared by many sessions, ended with its block."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from geminorum._version import __version__
 from geminorum.detect import CliProgram, Version, version_text
 from geminorum.errors import CliTooOld, ConfigError, ProtocolError, Unsupported
 from geminorum.hints import advice, python_only
-from geminorum.off_loop import off_loop
 from geminorum.options import Options
-from geminorum.owned_folder import temporary_folder
-from geminorum.reserve import RESERVE
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.sessions.lock import SessionLock
+from geminorum.system.owned_folder import temporary_folder
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.acp.tools import own_tools_of
 from geminorum.transports.callbacks.backchannel import admitting
 from geminorum.transports.launch.command import NO_COMPILE_CACHE, warm_command
@@ -28,8 +28,8 @@ from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
 from geminorum.transports.launch.dotenv import refuse_strange_dotenv
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
-from geminorum.transports.launch.policies import POLICY_FILE, refuse_denied_answer, refuse_exposed
 from geminorum.transports.launch.prepared import PreparedLaunch
+from geminorum.transports.launch.run_policy import POLICY_FILE, refuse_denied_answer, refuse_exposed
 from geminorum.transports.process.full_disk import blaming
 from geminorum.transports.process.piped import PipedChild
 from geminorum.transports.turns.network import NetworkLog
@@ -57,18 +57,18 @@ class Refused(Exception):
         self.error = error
 
 
-class Listener(Protocol):
-    """Whoever has a session's turn."""
+class SessionHandler(Protocol):
+    """Receives the messages of one session while it is registered; usually a turn."""
 
     def on_update(self, update: Raw, halved: str | None) -> None: ...
 
     def on_permission_request(self, number: int | str | None, params: Raw) -> None: ...
 
     def on_unknown_method(self, method: str, params: Raw) -> None:
-        """A message that this version has no word for."""
+        """A message with a method that this version does not know."""
 
     def on_invalid_line(self, line: bytes) -> None:
-        """A line that is no message; whose, cannot be told."""
+        """A line that is no message; its session cannot be known."""
 
 
 Reply: TypeAlias = Callable[[acp.Message | None], None]
@@ -93,7 +93,8 @@ def process_wide(options: Options) -> Options:
 
 
 class AcpProcess:
-    """A supervised process and the wire to it. `async with` starts it; `ready` has shaken hands."""
+    """A supervised process and the wire to it. `async with` starts it; `wait_until_ready` waits for
+    the handshake."""
 
     def __init__(
         self,
@@ -109,7 +110,7 @@ class AcpProcess:
         self._control: Mapping[Path, bytes] = {}
         self._lines = Lines()
         self._replies: dict[int, Reply] = {}
-        self._listeners: dict[str, Listener] = {}
+        self._handlers: dict[str, SessionHandler] = {}
         self._number = 0
         self._stack = AsyncExitStack()
         self._handshake: asyncio.Task[None] | None = None
@@ -123,8 +124,8 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(off_loop, self._made.close)
-            child = await off_loop(self._launch_child, undo=PipedChild.discard)
+            stack.push_async_callback(run_off_loop, self._made.close)
+            child = await run_off_loop(self._launch_child, undo=PipedChild.discard)
             self._child = await stack.enter_async_context(child)
             self._handshake = asyncio.create_task(self._shake_hands())
             stack.push_async_callback(self._drop_handshake)
@@ -134,7 +135,7 @@ class AcpProcess:
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    async def ready(self) -> None:
+    async def wait_until_ready(self) -> None:
         """Returns when sessions can be opened; raises what went wrong before that."""
         assert self._handshake is not None
         try:
@@ -249,7 +250,7 @@ class AcpProcess:
         return self._number
 
     def forget(self, number: int) -> None:
-        """Nobody waits for this answer any more."""
+        """Drops a request: its answer is no longer wanted."""
         self._replies.pop(number, None)
 
     def notify(self, method: str, params: object) -> None:
@@ -258,18 +259,18 @@ class AcpProcess:
     def answer(self, number: int | str | None, result: object) -> None:
         self._child.write(acp.answer(number, result))
 
-    # ---- listening
+    # ---- handlers of sessions
 
-    def listen(self, session_id: str, listener: Listener) -> None:
-        self._listeners[session_id] = listener
+    def add_handler(self, session_id: str, handler: SessionHandler) -> None:
+        self._handlers[session_id] = handler
 
-    def unlisten(self, session_id: str, listener: Listener) -> None:
-        if self._listeners.get(session_id) is listener:
-            del self._listeners[session_id]
+    def remove_handler(self, session_id: str, handler: SessionHandler) -> None:
+        if self._handlers.get(session_id) is handler:
+            del self._handlers[session_id]
 
     @property
     def env(self) -> Mapping[str, str]:
-        """The variables of whoever started it."""
+        """The environment that it was started with."""
         return self._context.env
 
     @property
@@ -319,7 +320,7 @@ class AcpProcess:
     def _launch_child(self) -> PipedChild:
         """Makes what the process needs, and starts it. In a thread: it reads and writes files."""
         made, context = self._made, self._context
-        made.enter_context(RESERVE.kept())
+        made.enter_context(RESERVE.keep())
         own = own_tools_of(self.transport, self.options, asks=self.transport.decide is not None)
         with blaming(temporary_folder()):
             launch = made.enter_context(
@@ -376,8 +377,8 @@ class AcpProcess:
             self._dispatch_invalid(line)
 
     def _dispatch_invalid(self, line: bytes) -> None:
-        for listener in [*self._listeners.values()]:
-            listener.on_invalid_line(line)
+        for handler in [*self._handlers.values()]:
+            handler.on_invalid_line(line)
 
     def _dispatch(self, message: acp.Message) -> None:
         if message.method is None:
@@ -398,8 +399,8 @@ class AcpProcess:
         told = acp.decoded(message.params, acp.Told)
         if told is None:
             self._keep(message, "session/update")
-        elif (listener := self._listeners.get(told.session_id)) is not None:
-            listener.on_update(told.update, message.halved)
+        elif (handler := self._handlers.get(told.session_id)) is not None:
+            handler.on_update(told.update, message.halved)
 
     def _keep(self, message: acp.Message, method: str) -> None:
         """For the turn that it belongs to, as an event; one of several turns is never guessed."""
@@ -407,20 +408,20 @@ class AcpProcess:
             return
         named = acp.decoded(message.params, acp.Named)
         if named is not None:
-            listeners = [self._listeners.get(named.session_id)]
+            handlers = [self._handlers.get(named.session_id)]
         else:
-            listeners = [*self._listeners.values()]
-        for listener in filter(None, listeners):
-            if len(listeners) == 1:
-                listener.on_unknown_method(method, message.params)
+            handlers = [*self._handlers.values()]
+        for handler in filter(None, handlers):
+            if len(handlers) == 1:
+                handler.on_unknown_method(method, message.params)
             else:
-                listener.on_invalid_line(f"{method} that names no session".encode())
+                handler.on_invalid_line(f"{method} that names no session".encode())
 
     def _dispatch_request(self, message: acp.Message) -> None:
         named = acp.decoded(message.params, acp.Named)
-        listener = self._listeners.get(named.session_id) if named else None
-        if listener is not None and not isinstance(message.params, msgspec.UnsetType):
-            listener.on_permission_request(message.id, message.params)
+        handler = self._handlers.get(named.session_id) if named else None
+        if handler is not None and not isinstance(message.params, msgspec.UnsetType):
+            handler.on_permission_request(message.id, message.params)
         else:
             self.answer(message.id, acp.WITHDRAWN)  # Nobody is there any more.
             if named is None:

@@ -1,4 +1,4 @@
-"""The permission requests of a turn in a warm session, put to whoever decides."""
+"""Passes the permission requests of a turn in a warm session to the caller's `decide`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class Questions:
 
     def __init__(self, turn: AcpTurn) -> None:
         self._turn, self._conversation = turn, turn.conversation
-        # The process calls us in the context of whoever started it, who may be another tenant.
+        # The process calls us in the context that started it, which may be another tenant's.
         self._context = contextvars.copy_context()
         self._tasks: dict[int | str | None, asyncio.Task[Any]] = {}
 
     @property
     def is_open(self) -> bool:
-        """Is somebody asked right now?"""
+        """Is a request undecided right now?"""
         return bool(self._tasks)
 
     @property
@@ -52,7 +52,7 @@ class Questions:
         if omits_input(question.tool_call) and tools.ask_at_call(request, at_call):
             self._conversation.process.answer(number, acp.choice(question, Allow()))
             return
-        self._turn.emit(self._turn.decoder.asked(request, now()))
+        self._turn.emit(self._turn.decoder.open_request(request, now()))
         answering = self._answer(number, question, request)
         self._tasks[number] = asyncio.create_task(answering, context=self._context.copy())
 
@@ -71,8 +71,8 @@ class Questions:
                 self._conversation.tools.allow_once(request)
             self._conversation.process.answer(number, acp.choice(question, decision))
             asked = self._conversation.transport.decide is not None or decision is None
-            decided = self._turn.decoder.decided
-            self._turn.emit(decided(request, decision or CANCELLED, now(), asked=asked))
+            close_request = self._turn.decoder.close_request
+            self._turn.emit(close_request(request, decision or CANCELLED, now(), asked=asked))
 
     async def _decide(self, question: acp.Question, request: PermissionRequest) -> Decision:
         if not question.tool_call.names_tool:
@@ -90,14 +90,14 @@ class Questions:
         """Asks about a call of a function whose arguments were too long for the question; why it
         may not run, if so."""
         request = msgspec.structs.replace(request, input=arguments)
-        self._turn.emit(self._turn.decoder.asked(request, now()))
+        self._turn.emit(self._turn.decoder.open_request(request, now()))
         question = self._conversation.decisions.ask(request, self._turn.interrupt.take)
         task = asyncio.create_task(question, context=self._context.copy())
         self._tasks[f"call {request.id}"] = task
         await asyncio.wait([task])
         self._tasks.pop(f"call {request.id}", None)
         decision = None if task.cancelled() or self._turn.is_stopping else task.result()
-        self._turn.emit(self._turn.decoder.decided(request, decision or CANCELLED, now()))
+        self._turn.emit(self._turn.decoder.close_request(request, decision or CANCELLED, now()))
         if isinstance(decision, Allow | AllowAlways):
             return None
         return (decision.reason if decision else "") or "the user said no"

@@ -19,13 +19,13 @@ from geminorum.transports.acp.process import OTHER_PROTOCOL, AcpProcess, Refused
 from geminorum.transports.acp.session_file import AcpSessionFileFeed
 from geminorum.transports.acp.tools import SessionTools
 from geminorum.transports.launch.context import working_folder
-from geminorum.transports.launch.resuming import guarded_load
+from geminorum.transports.launch.resuming import guard_load
 from geminorum.wire.acp import protocol as acp
-from geminorum.wire.policy.toml import told_mode
+from geminorum.wire.policy.toml_writer import approval_mode
 
 _MODE_IDS = {"default": "default", "auto_edit": "autoEdit", "yolo": "yolo", "plan": "plan"}
-_REPLAY_ENDS, _REPLAY_LIMIT = 0.03, 5.0
-"""Seconds of silence after which an old conversation counts as told, and seconds at most."""
+_REPLAY_SILENCE_SECONDS, _MAX_REPLAY_SECONDS = 0.03, 5.0
+"""The silence that counts as the end of a replay, and the longest wait for it."""
 _LOAD_ENDS = 2.0
 _LOST = ("No previous sessions", "Invalid session identifier")
 
@@ -40,7 +40,7 @@ class AcpSession:
 
     @property
     def asks_unseen(self) -> bool:
-        """Does the CLI ask a model which model to ask? Nobody is told what that costs."""
+        """Does the CLI let a model choose the model? It does not report what that costs."""
         return self.model is None or self.model.startswith("auto")
 
     def close(self) -> None:
@@ -54,7 +54,7 @@ async def open_session(
     """A session with its model and mode, loaded where the options say resume; `tools` are what it
     can reach in this process."""
     cwd = working_folder(options)
-    await process.ready()
+    await process.wait_until_ready()
     async with process.opening:
         process.restore_control_files()
         found = await _load_or_create(process, options, cwd, tools.servers if tools else [])
@@ -65,7 +65,7 @@ async def open_session(
         process.hold(lock)
         unlock = partial(_unlock, process, lock)
         try:
-            await _furnish(process, options, found.session_id)
+            await _configure(process, options, found.session_id)
         except BaseException:
             unlock()
             raise
@@ -83,9 +83,9 @@ def _unlock(process: AcpProcess, lock: SessionLock) -> None:
 async def configure_session(
     process: AcpProcess, options: Options, session: AcpSession
 ) -> AcpSession:
-    """A session that was opened ahead, with the model and the mode of whoever gets it."""
+    """Sets model and mode of a session that was opened ahead, for its conversation."""
     try:
-        await _furnish(process, options, session.id)
+        await _configure(process, options, session.id)
     except BaseException:
         session.close()
         raise
@@ -110,17 +110,17 @@ async def _load(
 ) -> acp.Opened:
     # Held while it is loaded: another run must not write to the file that is being read.
     with SessionLock(process.home, session_id):
-        async with guarded_load(process.home, cwd, session_id):
+        async with guard_load(process.home, cwd, session_id):
             replay = _Replay()
-            process.listen(session_id, replay)
+            process.add_handler(session_id, replay)
             try:
                 params = {**where, "sessionId": session_id}
                 reply = await _await_replay(process.await_reply("session/load", params))
-                await replay.over()
+                await replay.wait_for_end()
             except Refused as refused:
                 raise _lost(refused, session_id) from refused
             finally:
-                process.unlisten(session_id, replay)
+                process.remove_handler(session_id, replay)
     found = acp.decoded(reply.result, acp.Opened) or acp.Opened()
     return msgspec.structs.replace(found, session_id=session_id)
 
@@ -147,11 +147,11 @@ def _lost(refused: Refused, session_id: str) -> Exception:
     return refused
 
 
-async def _furnish(process: AcpProcess, options: Options, session_id: str) -> None:
+async def _configure(process: AcpProcess, options: Options, session_id: str) -> None:
     me = {"sessionId": session_id}
     if options.model is not None:
         await process.await_reply("session/set_model", {**me, "modelId": options.model})
-    if (mode := told_mode(options, interactive=True)) is not None:
+    if (mode := approval_mode(options, interactive=True)) is not None:
         try:
             wanted = {**me, "modeId": _MODE_IDS[mode]}
             await process.await_reply("session/set_mode", wanted)
@@ -167,14 +167,14 @@ class _Replay:
     def __init__(self) -> None:
         self._news = asyncio.Event()
 
-    async def over(self) -> None:
-        """There is no word for its end, so silence has to do."""
+    async def wait_for_end(self) -> None:
+        """The protocol does not mark the end of a replay; a moment of silence counts as it."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _REPLAY_LIMIT
+        deadline = loop.time() + _MAX_REPLAY_SECONDS
         while loop.time() < deadline:
             self._news.clear()
             try:
-                async with asyncio.timeout(_REPLAY_ENDS):
+                async with asyncio.timeout(_REPLAY_SILENCE_SECONDS):
                     await self._news.wait()
             except TimeoutError:
                 return

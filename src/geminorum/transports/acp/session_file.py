@@ -17,7 +17,7 @@ from geminorum.wire.sessions.records import SavedCall, SavedMessage, is_context,
 
 
 class SavedAnswer(NamedTuple):
-    """What the model was told of a call, whoever made that up."""
+    """The response to a call as the model got it, from the tool or from the CLI."""
 
     id: str
     name: str
@@ -81,7 +81,7 @@ class AcpSessionFileFeed:
         """Takes in what was written since the last look."""
         for message, by_subagent in self._tail.read(self._session_id, thoroughly=thoroughly):
             if by_subagent:
-                self._requests += self._fresh_requests(message)
+                self._requests += self._take_new_requests(message)
             else:
                 self._take(message)
 
@@ -141,12 +141,12 @@ class AcpSessionFileFeed:
             before = len(self._calls)
             self._answers += [(answer, before) for answer in _answers_in(message.content)]
         self._answered = self._answered or message.type == "gemini"
-        requests = self._fresh_requests(message)
+        requests = self._take_new_requests(message)
         self._requests += requests
         if requests and self._rounds:
             self._rounds[-1] += requests
 
-    def _fresh_requests(self, message: SavedMessage) -> list[ModelRequest]:
+    def _take_new_requests(self, message: SavedMessage) -> list[ModelRequest]:
         """Each request once: a message is written again when something is added to it."""
         found = requests_of([message])
         fresh = [request for key, request in found.items() if key not in self._seen]

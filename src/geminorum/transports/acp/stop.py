@@ -1,4 +1,4 @@
-"""The end that somebody wants for a turn in a warm session, and the time to hear of it."""
+"""Stops a turn in a warm session: the request, and the time to wait for its effect."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from geminorum.transports.turns.limits import Reason
+from geminorum.transports.turns.stop_checks import Reason
 
 
 class AcpStop:
@@ -27,7 +27,7 @@ class AcpStop:
         self._timer = asyncio.get_running_loop().call_later(seconds, begin)
 
     def hurry(self, seconds: float, give_up: Callable[[], None]) -> None:
-        """Gives up instead of waiting for the whole grace; nothing where nobody waits."""
+        """Cuts the grace period short, if it runs: gives up after so many seconds."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = asyncio.get_running_loop().call_later(seconds, give_up)

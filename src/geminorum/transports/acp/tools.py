@@ -8,25 +8,25 @@ from typing import Any
 from geminorum.errors import ConfigError, TrustError
 from geminorum.events import PermissionRequest
 from geminorum.hints import advice
-from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.options import Options
+from geminorum.runtime.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.tools import Tool
-from geminorum.transports.callbacks.backchannel import offers_of
+from geminorum.transports.callbacks.backchannel import tools_and_schema
 from geminorum.transports.callbacks.final_answer import INSTRUCTIONS, FinalAnswer
 from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.callbacks.grants import Ask
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.callbacks.tool_server import Served, ToolServer, served
+from geminorum.transports.callbacks.tool_server import Served, ToolServer, to_served
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.wire.callbacks.mcp import SERVER, full_name, own_name
-from geminorum.wire.policy.toml import OwnTools, asked_functions, told_mode
+from geminorum.wire.policy.toml_writer import OwnTools, approval_mode, asked_functions
 
 _PATH = "/mcp"
 
 
 def own_tools_of(transport: CliTransport, options: Options, *, asks: bool) -> OwnTools:
     """The tools that a process may be offered, for its policy, whatever its sessions want."""
-    tools, _shape = offers_of(transport, options.changed(output_schema=None))
+    tools, _shape = tools_and_schema(transport, options.changed(output_schema=None))
     # One by one: of a server that comes with a session, the policy does not know the family.
     names = [full_name(tool.name) for tool in tools]
     asked = asked_functions(options, names) if asks else ()
@@ -35,7 +35,7 @@ def own_tools_of(transport: CliTransport, options: Options, *, asks: bool) -> Ow
 
 
 def _asked_names(options: Options, tools: Sequence[Tool]) -> tuple[str, ...]:
-    if told_mode(options, interactive=True) == "yolo":
+    if approval_mode(options, interactive=True) == "yolo":
         return ()
     return tuple(map(own_name, asked_functions(options, [full_name(tool.name) for tool in tools])))
 
@@ -52,12 +52,12 @@ class SessionTools:
         asks: bool = False,
         on_interrupt: OnInterrupt = ignore_interrupt,
     ) -> None:
-        """`asks`: somebody is asked about functions, unless the options say otherwise."""
-        tools, shape = offers_of(transport, options)
+        """`asks`: `decide` is asked about functions, unless the options say otherwise."""
+        tools, shape = tools_and_schema(transport, options)
         self._shape, self._attempts = shape, attempts
         self._renames = bool(transport.tools or shape)
         self._answer: FinalAnswer | None = None
-        offered = [served(tool) for tool in tools]
+        offered = [to_served(tool) for tool in tools]
         if shape is not None:
             offered.append(Served(FinalAnswer(shape, 1).served.declared, self._take))
         self.names = tuple(tool.declared.name for tool in offered)
@@ -106,14 +106,14 @@ class SessionTools:
         """A tool as the caller knows it."""
         return own_name(tool) if self._renames else tool
 
-    def new_answer(self) -> FinalAnswer | None:
-        """What the turn that begins is to answer; every turn has an answer of its own."""
+    def start_answer(self) -> FinalAnswer | None:
+        """Returns a new answer for the turn that begins; each turn has its own."""
         shape = self._shape
         self._answer = None if shape is None else FinalAnswer(shape, self._attempts)
         return self._answer
 
     def allow_once(self, request: PermissionRequest) -> None:
-        """Somebody was asked, and said yes: one call may run."""
+        """Allows one call, which `decide` approved."""
         self._tools.allow_once(request.name, request.input)
 
     def ask_at_call(self, request: PermissionRequest, ask: Ask) -> bool:
@@ -125,7 +125,7 @@ class SessionTools:
         return True
 
     def cancel(self) -> None:
-        """Ends every call that runs, and what was allowed: nobody waits for results any more."""
+        """Ends every running call and every grant: the results are no longer wanted."""
         self._tools.cancel()
 
     async def _take(self, arguments: dict[str, Any]) -> tuple[str, bool]:

@@ -24,9 +24,9 @@ from geminorum.errors import (
 )
 from geminorum.events import Error
 from geminorum.hints import advice, python_only
-from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.prompt import Prompt
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports import Conversation
 from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused, refuse_older
 from geminorum.transports.acp.session import AcpSession, open_session
@@ -35,7 +35,7 @@ from geminorum.transports.acp.turn import AcpTurn
 from geminorum.transports.launch.context import LaunchContext, working_folder
 from geminorum.transports.launch.program import check_listed, find_program
 from geminorum.transports.launch.read_guard import check_folders
-from geminorum.transports.launch.resuming import going_fresh, to_resume
+from geminorum.transports.launch.resuming import fallback_notice, resolve_session
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.turns.slot import TurnSlot
 
@@ -55,7 +55,7 @@ class Acp(CliTransport):
     milliseconds, and `decide`, which is asked before a tool acts.
     """
 
-    # The CLI asks us, and we ask whoever decides.
+    # The CLI asks us, and we ask the caller's `decide`.
     interactive: ClassVar[bool] = True
 
     def own_settings(self, options: Options) -> Mapping[str, Any]:
@@ -101,7 +101,7 @@ async def await_ready(process: AcpProcess, limit: float | None) -> None:
     """Waits until the process takes sessions; raises why it does not."""
     try:
         async with asyncio.timeout(limit):
-            await process.ready()
+            await process.wait_until_ready()
     except TimeoutError as error:
         text = f"no hello after {limit:g} s"
         raise StartTimeout(text, hint=advice("see {Acp.start_timeout=…}")) from error
@@ -148,7 +148,7 @@ class WarmAcp:
 
     async def start(self) -> AcpProcess:
         """Starts the process without waiting until it is ready."""
-        program = await _program(self._transport, self._options)
+        program = await _find_program(self._transport, self._options)
         process = AcpProcess(self._transport, self._options, program, self._env)
         self._process = await self._stack.enter_async_context(process)
         return self._process
@@ -212,7 +212,7 @@ class AcpConversation:
         self._slot = TurnSlot[AcpTurn]()
         self._had_turn = False
         self.notices: list[Error] = []
-        """What is to be said at the head of the next turn."""
+        """Events for the start of the next turn."""
         self.dangling = False
         """Did a turn break off after a tool was called? The CLI may remember the call alone."""
 
@@ -233,11 +233,11 @@ class AcpConversation:
     async def __aenter__(self) -> AcpConversation:
         check_listed(self.transport, self.options)
         async with AsyncExitStack() as stack:
-            self._process = await self._own_or_given(stack)
+            self._process = await self._acquire_process(stack)
             self._process.refuse_denied_answer(self.options)
             self._choose_session()
             await stack.enter_async_context(self.tools)
-            # In the background: what goes wrong is told by the first turn's stream.
+            # In the background: the stream of the first turn reports failures.
             self._opening = asyncio.create_task(self._open())
             stack.push_async_callback(self._close)
             self._stack = stack.pop_all()
@@ -253,8 +253,8 @@ class AcpConversation:
     def turn(self, prompt: Prompt) -> AcpTurn:
         return AcpTurn(self, prompt)
 
-    async def session(self) -> AcpSession:
-        """The session, once it is open; loaded anew where the CLI may have lost a response."""
+    async def wait_for_session(self) -> AcpSession:
+        """Returns the session once it is open; reloads it if the CLI may have lost a response."""
         assert self._opening is not None
         try:
             if self.dangling and not self.process.gone:
@@ -279,17 +279,17 @@ class AcpConversation:
         self._slot.release(turn)
 
     def _on_interrupt(self, error: BaseException) -> None:
-        """A function raised what is meant for the whole program: whoever reads the turn gets it."""
+        """Keeps an exception for the whole program until the reader of the turn takes it."""
         if self._slot.turn is not None:
             self._slot.turn.interrupt.take(error)
 
-    async def _own_or_given(self, stack: AsyncExitStack) -> AcpProcess:
+    async def _acquire_process(self, stack: AsyncExitStack) -> AcpProcess:
         if self._given is not None:
             _refuse_unsupported(self.options)
-            await off_loop(partial(self._check_with, self._given))
+            await run_off_loop(partial(self._check_with, self._given))
             return self._given
-        program = await _program(self.transport, self.options)
-        await off_loop(partial(self._check_folders, program))
+        program = await _find_program(self.transport, self.options)
+        await run_off_loop(partial(self._check_folders, program))
         return await stack.enter_async_context(AcpProcess(self.transport, self.options, program))
 
     def _check_with(self, process: AcpProcess) -> None:
@@ -304,16 +304,16 @@ class AcpConversation:
         if wanted is None:
             return
         try:
-            found = to_resume(home, working_folder(self.options), wanted)
+            found = resolve_session(home, working_folder(self.options), wanted)
             self.options = self.options.changed(resume=found)
         except SessionLost as lost:
-            self._go_fresh(lost)
+            self._start_new_session(lost)
 
-    def _go_fresh(self, lost: SessionLost) -> None:
+    def _start_new_session(self, lost: SessionLost) -> None:
         if not self.transport.fresh_if_lost:
             raise lost
         self.options = self.options.changed(resume=None)
-        self.notices.append(going_fresh(lost.message, time.time_ns() // 1_000_000))
+        self.notices.append(fallback_notice(lost.message, time.time_ns() // 1_000_000))
 
     async def _open(self) -> AcpSession:
         limit = self.transport.start_timeout
@@ -322,7 +322,7 @@ class AcpConversation:
                 try:
                     return await self._open_session()
                 except SessionLost as lost:
-                    self._go_fresh(lost)
+                    self._start_new_session(lost)
                 return await self._open_session()
         except TimeoutError as error:
             text = f"no session after {limit:g} s"
@@ -349,9 +349,9 @@ def _close_session(opening: asyncio.Task[AcpSession]) -> None:
         opening.result().close()
 
 
-async def _program(transport: Acp, options: Options) -> CliProgram:
+async def _find_program(transport: Acp, options: Options) -> CliProgram:
     _refuse_unsupported(options)
-    return await off_loop(lambda: find_program(LaunchContext(transport, options)))
+    return await run_off_loop(lambda: find_program(LaunchContext(transport, options)))
 
 
 def _refuse_unsupported(options: Options) -> None:

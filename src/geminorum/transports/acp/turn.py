@@ -1,4 +1,4 @@
-"""One turn in a session of a warm process: a prompt, what is told of it, and what may stop it."""
+"""One turn in a session of a warm process: the prompt, its updates, its limits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from geminorum.events import (
     UserMessage,
 )
 from geminorum.hints import advice
-from geminorum.interrupts import Interrupt
 from geminorum.options import Options
 from geminorum.prompt import Prompt, encoded
+from geminorum.runtime.interrupts import Interrupt
 from geminorum.transports.acp.event_queue import EventQueue
 from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused
 from geminorum.transports.acp.prompt_call import PromptCall
@@ -35,23 +35,23 @@ from geminorum.transports.acp.session import AcpSession
 from geminorum.transports.acp.session_file import AcpSessionFileFeed
 from geminorum.transports.acp.stop import AcpStop
 from geminorum.transports.acp.tools import SessionTools
-from geminorum.transports.callbacks.final_answer import ONCE_MORE
+from geminorum.transports.callbacks.final_answer import RETRY_PROMPT
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.newer_cli import advice_if_newer
 from geminorum.transports.process.full_disk import is_full, not_saved
 from geminorum.transports.turns.answer_rounds import AnswerRounds
 from geminorum.transports.turns.bill import price_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
-from geminorum.transports.turns.limits import Reason, StallDetector
 from geminorum.transports.turns.network import NetworkWatch
 from geminorum.transports.turns.outbox import now
+from geminorum.transports.turns.stop_checks import Reason, StallDetector
 from geminorum.transports.turns.turn_limits import TurnLimits
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.acp.decoder import AcpDecoder
 from geminorum.wire.acp.verdict import TurnEnding, ended_early, fits, last_events, reported
 from geminorum.wire.ending import FIRST_WORD, Ending, Stop
 from geminorum.wire.notices import PARSE_ERROR
-from geminorum.wire.policy.toml import is_denied
+from geminorum.wire.policy.toml_writer import is_denied
 
 if TYPE_CHECKING:
     from geminorum.transports.acp.transport import Acp, AcpConversation
@@ -64,7 +64,7 @@ _LOOKS_FOR_RESULTS, _LOOKS_FOR_SUMS = 250, 100
 for itself."""
 _EXIT_WAIT = 500
 _HURRY_SECONDS = 0.3
-"""How long a process may take to answer a cancel when nobody has patience any more."""
+"""For a process to answer a cancel once the caller was cancelled and will not wait."""
 _LAST_GRACE = 1.0
 """Seconds at most for a process that had its whole grace to hear a cancel, and did not; and for
 one to hear it while it tries to reach the network, where the CLI hears nothing."""
@@ -100,7 +100,7 @@ class AcpTurn:
 
     async def __aenter__(self) -> AcpTurn:
         self.conversation.begin_turn(self)
-        self._rounds = AnswerRounds(self._tools.new_answer())
+        self._rounds = AnswerRounds(self._tools.start_answer())
         self._limits = self._new_limits()
         self._beginning = asyncio.create_task(self._begin())
         cost.warm_up()
@@ -159,15 +159,15 @@ class AcpTurn:
 
     @property
     def tool_uses(self) -> int:
-        """How many calls of tools the turn has told of by now."""
+        """The number of tool calls that the turn has reported so far."""
         return self.decoder.tool_uses
 
     # ---- the way in
 
     async def _begin(self) -> None:
-        """Waits for the session, then asks; what went wrong before is for the stream to tell."""
+        """Waits for the session, then sends the prompt; the stream reports earlier failures."""
         try:
-            self._session = await self.conversation.session()
+            self._session = await self.conversation.wait_for_session()
         except ProcessEnded:
             await self._exit_known()
             ending = Ending(self._process.exit_code, self.stderr, newer=self._newer)
@@ -205,7 +205,7 @@ class AcpTurn:
 
     def _send(self, session: AcpSession, prompt: dict[str, object]) -> None:
         session.session_file.begin()
-        self._process.listen(session.id, self)
+        self._process.add_handler(session.id, self)
         self._call.number = self._process.call("session/prompt", prompt, self._on_reply)
         self._watch_limits()
 
@@ -236,7 +236,7 @@ class AcpTurn:
         if options.max_turns is not None:
             limits.watch(_ROUND_CHECK_SECONDS, self._count_rounds)
 
-    # ---- what is told: called by the process, in the order of the wire
+    # ---- messages: called by the process, in the order of the wire
 
     def on_update(self, update: Raw, halved: str | None) -> None:
         self._heard += 1
@@ -280,7 +280,7 @@ class AcpTurn:
         has_ended = self.decoder.has_ended
         fresh = self._session_file.answers(has_ended) if waits else self._session_file.answers()
         for answer in fresh:
-            self.emit(self.decoder.unseen(*answer, now()))
+            self.emit(self.decoder.add_unseen(*answer, now()))
 
     def emit(self, events: list[Event]) -> None:
         """Gives events to the consumer, and ends the turn if a denied tool ran."""
@@ -291,14 +291,14 @@ class AcpTurn:
     def _end(self) -> None:
         self._network.look()  # For its last output: nobody looks after this.
         self._forget()
-        self._questions.cancel()  # Whoever asked is gone.
+        self._questions.cancel()  # The process no longer waits for the answers.
         self._tools.cancel()
         self._queue.end()
 
     def _forget(self) -> None:
-        """Nobody listens any more: what comes late belongs to no turn."""
+        """Removes the handler: late messages belong to no turn."""
         if self._session is not None:
-            self._process.unlisten(self._session.id, self)
+            self._process.remove_handler(self._session.id, self)
         if self._call.number is not None:
             self._process.forget(self._call.number)
         if self._limits is not None:
@@ -317,10 +317,10 @@ class AcpTurn:
                 # No await from here on: a cancellation must not fall between taking and giving.
                 return self._judged(self._completed(queue.take(count)))
             if queue.is_over:
-                events = self._judged(await self._last_events())
-                if not self._is_owed:
+                events = self._judged(await self._finish_round())
+                if not self._needs_retry:
                     return events
-                if said := self._ask_once_more(events):
+                if said := self._retry_answer(events):
                     return said
             else:
                 await queue.wait_changed()
@@ -339,26 +339,26 @@ class AcpTurn:
         if answer is None:
             return events
         events = answer.judged(events)
-        if answer.is_hopeless:
+        if answer.is_exhausted:
             self._begin_stop("no_answer", None)
         return events
 
     @property
-    def _is_owed(self) -> bool:
+    def _needs_retry(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
-        return self._rounds.is_owed and not self._stop.is_wanted and not self._process.gone
+        return self._rounds.needs_retry and not self._stop.is_wanted and not self._process.gone
 
-    def _ask_once_more(self, events: list[Event]) -> list[Event]:
-        """In the same session, and as a part of this same turn; what was said until then."""
+    def _retry_answer(self, events: list[Event]) -> list[Event]:
+        """Sends another prompt in the same session and turn; returns what was said until then."""
         assert self._session is not None
         said = self._rounds.end_round(events)
         self._rounds.begin_round()
         self.decoder, self._call = self._new_decoder(), PromptCall()
         self._queue.reopen()
         again: Any = {"timestamp": now(), "session_id": self._session.id}
-        self.emit([UserMessage(ONCE_MORE, **again)])
+        self.emit([UserMessage(RETRY_PROMPT, **again)])
         self._limits = TurnLimits(self._network, self._begin_stop)
-        self._send(self._session, acp.prompt(self._session.id, ONCE_MORE, literal=True))
+        self._send(self._session, acp.prompt(self._session.id, RETRY_PROMPT, literal=True))
         return said
 
     def _free_to_go(self) -> int:
@@ -370,7 +370,7 @@ class AcpTurn:
         return next((place for place, lacks in enumerate(lacking) if lacks), len(events))
 
     async def _await_results(self, events: list[Event]) -> None:
-        """A tool's result is told a moment before it is written to the session file."""
+        """Waits for the session file: a tool's result is sent a moment before it is written."""
         if self._session is None:
             return
         for _ in range(_LOOKS_FOR_RESULTS):
@@ -379,7 +379,7 @@ class AcpTurn:
             self._session_file.read()
             await asyncio.sleep(_MOMENT)
 
-    async def _last_events(self) -> list[Event]:
+    async def _finish_round(self) -> list[Event]:
         prompted, error = self._call.outcome()
         if self._process.gone:
             await self._exit_known()
@@ -444,7 +444,7 @@ class AcpTurn:
 
     @property
     def _phase(self) -> str | None:
-        """What was going on while there was no session to ask in."""
+        """What the turn did while it had no session."""
         if self._session is not None:
             return None
         return "opening a session" if self._process.shaken_hands else FIRST_WORD
@@ -488,7 +488,7 @@ class AcpTurn:
         self._end()
 
     async def _kill(self) -> None:
-        """It does not listen. The other sessions of the process pay for it, too."""
+        """Kills a process that ignores the cancel. Its other sessions end, too."""
         try:
             await self._process.stop(_LAST_GRACE)
         finally:
@@ -502,7 +502,7 @@ class AcpTurn:
 
     @property
     def _is_busy(self) -> bool:
-        """Does a tool run, or is somebody asked? The requests that fail are of other sessions."""
+        """Does a tool run, or is a request undecided? Other sessions make failed requests then."""
         return self.decoder.tool_runs or self._questions.is_open
 
     def _announce(self, retry: Error) -> None:

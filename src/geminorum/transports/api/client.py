@@ -18,13 +18,13 @@ from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from geminorum import errors
-from geminorum.decisions import in_thread
+from geminorum.decisions import run_in_thread
 from geminorum.errors import AuthError, GeminorumError, InvalidOptions, SetupError
 from geminorum.events import Error
 from geminorum.hints import advice, python_only
-from geminorum.lazy import lazy_module
 from geminorum.redaction import redacted
-from geminorum.shortage import explained_shortage, require_descriptor
+from geminorum.runtime.lazy import lazy_module
+from geminorum.system.shortage import explain_shortage, require_descriptor
 from geminorum.wire.genai.answer import ApiRefusal, BadChunk
 from geminorum.wire.genai.request import Content
 from geminorum.wire.genai.sse import EventStream
@@ -76,8 +76,8 @@ class GenaiClient:
         self._secret = ""  # nosec B105  # none yet
 
     async def __aenter__(self) -> GenaiClient:
-        credentials = self._credentials()
-        await in_thread(_load)  # Half a second, in which the loop has better to do.
+        credentials = self._load_credentials()
+        await run_in_thread(_load)  # Half a second, in which the loop has better to do.
         async with AsyncExitStack() as stack:
             http = _http_library()
             # Without a client of our own the SDK takes whatever is installed, and with aiohttp
@@ -87,7 +87,7 @@ class GenaiClient:
             clients = {"httpx_client": plain, "httpx_async_client": asynchronous}
             # In a thread, where there is no loop: a client that could not be made would leave a
             # task behind, and that task a complaint.
-            self._client = await in_thread(self._sdk_client, credentials, clients)
+            self._client = await run_in_thread(self._sdk_client, credentials, clients)
             stack.push_async_callback(self._drop)
             self._stack = stack.pop_all()
         return self
@@ -140,7 +140,7 @@ class GenaiClient:
         name = "GOOGLE_VERTEX_BASE_URL" if self._transport.vertex else "GOOGLE_GEMINI_BASE_URL"
         return self._transport.base_url or self._env.get(name) or None
 
-    def _credentials(self) -> dict[str, Any]:
+    def _load_credentials(self) -> dict[str, Any]:
         transport = self._transport
         if transport.vertex and transport.api_key is None:
             return self._of_google_cloud()
@@ -185,7 +185,7 @@ class GenaiClient:
             "config": {**config, "http_options": {"extra_body": body}},
         }
         try:
-            await self._sent(arguments)
+            await self._send(arguments)
         except (ApiRefusal, BadChunk) as error:
             raise Failed(_misread(error)) from error
         except Exception as error:
@@ -193,7 +193,7 @@ class GenaiClient:
             refusal: Error | None = self._refusal
             raise Failed(refusal or self._failure(error)) from error
 
-    async def _sent(self, arguments: dict[str, Any]) -> None:
+    async def _send(self, arguments: dict[str, Any]) -> None:
         models = self._client.aio.models
         if not self._transport.stream:
             await models.generate_content(**arguments)
@@ -293,7 +293,7 @@ def _adopt(response: Any, deliver: Deliver, *, stream: bool) -> Any:
     # A response of its own undoes the compression; the outer one must not try again.
     inner = http.Response(200, headers=response.headers, stream=response.stream)
     response.headers.pop("content-encoding", None)
-    read = _chunks if stream else _whole
+    read = _deliver_events if stream else _deliver_body
 
     class TakenOver(http.AsyncByteStream):  # type: ignore[misc, name-defined]
         async def __aiter__(self) -> AsyncIterator[bytes]:
@@ -307,7 +307,7 @@ def _adopt(response: Any, deliver: Deliver, *, stream: bool) -> Any:
     return TakenOver()
 
 
-async def _chunks(response: Any, deliver: Deliver) -> None:
+async def _deliver_events(response: Any, deliver: Deliver) -> None:
     events = EventStream()
     async for piece in response.aiter_bytes():
         for data in events.feed(piece):
@@ -316,7 +316,7 @@ async def _chunks(response: Any, deliver: Deliver) -> None:
         await deliver(data)
 
 
-async def _whole(response: Any, deliver: Deliver) -> None:
+async def _deliver_body(response: Any, deliver: Deliver) -> None:
     if body := await response.aread():
         await deliver(body)
 
@@ -333,7 +333,7 @@ def _misread(error: ApiRefusal | BadChunk) -> Error:
 def _shortage() -> Error | None:
     """Is it for want of a descriptor that no connection could be made? No library says so."""
     try:
-        with explained_shortage():
+        with explain_shortage():
             require_descriptor()
     except SetupError as error:
         return Error(error.message, error.code, hint=error.hint)

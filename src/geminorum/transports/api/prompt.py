@@ -12,7 +12,7 @@ from typing import Any
 from geminorum.errors import InvalidPrompt
 from geminorum.hints import advice, python_only
 from geminorum.prompt import Blob, Link, Prompt, PromptFile
-from geminorum.regular_file import UnfitFile, read_bytes
+from geminorum.system.regular_file import UnfitFile, read_bytes
 from geminorum.wire.genai.answer import Part
 from geminorum.wire.genai.request import Content, as_json, check_content, user
 

@@ -11,7 +11,7 @@ import msgspec
 
 from geminorum.decisions import CANCELLED, Allow, Decision, Deny, decided
 from geminorum.events import PermissionRequest, ToolResult
-from geminorum.interrupts import OnInterrupt, error_message
+from geminorum.runtime.interrupts import OnInterrupt, error_message
 from geminorum.tools import Tool, ToolOutcome, call
 from geminorum.transports.turns.outbox import Outbox, now
 from geminorum.wire.genai.answer import FunctionCall
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class ToolRunner:
-    """Runs what the model asks for, after asking whoever decides."""
+    """Runs the functions that the model calls, after asking the caller's `decide`."""
 
     def __init__(self, talk: ApiConversation, out: Outbox, on_interrupt: OnInterrupt) -> None:
         """`on_interrupt` gets what a function raised for the whole program."""
@@ -60,13 +60,13 @@ class ToolRunner:
             names = ", ".join(self._tools) or "none"
             text = f"there is no tool {wanted.name!r}; there are: {names}"
             return ToolOutcome("error", text, "tool_not_registered")
-        decision = await self._decision(wanted)
+        decision = await self._ask_permission(wanted)
         if isinstance(decision, Deny):
             reason = f": {decision.reason}" if decision.reason else ""
             return ToolOutcome("error", f"the user denied this call{reason}", "denied")
-        return await self._called(tool, wanted)
+        return await self._call(tool, wanted)
 
-    async def _called(self, tool: Tool, wanted: FunctionCall) -> ToolOutcome:
+    async def _call(self, tool: Tool, wanted: FunctionCall) -> ToolOutcome:
         try:
             return await call(tool, wanted.arguments)
         except asyncio.CancelledError:
@@ -75,7 +75,7 @@ class ToolRunner:
             self._on_interrupt(error)
             return ToolOutcome("error", error_message(error), "tool_failed")
 
-    async def _decision(self, wanted: FunctionCall) -> Decision:
+    async def _ask_permission(self, wanted: FunctionCall) -> Decision:
         options = self._talk.options
         unasked = options.approval == "yolo" or wanted.name in (options.allowed_tools or ())
         if self._talk.transport.decide is None or unasked:

@@ -26,16 +26,16 @@ from geminorum.events import (
     UserMessage,
     total_of,
 )
-from geminorum.interrupts import Interrupt, error_message, is_interrupt
 from geminorum.prompt import Prompt
+from geminorum.runtime.interrupts import Interrupt, error_message, is_interrupt
 from geminorum.schema import parsed
 from geminorum.transports.api.client import Failed
 from geminorum.transports.api.exchange import Exchange
 from geminorum.transports.api.prompt import content_of
 from geminorum.transports.api.tools import ToolRunner
 from geminorum.transports.turns.bill import price_of
-from geminorum.transports.turns.limits import BudgetGuard
 from geminorum.transports.turns.outbox import Outbox
+from geminorum.transports.turns.stop_checks import BudgetGuard
 from geminorum.wire.ending import Ending, Stop, stopped
 from geminorum.wire.genai.answer import ModelAnswer
 from geminorum.wire.genai.request import Content, model, prompt_text, response_of, results
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 _MOST_ANSWERS = 100
 """In one turn, where the caller set no limit: a model can call functions forever."""
 _HURRY_SECONDS = 0.3
-"""How long a function may take to end when nobody has patience any more."""
+"""For a function to end once the caller was cancelled and will not wait."""
 
 
 class ApiTurn:
@@ -140,11 +140,11 @@ class ApiTurn:
                 return self._put_down(reason), None
             answer = await self._exchange.request_answer([*talk.history, *self._pending])
             if not answer.calls or self._tools.leaves_to_caller(answer.calls):
-                return "success", self._concluded(answer)
+                return "success", self._conclude(answer)
             await self._use_tools(answer)
         return "max_turns", None
 
-    def _concluded(self, answer: ModelAnswer) -> Any:
+    def _conclude(self, answer: ModelAnswer) -> Any:
         """Takes the last answer into the history; its data, where it was to have a shape."""
         data, shape = None, self._talk.shape
         if shape is not None and not answer.calls:

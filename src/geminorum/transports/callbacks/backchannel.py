@@ -1,4 +1,4 @@
-"""The way back: what the CLI of one turn can reach in this process, and how it is told of it."""
+"""Local server for one turn: the caller's functions, permission callback and final answer."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from geminorum.detect import CliProgram
 from geminorum.errors import Unsupported
 from geminorum.events import Event
 from geminorum.hints import advice
-from geminorum.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.options import Options
 from geminorum.permissions import KNOWN_TOOLS
+from geminorum.runtime.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.schema import Shape, shape_of
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.callbacks.final_answer import FinalAnswer
 from geminorum.transports.callbacks.loopback import Loopback
 from geminorum.transports.callbacks.permission_hook import PermissionHook
-from geminorum.transports.callbacks.tool_server import ToolServer, served
+from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
 from geminorum.transports.launch.transport import CliTransport
@@ -32,7 +32,7 @@ from geminorum.wire.callbacks.hook import hook_command, hook_script, hook_settin
 from geminorum.wire.callbacks.mcp import PREFIX, SERVER, check_names, full_name
 from geminorum.wire.ending import Stop
 from geminorum.wire.launch.argv import HOOKS, has
-from geminorum.wire.policy.toml import (
+from geminorum.wire.policy.toml_writer import (
     OwnTools,
     asked_functions,
     asked_tools,
@@ -47,13 +47,13 @@ _FOREVER = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """What a conversation lets the CLI reach: functions, somebody to ask, a shape to answer in."""
+    """What the CLI of a conversation can call: functions, `decide`, and the final answer."""
 
     tools: tuple[Tool, ...] = ()
     decisions: Decisions | None = None
     shape: Shape | None = None
     asked: tuple[str, ...] = ()
-    """The tools that somebody is asked about, as policies name them."""
+    """The tools that `decide` is asked about, as policies name them."""
     pattern: str = ""
     """The same for the hook."""
 
@@ -66,9 +66,11 @@ class Callbacks:
         return self.tools, self.asked, self.pattern
 
 
-def offers_of(transport: CliTransport, options: Options) -> tuple[tuple[Tool, ...], Shape | None]:
-    """The functions that the options let in, and the shape that they want. InvalidOptions where
-    one cannot be told to a model."""
+def tools_and_schema(
+    transport: CliTransport, options: Options
+) -> tuple[tuple[Tool, ...], Shape | None]:
+    """The functions that the options allow, and the shape of the answer. Raises InvalidOptions if
+    one cannot be declared to a model."""
     tools = tuple(tool for tool in transport.own_tools if _is_wanted(tool, options))
     shape = None if options.output_schema is None else shape_of(options.output_schema)
     taken = KNOWN_TOOLS | {FINAL_ANSWER} if shape else KNOWN_TOOLS
@@ -78,7 +80,7 @@ def offers_of(transport: CliTransport, options: Options) -> tuple[tuple[Tool, ..
 
 def callbacks_of(transport: CliTransport, options: Options) -> Callbacks:
     """InvalidOptions where a function, or a shape, cannot be told to a model."""
-    tools, shape = offers_of(transport, options)
+    tools, shape = tools_and_schema(transport, options)
     if transport.decide is None:
         return Callbacks(tools, None, shape)
     asked, own = asked_tools(options), _asked_functions(tools, options)
@@ -125,7 +127,7 @@ class Backchannel:
     def __init__(self, reach: Callbacks, answer: FinalAnswer | None) -> None:
         self._on_news: Callable[[], None] = _ignore_news
         self._on_interrupt: OnInterrupt = ignore_interrupt
-        offered = [served(tool) for tool in reach.tools]
+        offered = [to_served(tool) for tool in reach.tools]
         if answer is not None:
             offered.append(answer.served)
         functions = [tool.name for tool in reach.tools]
@@ -190,11 +192,11 @@ class Backchannel:
         """Why the run cannot go on, if so."""
         if self._asking is not None and self._asking.evaded:
             return "unasked"
-        return "no_answer" if self._answer is not None and self._answer.is_hopeless else None
+        return "no_answer" if self._answer is not None and self._answer.is_exhausted else None
 
     @property
     def is_asking(self) -> bool:
-        """Is somebody thinking about an answer?"""
+        """Is a permission request undecided?"""
         return self._asking is not None and self._asking.is_open
 
     def hold(self) -> bool:
@@ -222,8 +224,8 @@ class Backchannel:
         admit = admitting if self._offers else _admit_nobody
         return Reachable(self.own_tools, self._asked, admit, connects=self._server is not None)
 
-    def settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
-        """What the CLI must know, beside what the user's settings say."""
+    def write_settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
+        """Writes the key of the hook and returns the settings that lead the CLI to this server."""
         if self._server is None:
             return {}
         settings = {}

@@ -30,7 +30,7 @@ INSTRUCTIONS = f"""\
 Your answer to each request of the user is the arguments of one call of the tool {full_name(NAME)}.
 Only that call is read: text that you write is not. Do the work first, then call it. If it says what
 is wrong, fix that and call it again. When it has accepted the answer, stop."""
-ONCE_MORE = f"""\
+RETRY_PROMPT = f"""\
 You have not given your answer yet. Call the tool {full_name(NAME)} now, with the answer to my
 request as its arguments."""
 
@@ -40,7 +40,7 @@ _SPEECHLESS = (InvalidAnswer, ApiError, NetworkError, BudgetExceeded, LoopDetect
 
 
 def instructed_to_answer(options: Options) -> Options:
-    """The options with a word on how to answer, behind what the agent is told already."""
+    """The options with an instruction on how to answer, behind the system prompt."""
     told = options.system_prompt
     return options.changed(system_prompt=f"{told}\n\n{INSTRUCTIONS}" if told else INSTRUCTIONS)
 
@@ -58,7 +58,7 @@ class FinalAnswer:
         self.data: Any = None
         """The answer as plain data, once there is one that fits."""
         self.arrived = False
-        self.is_owed = False
+        self.needs_retry = False
         """Has the agent ended without an answer, with attempts left?"""
         self._failed = 0
         self._speechless = False
@@ -70,14 +70,14 @@ class FinalAnswer:
         return Served(declared(NAME, _DESCRIPTION, schema), self._take)
 
     @property
-    def is_hopeless(self) -> bool:
+    def is_exhausted(self) -> bool:
         return not self.arrived and self._failed >= self._attempts
 
     def judged(self, events: list[Event]) -> list[Event]:
         """The events with the answer in their `Done`, or with the complaint that there is none."""
-        return [judged for event in events for judged in self._judged(event)]
+        return [judged for event in events for judged in self._judge(event)]
 
-    def _judged(self, event: Event) -> list[Event]:
+    def _judge(self, event: Event) -> list[Event]:
         match event:
             case ToolResult(name=name, status="error" | "denied") if name == NAME:
                 self._count_miss(self._problem_of(event))
@@ -103,8 +103,8 @@ class FinalAnswer:
             return [change(done, data=self.data, status="success" if enough else done.status)]
         if done.status == "success":
             self._count_miss(self._problem)
-            self.is_owed = not self.is_hopeless
-        elif done.status != "error" or not self.is_hopeless:
+            self.needs_retry = not self.is_exhausted
+        elif done.status != "error" or not self.is_exhausted:
             return [done]
         return [self._complaint(done), change(done, status="error")]
 
@@ -123,7 +123,7 @@ class FinalAnswer:
 
     def _count_miss(self, problem: str) -> None:
         # What comes while the run is being ended for that does not count any more.
-        if not self.is_hopeless:
+        if not self.is_exhausted:
             self._failed += 1
             self._problem = problem
 

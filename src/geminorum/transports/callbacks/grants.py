@@ -1,4 +1,4 @@
-"""Calls that somebody allowed: a question that was answered with yes lets one call run, once."""
+"""Grants for calls of functions: each approved request lets one call run, once."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Grants:
         self._left.clear()
         self._postponed.clear()
 
-    async def refusal(self, name: str, arguments: dict[str, Any]) -> str | None:
-        """Why this call may not run; None: it may, and what let it run is used up."""
+    async def consume(self, name: str, arguments: dict[str, Any]) -> str | None:
+        """Uses up the grant for this call. Returns why the call may not run, or None: it may."""
         call = (name, _exact(arguments))
         if name not in self._asked:
             return None

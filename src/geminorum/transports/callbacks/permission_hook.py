@@ -1,4 +1,4 @@
-"""Questions that the CLI's hook brings, put to whoever decides, and their place in the stream."""
+"""Passes the requests of the CLI's hook to `decide`, and puts them in order into the stream."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from geminorum.events import (
     ToolResult,
     ToolUse,
 )
-from geminorum.interrupts import OnInterrupt, ignore_interrupt
+from geminorum.runtime.interrupts import OnInterrupt, ignore_interrupt
 from geminorum.transports.turns.outbox import now
 from geminorum.wire.callbacks.hook import HookCall, hook_answer, hook_call
 from geminorum.wire.callbacks.mcp import full_name, own_name
@@ -71,9 +71,9 @@ class PermissionHook:
         self._pending: set[asyncio.Future[Decision]] = set()
         self._is_held = self._stopped = False
         self.evaded = False
-        """Did a tool run that somebody should have been asked about, and was not?"""
+        """Did a tool run without the request that it needs?"""
         self._uses: list[ToolUse] = []
-        """What the agent asked for, and nobody was asked about yet."""
+        """Tool calls whose request has not arrived yet."""
         self._questions: list[_Question] = []
         """Requests that are open, or of which the stream does not know everything yet."""
         self._nameless = count(1)
@@ -88,7 +88,7 @@ class PermissionHook:
         question = _Question(request)
         self._questions.append(question)
         self._news()
-        decision = await self._decision(request)
+        decision = await self._decide(request)
         question.decide(decision)
         self._news()
         if isinstance(decision, Deny):
@@ -99,11 +99,11 @@ class PermissionHook:
 
     @property
     def is_open(self) -> bool:
-        """Is somebody thinking about an answer?"""
+        """Is a permission request undecided?"""
         return bool(self._pending)
 
     def hold(self) -> None:
-        """Asks nobody any more, and answers nothing yet."""
+        """Stops asking `decide`, and leaves requests unanswered for now."""
         self._is_held = True
 
     def stop(self) -> None:
@@ -112,10 +112,10 @@ class PermissionHook:
         for question in self._pending:
             question.cancel()
 
-    async def _decision(self, request: PermissionRequest) -> Decision:
+    async def _decide(self, request: PermissionRequest) -> Decision:
         if self._stopped:
             return _TOO_LATE
-        question = self._asked(request)
+        question = self._ask(request)
         self._pending.add(question)
         try:
             await asyncio.wait([question])
@@ -124,7 +124,7 @@ class PermissionHook:
             question.cancel()
         return _TOO_LATE if question.cancelled() else question.result()
 
-    def _asked(self, request: PermissionRequest) -> asyncio.Future[Decision]:
+    def _ask(self, request: PermissionRequest) -> asyncio.Future[Decision]:
         if self._is_held:
             return asyncio.get_running_loop().create_future()
         return asyncio.ensure_future(self._decisions.ask(request, self._on_interrupt))
@@ -135,7 +135,7 @@ class PermissionHook:
         request = PermissionRequest(
             name, None, call.tool_input, timestamp=now(), session_id=call.session_id
         )
-        return self._identified(request)
+        return self._assign_use(request)
 
     def placed(self, events: list[Event], is_caught_up: bool = False) -> list[Event]:
         """The events with requests and decisions among them: behind the use, before the result.
@@ -143,12 +143,15 @@ class PermissionHook:
         `is_caught_up`: everything that the CLI has printed is read. It prints a use before it
         asks, so a request without a use is then a subagent's: those calls are not in the stream.
         """
-        placed = list(self._among(events))
+        placed = list(self._track(events))
         if is_caught_up:
             self._name_strangers()
-        return [*placed, *self._taken({question.request.id for question in self._questions})]
+        return [
+            *placed,
+            *self._take_decided({question.request.id for question in self._questions}),
+        ]
 
-    def _among(self, events: list[Event]) -> Iterator[Event]:
+    def _track(self, events: list[Event]) -> Iterator[Event]:
         for event in events:
             # The stream has a function by the caller's name for it, the pattern by the CLI's.
             if isinstance(event, ToolUse) and self._matcher.match(
@@ -156,18 +159,18 @@ class PermissionHook:
             ):
                 self._uses.append(event)
             for question in self._questions:
-                question.request = self._identified(question.request)
+                question.request = self._assign_use(question.request)
             if isinstance(event, ToolResult):
                 unasked = any(use.id == event.id for use in self._uses)
                 self.evaded = self.evaded or (unasked and event.status == "success")
                 self._uses = [use for use in self._uses if use.id != event.id]
-                yield from self._taken({event.id})
+                yield from self._take_decided({event.id})
             elif isinstance(event, Done):
                 yield from self._closed()
             yield event
 
-    def _identified(self, request: PermissionRequest) -> PermissionRequest:
-        """With the id of the use that it is about; the hook does not tell it."""
+    def _assign_use(self, request: PermissionRequest) -> PermissionRequest:
+        """Gives the request the id of its tool call, which the hook does not have."""
         if request.id is not None:
             return request
         mine = [use for use in self._uses if use.name == request.name]
@@ -189,9 +192,9 @@ class PermissionHook:
         for question in self._questions:
             if question.decision is None:
                 question.decide(_TOO_LATE)
-        return self._taken({question.request.id for question in self._questions})
+        return self._take_decided({question.request.id for question in self._questions})
 
-    def _taken(self, ids: set[str | None]) -> list[Event]:
+    def _take_decided(self, ids: set[str | None]) -> list[Event]:
         mine = [one for one in self._questions if one.request.id in ids - {None}]
         told = [event for question in mine for event in question.take()]
         gone = [one for one in mine if one.decision is not None]

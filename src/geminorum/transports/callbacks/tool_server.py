@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from geminorum import tools
-from geminorum.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
+from geminorum.runtime.interrupts import OnInterrupt, error_message, ignore_interrupt, is_interrupt
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.grants import Ask, Grants
 from geminorum.wire.callbacks import mcp
@@ -26,8 +26,8 @@ class Served(msgspec.Struct, frozen=True):
     call: Call
 
 
-def served(tool: Tool) -> Served:
-    """A function of the caller's."""
+def to_served(tool: Tool) -> Served:
+    """The function of a caller as a tool that can be called from outside."""
 
     async def called(arguments: dict[str, Any]) -> tuple[str, bool]:
         outcome = await tools.call(tool, arguments)
@@ -54,7 +54,7 @@ class ToolServer:
         self._instructions, self._on_read = instructions, on_read
         self._on_interrupt = on_interrupt
         self.was_read = False
-        """Has somebody asked what there is?"""
+        """Has the CLI listed the tools?"""
         self._grants = Grants(asked)
         self._tools = {tool.declared.name: tool for tool in offered}
         self._running: set[asyncio.Future[tuple[str, bool]]] = set()
@@ -66,19 +66,19 @@ class ToolServer:
             request_id = message.id
             if request_id is None:
                 return None
-            return mcp.answered(request_id, await self._result(message))
+            return mcp.answered(request_id, await self._handle(message))
         except Refusal as refusal:
             return mcp.refused(request_id, refusal)
         except RecursionError:  # It can be read, but not be worked with.
             return mcp.refused(request_id, Refusal(mcp.INVALID_PARAMS, "nested too deeply"))
 
     def allow_once(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Somebody was asked about this call, and said yes."""
+        """Allows this call, which `decide` approved."""
         if (tool := self._tools.get(name)) is not None:
             self._grants.leave(name, mcp.sent_arguments(tool.declared, arguments))
 
     def ask_at_call(self, name: str, ask: Ask) -> None:
-        """Somebody is to be asked when the call comes: until then its arguments are not known."""
+        """Asks `decide` when the call comes: until then its arguments are not known."""
         self._grants.postpone(name, ask)
 
     def cancel(self) -> None:
@@ -88,7 +88,7 @@ class ToolServer:
         for call in self._running:
             call.cancel()
 
-    async def _result(self, message: Message) -> Any:
+    async def _handle(self, message: Message) -> Any:
         match message.method:
             case "initialize":
                 return mcp.welcome(message.params, self._instructions)
@@ -99,22 +99,22 @@ class ToolServer:
                 self._on_read()
                 return mcp.listing([tool.declared for tool in self._tools.values()])
             case "tools/call":
-                return await self._called(message.params)
+                return await self._call_tool(message.params)
             case method:
                 raise Refusal(mcp.NO_SUCH_METHOD, f"no method {method!r}")
 
-    async def _called(self, params: Mapping[str, Any]) -> Any:
+    async def _call_tool(self, params: Mapping[str, Any]) -> Any:
         tool, arguments = self._tools.get(str(params.get("name"))), params.get("arguments") or {}
         if tool is None or not isinstance(arguments, dict):
             raise Refusal(mcp.INVALID_PARAMS, f"no tool {params.get('name')!r}")
         sent = mcp.sent_arguments(tool.declared, arguments)
-        if (why := await self._grants.refusal(tool.declared.name, sent)) is not None:
+        if (why := await self._grants.consume(tool.declared.name, sent)) is not None:
             return mcp.outcome(why, failed=True)
         return await self._run(tool, sent)
 
     async def _run(self, tool: Served, arguments: dict[str, Any]) -> Any:
         # A task of its own, so that it can be cancelled and the question still be answered.
-        call = asyncio.ensure_future(self._tried(tool, arguments))
+        call = asyncio.ensure_future(self._run_guarded(tool, arguments))
         self._running.add(call)
         try:
             await asyncio.wait([call])
@@ -126,7 +126,7 @@ class ToolServer:
         text, went_well = call.result()
         return mcp.outcome(text, failed=not went_well)
 
-    async def _tried(self, tool: Served, arguments: dict[str, Any]) -> tuple[str, bool]:
+    async def _run_guarded(self, tool: Served, arguments: dict[str, Any]) -> tuple[str, bool]:
         try:
             return await tool.call(arguments)
         except asyncio.CancelledError:

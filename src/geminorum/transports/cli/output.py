@@ -6,7 +6,7 @@ import asyncio
 
 from geminorum.events import Event
 from geminorum.transports.process.tree import Child
-from geminorum.transports.turns.limits import Reason
+from geminorum.transports.turns.stop_checks import Reason
 from geminorum.wire.ending import POLICY_ERROR
 from geminorum.wire.stream_json.decoder import StreamDecoder
 

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, ExitStack
 
 from geminorum.detect import CliProgram
-from geminorum.off_loop import off_loop
-from geminorum.owned_folder import temporary_folder
-from geminorum.reserve import RESERVE
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.sessions.lock import SessionLock
+from geminorum.system.owned_folder import temporary_folder
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.callbacks.backchannel import Backchannel
 from geminorum.transports.launch.command import headless_command
 from geminorum.transports.launch.context import LaunchContext
@@ -33,11 +33,11 @@ class CliProcess:
         self._made.callback(self._session.close)
 
     async def start(self, launch: Callable[[CliProcess], None]) -> None:
-        """Has `launch` call `launch` of this object, in a thread."""
+        """Has `launch` call `prepare` and `launch` of this object, in a thread."""
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self.back)
-            stack.push_async_callback(off_loop, self._made.close)
-            await off_loop(lambda: launch(self), undo=lambda _: self.child.discard())
+            stack.push_async_callback(run_off_loop, self._made.close)
+            await run_off_loop(lambda: launch(self), undo=lambda _: self.child.discard())
             await stack.enter_async_context(self.child)
             stack.push_async_callback(self.withdraw)
             self._stack = stack.pop_all()
@@ -54,20 +54,22 @@ class CliProcess:
             self._session.callback(remove_strays, home, context.cwd, session)
         return lock
 
+    def prepare(self, context: LaunchContext, *, records_start: bool = False) -> None:
+        """Makes what the process needs: its home, settings and policies."""
+        self._made.enter_context(RESERVE.keep())
+        with blaming(temporary_folder()):
+            prepared = self._prepared(context, records_start=records_start)
+            self.prepared = self._made.enter_context(prepared)
+
     def launch(
         self,
         context: LaunchContext,
         stdin: bytes | OpenInput,
         words: Sequence[str] = (),
         lock: SessionLock | None = None,
-        *,
-        records_start: bool = False,
     ) -> None:
-        """Makes what the process needs, and starts it. `lock` is held as long as it lives."""
-        self._made.enter_context(RESERVE.kept())
+        """Starts the process that was prepared. `lock` is held as long as it lives."""
         with blaming(temporary_folder()):
-            prepared = self._prepared(context, records_start=records_start)
-            self.prepared = self._made.enter_context(prepared)
             self.child = Child(
                 [*self.prepared.plan.command, *words],
                 cwd=context.cwd,
@@ -111,6 +113,6 @@ class CliProcess:
             self._program,
             make_command=headless_command,
             reachable=self.back.reachable,
-            announce=self.back.settings,
+            announce=self.back.write_settings,
             records_start=records_start,
         )

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from geminorum.detect import CliProgram
 from geminorum.errors import GeminorumError
-from geminorum.off_loop import off_loop
 from geminorum.options import Options
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports.callbacks.backchannel import Backchannel, Callbacks
 from geminorum.transports.callbacks.final_answer import FinalAnswer, instructed_to_answer
 from geminorum.transports.cli.process import CliProcess
@@ -47,7 +47,7 @@ _MEGABYTES_NEEDED = 512
 """To be left free: a spare takes about 200."""
 _START_SECONDS, _LOOK_SECONDS = 60.0, 0.01
 _LOOKS_PER_CHECK = 50
-"""How often a look for the end of its start is also one whether somebody has stopped it."""
+"""Every so many looks at a starting CLI, check whether it was stopped by a signal, too."""
 _WAIT_SECONDS = 10.0
 """How long a run waits for a CLI that is starting: more than a start takes, also on a
 busy machine."""
@@ -141,7 +141,7 @@ class Spare:
             await self.process.start(self._launch)
             async with asyncio.timeout(_START_SECONDS):
                 record = await self._await_record()
-            await off_loop(partial(self._settle, record))
+            await run_off_loop(partial(self._settle, record))
         except BaseException:
             await self.close()
             raise
@@ -152,7 +152,7 @@ class Spare:
             looks += 1
             if child.exit_code is not None:
                 raise GeminorumError(f"it ended: {self.process.stderr()}")
-            if looks % _LOOKS_PER_CHECK == 0 and await off_loop(lambda: child.is_stopped):
+            if looks % _LOOKS_PER_CHECK == 0 and await run_off_loop(lambda: child.is_stopped):
                 raise GeminorumError("it was stopped")
             await asyncio.sleep(_LOOK_SECONDS)
         return record
@@ -164,8 +164,10 @@ class Spare:
             prepare_resume(context.home, context.cwd, context.options.resume)
             # Others may have the session while this one starts and waits.
             process.release_session()
-        process.launch(context, self._input, records_start=True)
+        process.prepare(context, records_start=True)
+        # Before it starts: from then on a kill -9 of us would leave its session behind.
         self._unused.note_in(process.prepared.home)
+        process.launch(context, self._input)
 
     def _read_record(self) -> StartRecord | None:
         recorder = self.process.prepared.recorder
@@ -246,12 +248,12 @@ class Spare:
     async def close(self) -> None:
         """Ends it, and leaves nothing of it behind, however often the caller is cancelled."""
         try:
-            await off_loop(self.kill)
+            await run_off_loop(self.kill)
         finally:
             try:
                 await self.process.close()
             finally:
-                await off_loop(self._unused.remove)
+                await run_off_loop(self._unused.remove)
 
     def kill(self) -> None:
         """Ends the process, if there is one. In a thread."""
@@ -326,9 +328,9 @@ class Spares:
             log.debug("the run starts cold: it runs in another event loop than its Cli")
             return None
         self._last_taken = time.monotonic()
-        while (spare := await self._next_for(order)) is not None:
+        while (spare := await self._take_or_wait(order)) is not None:
             try:
-                why = await off_loop(partial(spare.why_unfit, order, self._max_age))
+                why = await run_off_loop(partial(spare.why_unfit, order, self._max_age))
             except BaseException:
                 self._discard(spare, "the run was given up")
                 raise
@@ -390,20 +392,20 @@ class Spares:
         if cancelled is not None:
             raise cancelled
 
-    async def _next_for(self, order: SpareOrder) -> Spare | None:
-        """One that waits for its prompt, or will in a moment."""
+    async def _take_or_wait(self, order: SpareOrder) -> Spare | None:
+        """Takes a CLI that waits for its prompt, or one that soon will."""
         starting = self._starting_for(order)
         self._awaited.append(order)
         try:
             async with asyncio.timeout(_WAIT_SECONDS):
-                return await self._first_for(order)
+                return await self._take_first(order)
         except TimeoutError:
             self._give_up(starting)
             return None
         finally:
             self._awaited.remove(order)
 
-    async def _first_for(self, order: SpareOrder) -> Spare | None:
+    async def _take_first(self, order: SpareOrder) -> Spare | None:
         while True:
             fit = next((spare for spare in self.waiting if spare.order.resembles(order)), None)
             if fit is not None:
@@ -442,7 +444,7 @@ class Spares:
 
     async def _start(self, order: SpareOrder) -> None:
         try:
-            spare = await off_loop(lambda: Spare(order), undo=Spare.kill)
+            spare = await run_off_loop(lambda: Spare(order), undo=Spare.kill)
             await spare.start()
         except (GeminorumError, OSError) as error:  # A full process table, for one.
             log.debug("a CLI that was to be started ahead did not start: %s", error)

@@ -1,11 +1,11 @@
-"""The end that somebody wants for a turn, and the end of its process."""
+"""Stops a turn of the headless CLI: the request, and the end of its process."""
 
 from __future__ import annotations
 
 import asyncio
 
 from geminorum.transports.cli.process import CliProcess
-from geminorum.transports.turns.limits import Reason
+from geminorum.transports.turns.stop_checks import Reason
 
 
 class CliStop:

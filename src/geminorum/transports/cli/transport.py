@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 from geminorum.detect import CliProgram
 from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.hints import python_only
-from geminorum.off_loop import off_loop
 from geminorum.options import Options
 from geminorum.prompt import Prompt
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports.callbacks.backchannel import callbacks_of, refuse_unreachable
 from geminorum.transports.callbacks.final_answer import FinalAnswer
 from geminorum.transports.cli.spares import (
@@ -25,9 +25,9 @@ from geminorum.transports.cli.spares import (
 )
 from geminorum.transports.cli.turn import CliTurn
 from geminorum.transports.launch.context import LaunchContext
-from geminorum.transports.launch.policies import refuse_without_hooks
 from geminorum.transports.launch.program import check_listed, find_program
 from geminorum.transports.launch.read_guard import check_folders
+from geminorum.transports.launch.run_policy import refuse_without_hooks
 from geminorum.transports.launch.transport import CliTransport, check_seconds
 from geminorum.transports.turns.slot import TurnSlot
 
@@ -56,7 +56,7 @@ class Cli(CliTransport):
     """Seconds until a CLI that was started ahead and not used is ended."""
     _spares: Spares | None = field(default=None, init=False, repr=False, compare=False)
 
-    # The CLI itself asks nobody: its hook does, where there is somebody to decide.
+    # The headless CLI cannot ask: its hook does, if there is a `decide`.
     interactive: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -107,7 +107,7 @@ class CliConversation:
         self.transport, self._options = transport, options
         self._shared = shared
         """What runs with the same options share."""
-        self._own = Spares(1, transport.spare_age, renews=False)
+        self._own: Spares | None = None
         """For the next turn of this conversation."""
         self.callbacks = callbacks_of(transport, options)
         self._program: CliProgram | None = None
@@ -115,7 +115,7 @@ class CliConversation:
 
     async def __aenter__(self) -> CliConversation:
         # In a thread: it reads files, and to learn a Node's version a process may have to start.
-        self._program = await off_loop(self._checked_program)
+        self._program = await run_off_loop(self._checked_program)
         self._slot.open()
         return self
 
@@ -135,7 +135,8 @@ class CliConversation:
         try:
             await self._slot.close()
         finally:
-            await self._own.close()
+            if self._own is not None:
+                await self._own.close()
 
     @property
     def program(self) -> CliProgram:
@@ -150,15 +151,17 @@ class CliConversation:
     def prepare_turn(self) -> None:
         """Starts the CLI of the next turn ahead of its prompt."""
         if self._slot.is_open and self.transport.spare != 0:
+            self._own = self._own or Spares(1, self.transport.spare_age, renews=False)
             self._own.refill(self.order_for(self._options))
 
     async def take_spare(self, options: Options) -> Spare | None:
         """A CLI that was started ahead and would run exactly as one that starts now."""
-        order = self.order_for(options)
-        if (found := await self._own.take(order)) is not None or self._shared is None:
-            if found is None and self.transport.spare:
+        own = None if self._own is None else await self._own.take(self.order_for(options))
+        if own is not None or self._shared is None:
+            if own is None and self.transport.spare:
                 log.debug(_NOT_IN_A_BLOCK, self.transport.spare)
-            return found
+            return own
+        order = self.order_for(options)
         found = await self._shared.take(order)
         delays = REFILL_DELAY_SECONDS, REFILL_DELAY_AFTER_COLD_SECONDS
         self._shared.refill(order, delays[found is None])

@@ -14,14 +14,14 @@ from geminorum import cost
 from geminorum.auth import payer
 from geminorum.errors import SessionLost
 from geminorum.events import Billing, Cost, Done, Error, Event, Init, ModelRequest, Status, Usage
-from geminorum.interrupts import Interrupt
-from geminorum.off_loop import off_loop
 from geminorum.options import Options
-from geminorum.owned_folder import temporary_folder
 from geminorum.prompt import Prompt, delivered
+from geminorum.runtime.interrupts import Interrupt
+from geminorum.runtime.off_loop import run_off_loop
+from geminorum.system.owned_folder import temporary_folder
 from geminorum.transports.callbacks.backchannel import Backchannel
 from geminorum.transports.callbacks.final_answer import (
-    ONCE_MORE,
+    RETRY_PROMPT,
     instructed_to_answer,
 )
 from geminorum.transports.cli.output import CliOutput
@@ -30,20 +30,20 @@ from geminorum.transports.cli.spares import Spare, log
 from geminorum.transports.cli.stop import CliStop
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.newer_cli import advice_if_newer
-from geminorum.transports.launch.resuming import going_fresh, prepare_resume, to_resume
+from geminorum.transports.launch.resuming import fallback_notice, prepare_resume, resolve_session
 from geminorum.transports.process.full_disk import is_full, not_saved, was_not_recorded
 from geminorum.transports.process.tree import Child
 from geminorum.transports.turns.answer_rounds import AnswerRounds
 from geminorum.transports.turns.bill import price_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
-from geminorum.transports.turns.limits import StallDetector
 from geminorum.transports.turns.network import NetworkWatch
 from geminorum.transports.turns.session_file import SessionFileFeed
+from geminorum.transports.turns.stop_checks import StallDetector
 from geminorum.transports.turns.turn_limits import TurnLimits
 from geminorum.wire.callbacks.mcp import own_name
 from geminorum.wire.ending import FIRST_WORD, POLICY_ERROR, Ending, Stop
 from geminorum.wire.launch.argv import has_session_id, imported_file
-from geminorum.wire.policy.toml import is_refused
+from geminorum.wire.policy.toml_writer import is_refused
 from geminorum.wire.stream_json.decoder import StreamDecoder
 from geminorum.wire.stream_json.verdict import last_events
 
@@ -121,17 +121,17 @@ class CliTurn:
         """Which session is to be resumed, by its id; none where it is lost and that will do."""
         assert self._options.resume is not None
         try:
-            found = to_resume(self._context.home, self._context.cwd, self._options.resume)
+            found = resolve_session(self._context.home, self._context.cwd, self._options.resume)
             self._change_options(resume=found)
         except SessionLost as lost:
             if not self._transport.fresh_if_lost:
                 raise
-            self._go_fresh(lost.message)
+            self._start_new_session(lost.message)
 
-    def _go_fresh(self, why: str) -> None:
+    def _start_new_session(self, why: str) -> None:
         """Once more without the session, and a word about it at the head of the stream."""
         self._change_options(resume=None)
-        self._ready.append(going_fresh(why, time.time_ns() // 1_000_000))
+        self._ready.append(fallback_notice(why, time.time_ns() // 1_000_000))
 
     def _new_output(self) -> CliOutput:
         refused = partial(is_refused, self._options)
@@ -141,7 +141,7 @@ class CliTurn:
 
     async def _start(self, *, may_be_spare: bool = False) -> None:
         if self._options.resume is not None:
-            await off_loop(self._find_session)
+            await run_off_loop(self._find_session)
         if not (may_be_spare and await self._start_spare()):
             await self._start_cold()
         self._limits = self._new_limits()
@@ -171,6 +171,7 @@ class CliTurn:
             prepare_resume(context.home, context.cwd, options.resume)
         # With the lock held: what lies in the session's file by now belongs to earlier runs.
         self._session_file = self._new_session_file()
+        process.prepare(context)
         process.launch(context, *self._delivered, lock)
 
     async def _start_spare(self) -> bool:
@@ -179,7 +180,7 @@ class CliTurn:
         if words or (spare := await self._conversation.take_spare(self._options)) is None:
             return False
         try:
-            await off_loop(partial(self._hold_session_of, spare))
+            await run_off_loop(partial(self._hold_session_of, spare))
             await spare.send(prompt)
         except OSError as error:
             log.debug("a CLI that was started ahead took no prompt: %s", error)
@@ -224,7 +225,7 @@ class CliTurn:
 
     def _nudge(self) -> None:
         if self._process is not None:
-            self._process.child.nudge()
+            self._process.child.wake_reader()
 
     def _new_limits(self) -> TurnLimits:
         transport, output, child = self._transport, self._output, self._child
@@ -273,13 +274,13 @@ class CliTurn:
                 continue
             if chunk == b"":
                 self._limits.cancel()
-                self._last_facts = await off_loop(self._gather_last_facts)
+                self._last_facts = await run_off_loop(self._gather_last_facts)
             # No await from here on: a cancellation must not fall between reading and keeping.
             self._ready = self._take_in(chunk)
             if self._unanswered():
-                await self._ask_once_more()
+                await self._retry_answer()
         if self._is_lost(self._ready):
-            await self._fresh_start()
+            await self._restart_without_session()
         await self._sync_session_file()
         events, self._ready = self._session_file.completed(self._ready), []
         if not events:
@@ -344,22 +345,22 @@ class CliTurn:
 
     def _unanswered(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
-        wanted = self._rounds.is_owed and self._stop.requested is None
+        wanted = self._rounds.needs_retry and self._stop.requested is None
         return wanted and self.status is not None and bool(self.session_id)
 
-    async def _ask_once_more(self) -> None:
+    async def _retry_answer(self) -> None:
         """In the same session, by a process of its own, and as a part of this same turn."""
         # Kept before anything else: what the file tells, it tells once.
         self._ready = self._session_file.completed(self._ready)
         said = self._rounds.end_round(self._ready)
         self._change_options(resume=self.session_id, session_id=None)
-        self._delivered = delivered(ONCE_MORE, literal=True)
+        self._delivered = delivered(RETRY_PROMPT, literal=True)
         await self._restart()
         self._rounds.begin_round()
         self._ready = said
 
     async def _sync_session_file(self) -> None:
-        """A tool's result is printed a moment before it is written to the session file."""
+        """Waits for the session file: a tool's result is printed a moment before it is written."""
         if self._output.has_new_results:
             await self._session_file.catch_up(self._known_session, self._ready)
             self._output.note_results()
@@ -373,11 +374,11 @@ class CliTurn:
             return False
         return any(isinstance(event, Error) and event.code == SessionLost.code for event in events)
 
-    async def _fresh_start(self) -> None:
+    async def _restart_without_session(self) -> None:
         lost, why = self._ready, next(one.message for one in self._ready if isinstance(one, Error))
         self._ready = []
         try:
-            self._go_fresh(why)
+            self._start_new_session(why)
             await self._restart()
         except BaseException:
             self._ready = lost  # It stays at that.

@@ -15,11 +15,11 @@ from typing import Any
 from geminorum.environment import environment_of, home_of
 from geminorum.errors import ConfigError, InvalidOptions
 from geminorum.options import Options
-from geminorum.regular_file import UnfitFile, read_text
+from geminorum.system.regular_file import UnfitFile, read_text
 from geminorum.transports.launch.steering import steering_in
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.wire.launch.settings_file import limits_turns, parsed_settings
-from geminorum.wire.policy.toml import Steering
+from geminorum.wire.policy.toml_writer import Steering
 
 SETTINGS_FILE = ".gemini/settings.json"
 _SYSTEM_SETTINGS = {

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from geminorum.owned_folder import temporary_folder
+from geminorum.system.owned_folder import temporary_folder
 
 
 def place_outside(folders: Sequence[Path]) -> Path | None:

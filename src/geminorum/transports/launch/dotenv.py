@@ -10,7 +10,7 @@ from geminorum.detect import CliProgram
 from geminorum.environment import upwards
 from geminorum.errors import Unsupported
 from geminorum.hints import python_only
-from geminorum.regular_file import UnfitFile, read_text
+from geminorum.system.regular_file import UnfitFile, read_text
 from geminorum.transports.launch.context import LaunchContext, unfit_file
 from geminorum.wire.launch.argv import IGNORE_DOTENV, has
 

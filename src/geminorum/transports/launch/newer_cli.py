@@ -14,7 +14,7 @@ _warned: set[Version] = set()
 
 
 def warn_if_newer(version: Version | None) -> None:
-    """Warns once per version; None is a program whose version nobody knows."""
+    """Warns once per version; None is a program of unknown version."""
     if version is None or not is_newer(version) or version in _warned:
         return
     _warned.add(version)

@@ -18,8 +18,8 @@ from typing import Any
 
 from geminorum.errors import ConfigError, SetupError
 from geminorum.hints import advice
-from geminorum.owned_folder import OwnedFolder
-from geminorum.regular_file import read_text
+from geminorum.system.owned_folder import OwnedFolder
+from geminorum.system.regular_file import read_text
 from geminorum.transports.launch.control_place import candidates
 from geminorum.transports.launch.unused_session import UnusedSession
 from geminorum.transports.process.full_disk import blaming
@@ -72,14 +72,14 @@ class Overlay:
         self.path, self.remove = self._folder.path, self._folder.remove
 
     @classmethod
-    def filled(
+    def create(
         cls,
         base: Path,
         settings: Mapping[str, Any],
         instructions: str | None = None,
         place: Path | None = None,
     ) -> Overlay:
-        """One in which `settings` win over the user's."""
+        """Creates an overlay in which `settings` win over the user's."""
         overlay = cls(base, place)
         overlay.write(plan_home(base, settings, instructions))
         return overlay
@@ -96,7 +96,7 @@ class Overlay:
             raise
 
     def fileno(self) -> int:
-        """What holds the folder for as long as somebody needs it."""
+        """The lock that keeps the folder while it is in use."""
         return self._folder.fileno()
 
     def __enter__(self) -> Path:
@@ -115,7 +115,7 @@ def selected_auth(base: Path) -> str | None:
 
 
 def replace_file(file: Path, content: bytes) -> None:
-    """Puts the content in place in one step: nobody reads half a file."""
+    """Replaces the content in one step, so that no reader sees half a file."""
     fresh = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     fresh.write_bytes(content)
     fresh.replace(file)

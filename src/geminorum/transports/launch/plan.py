@@ -21,11 +21,11 @@ from geminorum.transports.launch.command import (
 )
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.overlay import HomePlan, plan_home, selected_auth
-from geminorum.transports.launch.policies import POLICY_FILE, with_policy
+from geminorum.transports.launch.run_policy import POLICY_FILE, with_policy
 from geminorum.transports.launch.settings import run_settings
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.launch.unrecorded import Unrecorded
-from geminorum.wire.policy.toml import OwnTools
+from geminorum.wire.policy.toml_writer import OwnTools
 
 Settings = Mapping[str, Any]
 
@@ -75,7 +75,7 @@ class Reachable:
 
     own: OwnTools
     asked: Sequence[str] = ()
-    """The tools that somebody is asked about, as policies name them."""
+    """The tools that `decide` is asked about, as policies name them."""
     admit: Callable[[Settings], Settings] = lambda theirs: {}
     """What lets the CLI connect to our server, beside the settings that it has."""
     connects: bool = True

@@ -14,15 +14,15 @@ from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.control_place import place_outside
 from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.launch.plan import CommandMaker, LaunchPlan, Reachable, plan_launch
-from geminorum.transports.launch.policies import refuse_exposed
 from geminorum.transports.launch.read_guard import ReadGuard
+from geminorum.transports.launch.run_policy import refuse_exposed
 from geminorum.transports.launch.start_record import StartRecorder
 from geminorum.transports.launch.unrecorded import look_around
 from geminorum.transports.turns.network import NetworkLog
 from geminorum.wire.launch.settings_file import merged
 
 Announce = Callable[[Mapping[str, Any], Path], Mapping[str, Any]]
-"""Settings and a home to more settings: what the CLI is told of our own server."""
+"""Settings and a home in, more settings out: those that lead the CLI to our server."""
 
 
 class PreparedLaunch:
@@ -62,7 +62,7 @@ class PreparedLaunch:
         return self._overlay.path
 
     def fileno(self) -> int:
-        """What holds the overlay for as long as somebody needs it."""
+        """The lock that keeps the overlay while it is in use."""
         return self._overlay.fileno()
 
     def plan_for(self, context: LaunchContext) -> LaunchPlan:

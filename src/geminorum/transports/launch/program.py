@@ -30,7 +30,7 @@ def find_program(context: LaunchContext) -> CliProgram:
 
 
 def check_listed(transport: CliTransport, options: Options) -> None:
-    """Warns of tools that the options name and nobody has."""
+    """Warns of unknown tools in the options."""
     own = {tool.name for tool in transport.own_tools}
     listed = (*(options.allowed_tools or ()), *options.disallowed_tools)
     permissions.check_listed(listed, own, stacklevel=3)

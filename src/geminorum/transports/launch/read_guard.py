@@ -122,7 +122,7 @@ def check_folders(context: LaunchContext, program: CliProgram) -> None:
 
 
 def _refuse_unfit_git(folders: Iterable[Path]) -> None:
-    """The CLI starts git, which no guard of ours keeps from waiting for a pipe."""
+    """The CLI starts git, which our guard cannot keep from waiting for a pipe."""
     for folder in folders:
         git = _project(folder.resolve()) / ".git"
         for file in (git / name for name in _READ_BY_GIT) if git.is_dir() else ():

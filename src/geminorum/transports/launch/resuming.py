@@ -11,15 +11,15 @@ from pathlib import Path
 from geminorum.errors import InvalidOptions, SessionLost
 from geminorum.events import Error
 from geminorum.hints import advice
-from geminorum.reserve import RESERVE
 from geminorum.sessions import places
 from geminorum.sessions.repairing import repair_file
+from geminorum.system.reserve import RESERVE
 
 _STAMP = re.compile(r"session-(\d{4}-\d\d-\d\dT\d\d-\d\d)-")
 _MINUTES = "%Y-%m-%dT%H-%M"
 
 
-def to_resume(home: Path, cwd: Path, wanted: str) -> str:
+def resolve_session(home: Path, cwd: Path, wanted: str) -> str:
     """The id of the session that is meant; refuses one of another folder."""
     if wanted == "latest":
         found = places.latest(home, cwd)
@@ -35,17 +35,17 @@ def to_resume(home: Path, cwd: Path, wanted: str) -> str:
     return wanted
 
 
-def going_fresh(why: str, at: int) -> Error:
+def fallback_notice(why: str, at: int) -> Error:
     """The word about it at the head of the stream."""
     text = f"{why}; going on in a fresh session"
     return Error(text, SessionLost.code, recoverable=True, timestamp=at)
 
 
 @asynccontextmanager
-async def guarded_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[None]:
-    """A block in which the session may be loaded; what the CLI begins beside it is taken away.
+async def guard_load(home: Path, cwd: Path, session_id: str) -> AsyncIterator[None]:
+    """A block in which the CLI may load the session; removes the second one that it starts.
 
-    It stays empty, and the clean-up at a CLI's start would take it for a reason to delete both.
+    That one stays empty, and the clean-up at the next start of a CLI would delete both for it.
     """
     if not files_of(home, cwd, session_id):
         raise SessionLost(f"there is no session {session_id!r} in {str(cwd)!r}")
@@ -77,7 +77,7 @@ def prepare_resume(home: Path, cwd: Path, session_id: str) -> None:
 
 def remove_strays(home: Path, cwd: Path, session_id: str) -> None:
     """Takes away what the CLI began beside a session's file and never wrote to."""
-    with RESERVE.spent(), suppress(OSError):
+    with RESERVE.spend(), suppress(OSError):
         unused = unused_files(home, cwd, session_id)
         # Never the only file that a session has.
         if not {*files_of(home, cwd, session_id)} <= {*unused}:
@@ -92,7 +92,7 @@ def files_of(home: Path, cwd: Path, session_id: str) -> list[Path]:
 
 
 def unused_files(home: Path, cwd: Path, session_id: str) -> list[Path]:
-    """Those in which nobody has said anything, also one that a killed CLI had only opened."""
+    """Session files without a message, also those that a killed CLI had only opened."""
     found = _named(home, cwd, session_id)
     begun = [path for path in found if _belongs(path, session_id) or not path.stat().st_size]
     return [path for path in begun if not places.was_used(path)]

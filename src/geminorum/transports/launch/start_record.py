@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from geminorum import typed
+from geminorum.runtime import typed
 from geminorum.sessions.places import ID_IN_NAME
 from geminorum.transports.launch.scripts import script_text
 

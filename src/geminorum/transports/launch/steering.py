@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
-from geminorum.wire.policy.toml import STEERING_FOLDERS, Steering, fits_in_a_pattern
+from geminorum.wire.policy.toml_writer import STEERING_FOLDERS, Steering, fits_in_a_pattern
 
 _MAX_ENTRIES = 500_000
 # A clone brings no links in there, and the CLI itself writes nothing there.

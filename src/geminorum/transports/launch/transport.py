@@ -16,7 +16,7 @@ from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.redaction import secrets_in_settings
 from geminorum.tools import Tool, tools_of
-from geminorum.transports.turns.limits import StallTimeout
+from geminorum.transports.turns.stop_checks import StallTimeout
 
 T = TypeVar("T", bound="CliTransport")
 
@@ -118,7 +118,7 @@ class CliTransport:
         _check_settings(self.settings)
 
     def _check_callbacks(self) -> None:
-        """Refuses functions, and whoever decides, that cannot be called."""
+        """Refuses functions and a `decide` that cannot be called."""
         for tool in self.own_tools:
             if tool.function is None:
                 hint = "give it a function: nobody else can answer the CLI"

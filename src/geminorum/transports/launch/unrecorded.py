@@ -16,7 +16,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.start_record import TOO_FRESH_NS, State, state_of
 from geminorum.transports.process.inherited import inherited

@@ -1,4 +1,4 @@
-"""What a CLI begins at its start and nobody has said anything in: not to be left behind."""
+"""The session that a CLI creates at its start; removed if it was never used."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import ConfigError, SessionBusy
-from geminorum.regular_file import read_bytes
+from geminorum.runtime import typed
 from geminorum.sessions.lock import SessionLock
+from geminorum.system.regular_file import read_bytes
 from geminorum.transports.launch.resuming import remove_strays, unused_files
 
 _NOTE = "unused_session.json"
@@ -24,11 +24,11 @@ class UnusedSession(msgspec.Struct, frozen=True):
     """The session is older; unused is only the file that the CLI began beside it."""
 
     def note_in(self, folder: Path) -> None:
-        """For whoever removes the folder after a kill -9 of us."""
+        """Leaves a note for the process that removes the folder after a kill -9 of us."""
         (folder / _NOTE).write_bytes(msgspec.json.encode(self))
 
     def remove(self) -> None:
-        """Removes its files, unless somebody has said something after all."""
+        """Removes its files, unless they contain a message after all."""
         if self.is_resumed:
             self._remove_strays()
             return

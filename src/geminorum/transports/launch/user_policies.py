@@ -9,11 +9,11 @@ from typing import Any, Protocol
 from geminorum.decisions import Decide
 from geminorum.errors import ConfigError
 from geminorum.hints import advice
-from geminorum.regular_file import read_text
+from geminorum.system.regular_file import read_text
 from geminorum.wire.callbacks.mcp import own_name
-from geminorum.wire.policy.file import policy_problems
-from geminorum.wire.policy.toml import OwnTools
-from geminorum.wire.policy.user import UserPolicy, user_policy
+from geminorum.wire.policy.toml_reader import policy_problems
+from geminorum.wire.policy.toml_writer import OwnTools
+from geminorum.wire.policy.user_rules import UserPolicy, user_policy
 
 
 def read_user_policy(home: Path, cwd: Path, settings: Mapping[str, Any]) -> UserPolicy:

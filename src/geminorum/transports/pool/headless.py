@@ -1,4 +1,4 @@
-"""Headless runs that share a machine: so many at once, and a CLI started ahead for each place."""
+"""Headless runs that share a machine: a limit on their number, and a CLI started ahead for each."""
 
 from __future__ import annotations
 
@@ -65,13 +65,13 @@ class HeadlessSlots:
     def release(self) -> None:
         self._free.release()
 
-    def conversation(self, options: Options, transport: Cli) -> _SlotConversation:
+    def open_conversation(self, options: Options, transport: Cli) -> _SlotConversation:
         self.conversations += 1
         return _SlotConversation(self, transport, options, self._spares)
 
 
 class _Slot:
-    """The stay of one conversation."""
+    """A place for one conversation, from its opening to its end."""
 
     phase = "waiting for a place in the pool"
 
@@ -84,7 +84,7 @@ class _Slot:
         async with AsyncExitStack() as stack:
             stack.callback(self._slots.release)
             self.phase = CliConversation.phase
-            conversation = self._slots.conversation(self._options, self._transport)
+            conversation = self._slots.open_conversation(self._options, self._transport)
             await stack.enter_async_context(conversation)
             self._stack = stack.pop_all()
         return conversation

@@ -1,4 +1,4 @@
-"""Conversations that wait for a place in a pool, in the order in which they came."""
+"""The queue of conversations that wait for a place in a pool."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from geminorum.transports.pool.worker import Key
 
-_USUAL_WAIT = 60.0
+_DEFAULT_WAIT_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,11 +23,13 @@ class Ticket:
 
 
 class PoolQueue:
-    """First come, first served, for each kind of process: a conversation that waits for another
-    kind holds nobody up, but for half of the longest wait only."""
+    """First come, first served, for each kind of process. A conversation may be overtaken by those
+    that need another kind, for half of the longest wait."""
 
     def __init__(self, longest_wait: float | None) -> None:
-        self._patience = (_USUAL_WAIT if longest_wait is None else longest_wait) / 2
+        self._max_overtaken_seconds = (
+            _DEFAULT_WAIT_SECONDS if longest_wait is None else longest_wait
+        ) / 2
         self._tickets: list[Ticket] = []
         self._news = asyncio.Event()
 
@@ -50,16 +52,16 @@ class PoolQueue:
     def is_first_of_its_kind(self, ticket: Ticket) -> bool:
         return next(one for one in self._tickets if one.key == ticket.key) is ticket
 
-    def patience_of(self, ticket: Ticket) -> float:
-        """Seconds for which others may still be served before it."""
-        return ticket.since + self._patience - time.monotonic()
+    def overtaken_seconds_left(self, ticket: Ticket) -> float:
+        """For how many seconds others may still overtake it."""
+        return ticket.since + self._max_overtaken_seconds - time.monotonic()
 
     def wake(self) -> None:
-        """A place may have come free: everybody who waits looks again."""
+        """Makes every waiter look again: a place may be free."""
         self._news.set()
 
     async def wait(self, limit: float | None) -> None:
-        """Returns when there is news, or after so many seconds."""
+        """Returns when a waiter is woken, or after so many seconds."""
         self._news.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):

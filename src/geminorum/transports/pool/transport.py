@@ -46,7 +46,7 @@ from geminorum.transports.pool.worker import (
 )
 
 _UNANSWERED = (StartTimeout, ProtocolError, CliTooOld)
-"""A session was asked for and never came: the next guest would fare no better."""
+"""The process did not give a session to one conversation; it would not to the next, either."""
 
 
 class ProcessReport(msgspec.Struct, frozen=True):
@@ -133,7 +133,7 @@ class Pool:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._queue = PoolQueue(wait)
         self._started = self._conversations = self._turns = 0
-        self._let_go: Counter[str] = Counter()
+        self._retirements: Counter[str] = Counter()
 
     def secrets(self) -> list[str]:
         """Values that must not appear in a run's errors."""
@@ -154,10 +154,10 @@ class Pool:
 
     async def __aexit__(self, *_: object) -> None:
         self._loop = None
-        self._queue.wake()  # Who waits for a place learns that there will be none.
+        self._queue.wake()  # Conversations that wait for a place learn that there will be none.
         for worker in [*self._workers]:
             self._end(worker)
-        await _all_of(self._endings)
+        await _wait_for_all(self._endings)
         if self._headless is not None:
             await self._headless.close()
 
@@ -173,10 +173,10 @@ class Pool:
         self, options: Options, decide: Decide | None = None
     ) -> AbstractAsyncContextManager[AcpConversation | CliConversation]:
         if (headless := self._headless) is not None:
-            self._refuse_strangers()
+            self._require_open()
             transport = headless.transport
             return headless.open(options, transport.deciding(decide) if decide else transport)
-        return _Visit(partial(self._enter, options, with_decide(self._acp, decide)))
+        return _PoolSlot(partial(self._enter, options, with_decide(self._acp, decide)))
 
     async def warm(self, options: Options | None = None) -> None:
         """Starts a process for conversations with these options, and a session for the first one;
@@ -184,78 +184,82 @@ class Pool:
         """
         options = options or Options()
         if self._headless is not None:
-            self._refuse_strangers()
+            self._require_open()
             await self._headless.warm(options)
             return
-        worker = await self._place(options, sessions=0)
+        worker = await self._acquire_worker(options, sessions=0)
         try:
-            await await_ready(await worker.process(), self._acp.start_timeout)
+            await await_ready(await worker.wait_for_process(), self._acp.start_timeout)
             if (making := worker.make_spare(options)) is not None:
                 await asyncio.wait([making])
         finally:
-            self._check_in(worker)
+            self._release(worker)
 
     def report(self) -> PoolReport:
         """Reports the processes, their load and how often they were replaced."""
         if self._headless is not None:
             return _report_on_headless(self._headless)
-        crashed = self._let_go[CRASHED]
+        crashed = self._retirements[CRASHED]
         return PoolReport(
             tuple(_report_on(worker) for worker in self._workers if not worker.gone),
             len(self._queue),
             self._started,
             self._conversations,
             self._turns,
-            {reason: count for reason, count in self._let_go.items() if reason != CRASHED},
+            {reason: count for reason, count in self._retirements.items() if reason != CRASHED},
             crashed,
         )
 
     # ---- a place in a process
 
     async def _enter(
-        self, options: Options, transport: Acp, visit: _Visit, stack: AsyncExitStack
+        self, options: Options, transport: Acp, slot: _PoolSlot, stack: AsyncExitStack
     ) -> AcpConversation:
-        worker, process = await self._lent(options, visit)
-        guests: list[_Guest] = []
-        stack.callback(lambda: self._check_in(worker, *guests))
-        guests.append(guest := _Guest(self, transport, worker, process, options))
+        worker, process = await self._acquire_process(options, slot)
+        conversations: list[_PooledConversation] = []
+        stack.callback(lambda: self._release(worker, *conversations))
+        conversations.append(
+            conversation := _PooledConversation(self, transport, worker, process, options)
+        )
         self._conversations += 1
-        return await stack.enter_async_context(guest)
+        return await stack.enter_async_context(conversation)
 
-    async def _lent(self, options: Options, visit: _Visit) -> tuple[Worker, AcpProcess]:
+    async def _acquire_process(
+        self, options: Options, slot: _PoolSlot
+    ) -> tuple[Worker, AcpProcess]:
         while True:
-            folder, worker = working_folder(options), await self._place(options)
-            visit.phase = "starting a process of the pool"
+            folder, worker = working_folder(options), await self._acquire_worker(options)
+            slot.phase = "starting a process of the pool"
             try:
-                return worker, await worker.process()
+                return worker, await worker.wait_for_process()
             except BaseException as error:
-                self._check_in(worker)
-                # It was to start in the folder of another guest, who has taken that away.
+                self._release(worker)
+                # It was to start in the folder of another conversation, and that folder is gone.
                 if not isinstance(error, InvalidOptions) or worker.folder == folder:
                     raise
 
-    async def _place(self, options: Options, sessions: int = 1) -> Worker:
+    async def _acquire_worker(self, options: Options, sessions: int = 1) -> Worker:
         """Waits for a process that has room, or starts one."""
-        self._refuse_strangers()
+        self._require_open()
         try:
             async with asyncio.timeout(self._wait):
                 with self._queue.join(key_of(self._acp, options)) as ticket:
-                    worker = await self._room_for(ticket, options)
+                    worker = await self._wait_for_worker(ticket, options)
                     worker.acquire(options, sessions)
                     return worker
         except TimeoutError as error:
             raise PoolBusy(f"no place in the pool after {self._wait:g} s") from error
 
-    async def _room_for(self, ticket: Ticket, options: Options) -> Worker:
+    async def _wait_for_worker(self, ticket: Ticket, options: Options) -> Worker:
         while True:
-            self._refuse_strangers()
+            self._require_open()
             for worker in [*self._workers]:
                 self._examine(worker)
             if (found := self._worker_for(ticket, options)) is not None:
                 return found
             await self._queue.wait(self._make_room(ticket))
 
-    def _refuse_strangers(self) -> None:
+    def _require_open(self) -> None:
         if self._loop is None:
             raise GeminorumError(
                 "the pool is not open", hint=python_only("async with Pool(…) as pool: …")
@@ -271,60 +275,60 @@ class Pool:
             # Fill one before the next: a process costs 200 MB, a session three.
             return max(fit, key=lambda worker: (worker.has_spare_for(folder), worker.active))
         if not fit and self._can_grow and self._queue.is_first(ticket):
-            return self._begin(options)
+            return self._start_worker(options)
         return None
 
     def _has_room(self, worker: Worker) -> bool:
-        fit = worker.retired is None and not worker.is_in_doubt
+        fit = worker.retired is None and not worker.is_being_pinged
         return fit and worker.active < self._limits.at_once
 
     @property
     def _can_grow(self) -> bool:
         return sum(not worker.gone for worker in self._workers) < self._size
 
-    def _begin(self, options: Options) -> Worker:
-        worker = Worker(self._acp, options, self._limits, self._look_again)
+    def _start_worker(self, options: Options) -> Worker:
+        worker = Worker(self._acp, options, self._limits, self._recheck)
         self._workers.append(worker)
         self._started += 1
         return worker
 
     def _make_room(self, ticket: Ticket) -> float | None:
-        """Lets the process go that was idle longest, unless one is on its way out already.
+        """Retires the process that was idle longest, unless one is closing already.
 
-        Where none is idle, and the first in the queue has waited long enough, the one with the
-        fewest conversations takes no more. Gives the seconds until then.
+        If none is idle and the first in the queue has waited long enough, retires the one with
+        the fewest conversations. Returns the seconds until then.
         """
         if not self._queue.is_first(ticket) or any(map(_is_closing, self._workers)):
             return None
-        kept = [one for one in self._workers if one.retired is None and not one.is_in_doubt]
+        kept = [one for one in self._workers if one.retired is None and not one.is_being_pinged]
         if idle := [one for one in kept if not one.active]:
             self._retire(min(idle, key=lambda worker: worker.last_used), UNUSED)
             return None
         # A place in one of its kind will do, and so will that of one which is already emptying.
         if len(kept) < len(self._workers) or any(one.key == ticket.key for one in kept):
             return None
-        if (patience := self._queue.patience_of(ticket)) <= 0:
+        if (seconds_left := self._queue.overtaken_seconds_left(ticket)) <= 0:
             self._retire(min(kept, key=lambda worker: worker.active), UNUSED)
-        return max(patience, 0) or None
+        return max(seconds_left, 0) or None
 
     # ---- the end of one
 
-    def _check_in(self, worker: Worker, guest: _Guest | None = None) -> None:
+    def _release(self, worker: Worker, conversation: _PooledConversation | None = None) -> None:
         worker.release()
-        if guest is not None and worker.retired is None:
-            if guest.was_left_waiting:
+        if conversation is not None and worker.retired is None:
+            if conversation.was_left_waiting:
                 self._retire(worker, SILENT)
-            elif guest.gave_up:
-                worker.doubt()
-        self._look_again(worker)
+            elif conversation.gave_up:
+                worker.ping()
+        self._recheck(worker)
 
-    def turn_ended(self, worker: Worker, turn: AcpTurn, options: Options) -> None:
+    def on_turn_end(self, worker: Worker, turn: AcpTurn, options: Options) -> None:
         self._turns += 1
         worker.tool_calls += turn.tool_uses
         # Now and not sooner: it would have slowed the turn down.
         worker.make_spare(options)
 
-    def _look_again(self, worker: Worker) -> None:
+    def _recheck(self, worker: Worker) -> None:
         self._examine(worker)
         self._queue.wake()
 
@@ -338,7 +342,7 @@ class Pool:
 
     def _retire(self, worker: Worker, reason: str) -> None:
         worker.retired = reason
-        self._let_go[reason] += 1
+        self._retirements[reason] += 1
         if not worker.active:
             self._end(worker)
         if reason == CRASHED:
@@ -348,10 +352,10 @@ class Pool:
     def _end(self, worker: Worker) -> None:
         if not worker.closing:
             worker.closing = True
-            self._endings.add(task := asyncio.create_task(self._on_change(worker)))
+            self._endings.add(task := asyncio.create_task(self._close_worker(worker)))
             task.add_done_callback(self._endings.discard)
 
-    async def _on_change(self, worker: Worker) -> None:
+    async def _close_worker(self, worker: Worker) -> None:
         try:
             await worker.close()
         finally:
@@ -360,22 +364,22 @@ class Pool:
             self._queue.wake()
 
     def _replace(self, worker: Worker) -> None:
-        """Another of its kind ahead of need; but not for one that was never used, or a program
-        that dies at once would be started forever, nor where others wait for the place."""
+        """Starts another of its kind ahead of need. Not for one that was never used, or a program
+        that dies at once would be started forever, and not if others wait for the place."""
         useless = worker.retired == UNUSED or not worker.has_served
         if self._loop is None or useless or self._queue or not self._can_grow:
             return
         if not any(one.key == worker.key and self._has_room(one) for one in self._workers):
-            # Its folder may be gone by now: then nobody needs another one.
+            # Its folder may be gone by now: then no replacement is needed.
             with suppress(GeminorumError):
-                self._begin(worker.options).make_spare(worker.options)
+                self._start_worker(worker.options).make_spare(worker.options)
 
 
-class _Visit:
-    """The stay of one conversation in a process of the pool."""
+class _PoolSlot:
+    """A place for one conversation in a process of the pool, from its opening to its end."""
 
     def __init__(
-        self, enter: Callable[[_Visit, AsyncExitStack], Awaitable[AcpConversation]]
+        self, enter: Callable[[_PoolSlot, AsyncExitStack], Awaitable[AcpConversation]]
     ) -> None:
         self._enter = enter
         self._stack = AsyncExitStack()
@@ -383,15 +387,15 @@ class _Visit:
 
     async def __aenter__(self) -> AcpConversation:
         async with AsyncExitStack() as stack:
-            guest = await self._enter(self, stack)
+            conversation = await self._enter(self, stack)
             self._stack = stack.pop_all()
-        return guest
+        return conversation
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
 
-class _Guest(AcpConversation):
+class _PooledConversation(AcpConversation):
     """A conversation in a process of the pool."""
 
     def __init__(
@@ -402,7 +406,7 @@ class _Guest(AcpConversation):
 
     @property
     def was_left_waiting(self) -> bool:
-        """Did the process owe it a session to the end?"""
+        """Did the process never give it a session?"""
         task = self._opening
         over = task is not None and task.done() and not task.cancelled()
         return task is not None and over and isinstance(task.exception(), _UNANSWERED)
@@ -414,10 +418,10 @@ class _Guest(AcpConversation):
 
     def end_turn(self, turn: AcpTurn) -> None:
         super().end_turn(turn)
-        self._pool.turn_ended(self._worker, turn, self.options)
+        self._pool.on_turn_end(self._worker, turn, self.options)
 
     async def _open_session(self) -> AcpSession:
-        return await self._worker.session(self.options, self.tools)
+        return await self._worker.take_session(self.options, self.tools)
 
 
 def _is_closing(worker: Worker) -> bool:
@@ -436,9 +440,9 @@ def _report_on(worker: Worker) -> ProcessReport:
     )
 
 
-async def _all_of(tasks: set[asyncio.Task[None]]) -> None:
-    """Waits for all of them, even where we are cancelled meanwhile: each has bounds of its own,
-    and nothing must be left behind."""
+async def _wait_for_all(tasks: set[asyncio.Task[None]]) -> None:
+    """Waits for all tasks, even if we are cancelled meanwhile: each has bounds of its own, and
+    nothing must be left behind."""
     cancelled: asyncio.CancelledError | None = None
     while tasks:
         try:

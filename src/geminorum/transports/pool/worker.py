@@ -1,4 +1,4 @@
-"""One warm process of a pool: who is in it, what it has been through, and is it still fit?"""
+"""One warm process of a pool: its conversations, its spare session, and when to retire it."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import psutil
 from geminorum.environment import upwards
 from geminorum.errors import GeminorumError
 from geminorum.hints import python_only
-from geminorum.off_loop import off_loop
 from geminorum.options import Options
+from geminorum.runtime.off_loop import run_off_loop
 from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused, process_wide
 from geminorum.transports.acp.session import AcpSession, configure_session, open_session
 from geminorum.transports.acp.tools import SessionTools
@@ -25,13 +25,13 @@ from geminorum.transports.launch.command import compile_cache
 from geminorum.transports.launch.context import LaunchContext, working_folder
 from geminorum.transports.launch.control_place import is_within, place_outside
 from geminorum.transports.process.tree_memory import tree_megabytes
-from geminorum.wire.policy.toml import Steering
+from geminorum.wire.policy.toml_writer import Steering
 
 CRASHED, UNUSED, NOT_STARTED, SILENT = "crashed", "unused", "not started", "silence"
 """Why a process is let go, beside the limits: it ended by itself; another kind was wanted; there
 never was one; it does not answer."""
-_SHORTEST_DOUBT = 0.5
-"""Seconds at least for an answer that costs nothing: a busy process may be slow."""
+_MIN_PING_SECONDS = 0.5
+"""The shortest time to wait for the answer to a ping: a busy process may be slow."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,9 +49,9 @@ Key = tuple[Options, dict[str, str], Path | None, tuple[Path | None, bool]]
 
 
 def key_of(transport: Acp, options: Options) -> Key:
-    """What conversations have to agree in to share a process: all that it is started with.
+    """Everything that a process is started with; conversations share one if their keys are equal.
 
-    With the variables of this process: whoever changes a key in them expects the new one to hold.
+    The variables of this process are part of it: a changed API key must reach the next run.
     """
     context = LaunchContext(transport, options)
     own = _folder_to_itself(context)
@@ -59,16 +59,16 @@ def key_of(transport: Acp, options: Options) -> Key:
 
 
 def _control_outside(context: LaunchContext) -> tuple[Path | None, bool]:
-    """Where what steers a process lies outside of the guest's folders, and whether the cache of
+    """Where control files lie outside of the conversation's folders, and whether the cache of
     compiled code does."""
     folders = context.agent_folders
     return place_outside(folders), is_within(compile_cache(), folders)
 
 
 def _folder_to_itself(context: LaunchContext) -> Path | None:
-    """The folder, where what lies in it would hold for the guests from other folders, too: its
-    variables, settings (the CLI has one telemetry per process, and it logs prompts), and the files
-    that the policy of a process protects."""
+    """The folder, if its content would apply to conversations from other folders, too: variables,
+    settings (the CLI has one telemetry per process, and it logs prompts), and the files that the
+    policy of a process protects."""
     folder, home = context.cwd, context.home
     settings = folder / ".gemini" / "settings.json"
     above = [one for one in upwards(folder) if one not in (home, home.resolve())]
@@ -107,7 +107,7 @@ class SpareSession:
 
     @property
     def is_current(self) -> bool:
-        """It was told of files, and of GEMINI.md, when it was opened: are they the same now?"""
+        """Are the files that it read at its start, such as GEMINI.md, still the same?"""
         return self._session is not None and self._fingerprint == _fingerprint(self._session.cwd)
 
     def take(self) -> AcpSession:
@@ -124,7 +124,7 @@ class SpareSession:
 
 
 class Ping:
-    """Asks a process that left somebody waiting for a sign of life."""
+    """Sends a ping to a process and waits for its answer."""
 
     def __init__(self) -> None:
         self.is_unanswered = False
@@ -151,7 +151,7 @@ class Ping:
 
 
 class Worker:
-    """A process that is starting or running, its guests, and a session made ahead for the next."""
+    """A process that is starting or running, its conversations, and a spare session."""
 
     def __init__(
         self, transport: Acp, options: Options, limits: Limits, on_change: Callable[[Worker], None]
@@ -169,15 +169,15 @@ class Worker:
         """Sessions that were given out, or made in vain: the CLI keeps every one of them."""
         self.tool_calls = 0
         self.retired: str | None = None
-        """Why it takes no more guests."""
+        """Why it takes no more conversations; None: it takes them."""
         self.last_used = self._began
         self.closing = False
         self._starting = asyncio.create_task(self._start())
 
     # ---- its life
 
-    async def process(self) -> AcpProcess:
-        """The process; raises what kept it from starting, and that to everybody who waits."""
+    async def wait_for_process(self) -> AcpProcess:
+        """Returns the process once it has started; a failed start raises for every waiter."""
         try:
             return await asyncio.shield(self._starting)
         except asyncio.CancelledError:
@@ -202,24 +202,26 @@ class Worker:
 
     async def _start(self) -> AcpProcess:
         self._process = await self._warm.start()
-        self._process.when_gone = self._over
+        self._process.when_gone = self._report_change
         return self._process
 
-    def _over(self) -> None:
+    def _report_change(self) -> None:
         if not self.closing:
             self._on_change(self)
 
     # ---- is it fit?
 
     @property
-    def is_in_doubt(self) -> bool:
-        """Is it asked right now whether it still hears?"""
+    def is_being_pinged(self) -> bool:
+        """Is a ping unanswered?"""
         return self._ping.is_open
 
-    def doubt(self) -> None:
-        """Asks a process that left a guest waiting for a sign of life."""
-        if self._process is not None and self._process.shaken_hands and not self.is_in_doubt:
-            self._ping.send(self._process, max(self._transport.grace, _SHORTEST_DOUBT), self._over)
+    def ping(self) -> None:
+        """Sends a ping to a process that left a conversation waiting."""
+        if self._process is not None and self._process.shaken_hands and not self.is_being_pinged:
+            self._ping.send(
+                self._process, max(self._transport.grace, _MIN_PING_SECONDS), self._report_change
+            )
 
     @property
     def gone(self) -> bool:
@@ -229,7 +231,7 @@ class Worker:
         return self._starting.done()
 
     def retire_reason(self) -> str | None:
-        """Why it should take no more guests; None where nothing speaks against it."""
+        """Why it should take no more conversations; None: it is fit."""
         if self.gone:
             return CRASHED if self._process is not None else NOT_STARTED
         if self._ping.is_unanswered:
@@ -242,10 +244,10 @@ class Worker:
         for name, (is_now, most) in past.items():
             if most is not None and is_now >= most:
                 return name
-        return self._late() or self._unhealthy()
+        return self._overdue_start() or self._unhealthy()
 
-    def _late(self) -> str | None:
-        """One that has not said hello by now never will."""
+    def _overdue_start(self) -> str | None:
+        """A process that is not initialized within the start timeout never will be."""
         limit = self._transport.start_timeout
         hello = self._process is not None and self._process.shaken_hands
         return SILENT if limit is not None and not hello and self.age > limit else None
@@ -269,7 +271,7 @@ class Worker:
 
     @property
     def has_served(self) -> bool:
-        """Has it been of use to anybody, so that another of its kind may be?"""
+        """Has it served a session, so that a replacement may, too?"""
         return self.sessions > 0 and self._process is not None and self._process.shaken_hands
 
     @property
@@ -295,11 +297,11 @@ class Worker:
         self.active -= 1
         self.last_used = time.monotonic()
 
-    async def session(self, options: Options, tools: SessionTools) -> AcpSession:
-        """The one made ahead, where it will do; otherwise another."""
-        process = await self.process()
+    async def take_session(self, options: Options, tools: SessionTools) -> AcpSession:
+        """Returns the spare session if it fits, otherwise a new one."""
+        process = await self.wait_for_process()
         if tools.names:
-            # What a session can reach in this process it is told when it is opened.
+            # A session learns at its opening what it can call in this process.
             return await open_session(process, options, tools)
         if options.resume is None:
             # To open another beside it would take longer than to wait for it.
@@ -315,7 +317,7 @@ class Worker:
         return self._spare.is_for(folder)
 
     def make_spare(self, options: Options) -> asyncio.Task[None] | None:
-        """Begins to open a session ahead, in the folder of these options."""
+        """Starts to open a spare session in the folder of these options."""
         if not self._spare.is_being_made and self._wants_spare(options):
             self._spare.making = asyncio.create_task(self._make_spare(options.changed(resume=None)))
         return self._spare.making
@@ -334,11 +336,11 @@ class Worker:
             return False  # The folder went away while it was worked in.
 
     async def _make_spare(self, options: Options) -> None:
-        # Whatever goes wrong here, a full disk too, would go wrong for a guest, who is told.
+        # A failure here, for example a full disk, will meet a conversation, which reports it.
         with suppress(GeminorumError, ProcessEnded, Refused, OSError):
-            process = await self.process()
-            await off_loop(partial(process.check, options))
-            # Model and mode are for its guest to choose.
+            process = await self.wait_for_process()
+            await run_off_loop(partial(process.check, options))
+            # The conversation that takes it chooses model and mode.
             bare = options.changed(model=None, approval=None)
             fingerprint = _fingerprint(working_folder(bare))
             async with asyncio.timeout(self._transport.start_timeout):
@@ -348,7 +350,7 @@ class Worker:
 
 
 def memory_of(pid: int) -> float | None:
-    """Of a process and its descendants, in MB; None where we may not look."""
+    """Memory of a process and its descendants in MB; None without the permission to look."""
     try:
         return tree_megabytes(psutil.Process(pid))
     except (psutil.Error, OSError):
@@ -356,7 +358,7 @@ def memory_of(pid: int) -> float | None:
 
 
 def _fingerprint(folder: Path) -> list[int]:
-    """Changes where a session that is opened now would be told something else than before."""
+    """Fingerprint of the files that a session reads at its start; a change makes a spare stale."""
     told = [folder, folder / ".gemini" / "settings.json"]
     told += [one / "GEMINI.md" for one in upwards(folder)]
     return [file.stat().st_mtime_ns if file.exists() else 0 for file in told]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from geminorum.lazy import psutil
+from geminorum.runtime.lazy import psutil
 
 
 class Descendants:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
-from geminorum.off_loop import soon
+from geminorum.runtime.off_loop import soon
 
 _IN_MODIFY = 0x2
 _EVENT = struct.Struct("iIII")
@@ -60,7 +60,7 @@ class FileWatch:
         self._pause = _FIRST_PAUSE
 
     def wake(self) -> None:
-        """Makes whoever waits look, for another reason than the file."""
+        """Wakes the waiting reader for another reason than the file."""
         self._woken.set()
 
     def close(self) -> None:

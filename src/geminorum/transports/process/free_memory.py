@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from geminorum.lazy import psutil
+from geminorum.runtime.lazy import psutil
 
 _GROUPS = Path("/sys/fs/cgroup")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from geminorum.errors import SetupError
 from geminorum.events import Error
-from geminorum.shortage import NO_ROOM
+from geminorum.system.shortage import NO_ROOM
 
 NOT_SAVED = "NOT_SAVED"
 _FULL_BELOW_BYTES = 64 * 1024

@@ -17,11 +17,11 @@ from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 
-from geminorum.reserve import RESERVE
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.process import keeper_program as program
 from geminorum.transports.process.inherited import identity, limits, umask
 from geminorum.transports.process.marked_tree import kill_everything
-from geminorum.transports.process.nameless_file import nameless_file
+from geminorum.transports.process.nameless_file import open_nameless_file
 
 _START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
 _LOST = "the process that keeps the runs was killed"
@@ -76,7 +76,7 @@ class KeptProcess:
             self._signal_keeper(signal.SIGKILL)
             self._listen(_KILL_WAIT_SECONDS)
         if self._is_lost or not self._is_gone:
-            with RESERVE.spent():
+            with RESERVE.spend():
                 kill_everything(None, self._run_id)
 
     def _wake_keeper(self) -> None:
@@ -150,7 +150,7 @@ class KeeperServer:
 
     def prepare(self) -> None:
         """Starts the server where there is none, and does not wait for it."""
-        with self._lock, suppress(OSError):  # Whoever needs it tries again, and says what fails.
+        with self._lock, suppress(OSError):  # The next caller tries again, and reports the failure.
             self._launch_if_needed()
 
     def is_available(self) -> bool:
@@ -172,7 +172,7 @@ class KeeperServer:
         with ExitStack() as stack:
             ours, theirs = map(stack.enter_context, _line())
             end, ending = map(stack.enter_context, _pipe())
-            with theirs, ending, nameless_file(_encode(command, cwd, env)) as request:
+            with theirs, ending, open_nameless_file(_encode(command, cwd, env)) as request:
                 self._send([request, theirs.fileno(), ending.fileno(), *stdio, *kept])
             pid, keeper = _pids_of_started(ours, command[0])
             stack.pop_all()
@@ -244,7 +244,7 @@ class KeeperServer:
         self._link = ours
 
     def _give_up(self) -> None:
-        """It does not start here; nobody tries again."""
+        """Kills a server that does not start; there is no second try."""
         if self._program is not None:
             self._program.kill()
         self._forget()

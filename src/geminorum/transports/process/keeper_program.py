@@ -123,7 +123,7 @@ class Server:
             self._kill_orphans()
 
     def _accept(self) -> bool:
-        """One request; False when nobody is there any more to make one."""
+        """Handles one request; False when the owner is gone."""
         data, fds = _received(self._link)
         if not data:
             return False
@@ -203,7 +203,7 @@ class Keeper:
 
     def keep(self) -> None:
         if _poll([self._line.fileno()], 0):
-            return  # Whoever asked for it has given up.
+            return  # The process that asked for it has given up.
         try:
             self._pid = self._start()
         except OSError as error:
@@ -212,7 +212,7 @@ class Keeper:
         self._say(STARTED, self._pid, os.getpid())
         grace = self._wait()
         self._end_tree(grace)
-        # First: whoever hears that the run is gone may take its locks at once.
+        # First: a process that learns of the end of the run may take its locks at once.
         for fd in (*self._locks, *self._held.values()):
             os.close(fd)
         self._say(GONE, 0)
@@ -318,7 +318,7 @@ class Keeper:
             if self._line.fileno() in ready and self._hear() == 0:
                 return
             if is_orphaned and self._owner.fd in watched:
-                # Nobody is left to whom so much patience was promised.
+                # The owner, to whom the grace was promised, is gone.
                 watched = {self._wakeups.reader}
                 deadline = min(deadline, time.monotonic() + ORPHAN_GRACE_SECONDS)
 
@@ -326,7 +326,7 @@ class Keeper:
         try:
             self._line.send(word + " ".join(map(str, numbers)).encode())
         except OSError:
-            pass  # Nobody listens any more.
+            pass  # The owner is gone.
 
 
 def _received(link: socket.socket) -> tuple[bytes, list[int]]:
@@ -407,5 +407,5 @@ def _parent_of(pid: int) -> int | None:
 
 if __name__ == "__main__":
     main(int(sys.argv[1]), int(sys.argv[2]))
-    # Whoever hung up waits for our end, and Python would first tidy its memory.
+    # The owner waits for our end, and Python would first tidy its memory.
     os._exit(0)

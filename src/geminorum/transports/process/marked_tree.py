@@ -18,8 +18,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from geminorum.lazy import psutil
-from geminorum.reserve import RESERVE
+from geminorum.runtime.lazy import psutil
+from geminorum.system.reserve import RESERVE
 from geminorum.transports.process.file_watch import pidfd
 from geminorum.transports.process.watcher import WATCHER
 from geminorum.transports.process.windows_job import Job
@@ -39,7 +39,7 @@ _NO_PROGRAM = 0x00200000 | 0x00000004
 
 
 class MarkedProcess:
-    """A child of ours; `Program` says what each name means."""
+    """A child process; `Program` says what each name means."""
 
     def __init__(self, popen: subprocess.Popen[bytes], run_id: str, job: Job) -> None:
         self.pid, self._popen, self._run_id, self._job = popen.pid, popen, run_id, job
@@ -54,25 +54,25 @@ class MarkedProcess:
 
     @property
     def is_gone(self) -> bool:
-        with RESERVE.spent(), suppress(OSError):
+        with RESERVE.spend(), suppress(OSError):
             return not any(map(_alive, self._tree))
         return False
 
     def stop(self, grace: float) -> None:
-        with RESERVE.spent(), self._group_signalled_at_least(signal.SIGTERM):
+        with RESERVE.spend(), self._signal_group_on_failure(signal.SIGTERM):
             # The snapshot comes first: once the parent is dead, nobody knows its children by it.
             self._tree = descendants(self._popen, self._run_id)
             _signal(self._tree, "terminate")
         self.is_signalled = True
 
     def kill(self) -> None:
-        with RESERVE.spent(), self._group_signalled_at_least(_KILL_SIGNAL):
+        with RESERVE.spend(), self._signal_group_on_failure(_KILL_SIGNAL):
             _signal(self._tree, "kill")
             kill_everything(self._popen, self._run_id)
 
     @contextmanager
-    def _group_signalled_at_least(self, number: signal.Signals) -> Iterator[None]:
-        """Where the tree cannot be looked at, for want of descriptors: a signal needs none."""
+    def _signal_group_on_failure(self, number: signal.Signals) -> Iterator[None]:
+        """Signals the group if descriptors are short and the tree cannot be read."""
         try:
             yield
         except OSError:
@@ -187,19 +187,19 @@ def _environment(pid: int) -> bytes:
     if sys.platform == "linux":
         # psutil would parse it into a dict first; there may be thousands of processes.
         with suppress(OSError):
-            return _of_proc(pid, "environ") or _environment_by_and_by(pid)
+            return _read_proc(pid, "environ") or _environ_after_exec(pid)
         return b""
     with suppress(psutil.Error, OSError):
         return f"{MARKER}={psutil.Process(pid).environ().get(MARKER, '')}".encode()
     return b""
 
 
-def _environment_by_and_by(pid: int) -> bytes:
-    """In the middle of an exec, a process has none: it is asked again when it has one."""
+def _environ_after_exec(pid: int) -> bytes:
+    """The environment of a process. In the middle of an exec it is empty, so it is read again."""
     for _ in range(_EXEC_ROUNDS):
         # Asked before the read: what it has after the exec, it has from its end on.
-        settled = not _is_in_exec(_of_proc(pid, "stat"))
-        if (data := _of_proc(pid, "environ")) or settled:
+        settled = not _is_in_exec(_read_proc(pid, "stat"))
+        if (data := _read_proc(pid, "environ")) or settled:
             return data
         time.sleep(_EXEC_PAUSE)
     return b""
@@ -213,7 +213,7 @@ def _is_in_exec(stat: bytes) -> bool:
     return state not in b"ZX" and not flags & _NO_PROGRAM and environment_end == 0
 
 
-def _of_proc(pid: int, name: str) -> bytes:
+def _read_proc(pid: int, name: str) -> bytes:
     with open(f"/proc/{pid}/{name}", "rb") as file:  # noqa: PTH123 - a Path each is slower
         return file.read()
 

@@ -11,8 +11,8 @@ _PREFIX = "geminorum-"
 
 
 @contextmanager
-def nameless_file(content: bytes) -> Iterator[int]:
-    """A descriptor to read the content from; whoever has it at the end of the block keeps it."""
+def open_nameless_file(content: bytes) -> Iterator[int]:
+    """A descriptor to read the content from; a process that inherits it may keep it."""
     with os.fdopen(_open(), "w+b") as file:
         file.write(content)
         file.seek(0)

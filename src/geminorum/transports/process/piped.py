@@ -30,7 +30,7 @@ from geminorum.transports.process.tree import (
 _LAST_BYTES = 0.2
 """Seconds for the rest of its words after a process has ended; a grandchild may hold the pipe."""
 _MANNERS = 0.3
-"""Seconds to leave by itself once nobody speaks to it any more."""
+"""Seconds for a process to exit by itself after the end of its input."""
 _LARGEST_PIPE = 1024 * 1024
 """Bytes that a pipe holds at most. Something that outlived the process may go on writing."""
 
@@ -62,7 +62,7 @@ class PipedChild(ProcessTree):
                 run_id=run_id,
                 kept=kept,
             )
-            self._log.written()
+            self._log.close_writer()
             theirs_in.close()
             theirs_out.close()
             opened.pop_all()
@@ -102,14 +102,14 @@ class PipedChild(ProcessTree):
                 self._close()
 
     def discard(self) -> None:
-        """Ends a process that nobody is going to talk to."""
+        """Ends a process that will not be used."""
         self.kill()
         for pipe in (self._to, self._from):
             pipe.close()
         self._log.close()
 
     def write(self, data: bytes) -> None:
-        """Queues the bytes; a process that is gone takes none, and its end is told elsewhere."""
+        """Queues the bytes. Drops them if the process is gone; its end is reported elsewhere."""
         if self._input is not None and not self._input.is_closing():
             self._input.write(data)
 
@@ -131,14 +131,14 @@ class PipedChild(ProcessTree):
     def heard(self, data: bytes) -> None:
         self._hear(data)
 
-    def over(self) -> None:
+    def on_end(self) -> None:
         self._silence.set()
         if not self._over:
             self._over = True
             self._ended()
 
     def drain(self) -> None:
-        """Takes what is left in the pipe. No await: whoever is cancelled here loses nothing."""
+        """Takes what is left in the pipe. No await, so a cancellation loses nothing."""
         pipe = self._from
         if pipe.closed or sys.platform == "win32":
             return  # On Windows a pipe cannot be asked without waiting for it.
@@ -170,7 +170,7 @@ class PipedChild(ProcessTree):
         assert self._end is not None
         loop = asyncio.get_running_loop()
         loop.remove_reader(self._end)
-        loop.call_later(_LAST_BYTES, self.over)
+        loop.call_later(_LAST_BYTES, self.on_end)
 
     def _close(self) -> None:
         if self._end is not None:
@@ -178,7 +178,7 @@ class PipedChild(ProcessTree):
                 asyncio.get_running_loop().remove_reader(self._end)
             os.close(self._end)
             self._end = None
-        self.over()  # Whoever still waits for an answer would wait forever.
+        self.on_end()  # A caller that still waits for an answer would wait forever.
         for end in self._ends:
             end.hang_up()
         for pipe in (self._to, self._from):
@@ -227,7 +227,7 @@ class _Ear(_End):
 
     def connection_lost(self, error: Exception | None) -> None:
         super().connection_lost(error)
-        self._child.over()
+        self._child.on_end()
 
 
 def _has_unsent(transport: Any) -> bool:

@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 from geminorum.errors import CliNotFound, InvalidOptions, SetupError
-from geminorum.lazy import psutil
-from geminorum.leases import held
-from geminorum.off_loop import off_loop
-from geminorum.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
+from geminorum.runtime.lazy import psutil
+from geminorum.runtime.off_loop import run_off_loop
+from geminorum.system.leases import held
+from geminorum.system.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
 from geminorum.transports.process.file_watch import FileWatch
 from geminorum.transports.process.keeper import KEEPERS
 from geminorum.transports.process.marked_tree import marked, start_marked
-from geminorum.transports.process.nameless_file import nameless_file
+from geminorum.transports.process.nameless_file import open_nameless_file
 
 # What is read at once, with all that is made of it, should fit into a processor's own cache.
 CHUNK = 64 * 1024
@@ -90,7 +90,7 @@ class ProcessTree:
 
     @property
     def is_stopped(self) -> bool:
-        """Whether somebody has sent it SIGSTOP."""
+        """Is it stopped by SIGSTOP?"""
         try:
             status: str = psutil.Process(self.pid).status()
         except psutil.Error:
@@ -109,7 +109,7 @@ class ProcessTree:
             if self._program.is_gone:
                 self.kill()  # Nothing is left to do but to close it.
             else:
-                await off_loop(self.kill)
+                await run_off_loop(self.kill)
 
     def shorten_grace(self, seconds: float) -> None:
         """Gives it no more than that between TERM and KILL."""
@@ -147,7 +147,7 @@ class ProcessTree:
 
 
 def _kill(program: Program, owner: int) -> None:
-    if os.getpid() == owner:  # A fork of ours inherits this call, but not the right to make it.
+    if os.getpid() == owner:  # A fork inherits this call, but not the right to make it.
         program.kill()
         program.close()
 
@@ -202,7 +202,7 @@ class Child(ProcessTree):
             self._close()
 
     def discard(self) -> None:
-        """Ends a process that nobody is going to read."""
+        """Ends a process whose output will not be read."""
         self.kill()
         self._close()
 
@@ -217,8 +217,8 @@ class Child(ProcessTree):
         """How many bytes it has said, read or not."""
         return self._stdout.size()
 
-    def nudge(self) -> None:
-        """Whoever waits in `read` shall look about: there is something else to tell."""
+    def wake_reader(self) -> None:
+        """Makes a waiting `read` return: there is something to report that is not output."""
         self._nudged = True
         if self._watch is not None:
             self._watch.wake()
@@ -366,8 +366,8 @@ class Capture:
         os.lseek(self.reader, start, os.SEEK_SET)
         return os.read(self.reader, length).decode("utf-8", "replace")
 
-    def written(self) -> None:
-        """Our copy of the child's end is not needed once the child has it."""
+    def close_writer(self) -> None:
+        """Closes our copy of the child's end: the child has its own."""
         os.close(self.writer)
         self.writer = -1
 
@@ -400,8 +400,8 @@ def _start_program(
             program = start_program(command, env=env, stdio=stdio, **how)
     except OSError as error:
         raise _cannot_start(command[0], error) from error
-    stdout.written()
-    stderr.written()
+    stdout.close_writer()
+    stderr.close_writer()
     return program
 
 
@@ -416,7 +416,7 @@ def _readable(stdin: bytes | OpenInput) -> Iterator[int]:
         yield stdin.reader
         stdin.close_reader()
         return
-    with nameless_file(stdin) as source:
+    with open_nameless_file(stdin) as source:
         yield source
 
 

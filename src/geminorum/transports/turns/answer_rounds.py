@@ -27,9 +27,9 @@ class AnswerRounds:
         return self.answer is not None and not self.answer.arrived
 
     @property
-    def is_owed(self) -> bool:
+    def needs_retry(self) -> bool:
         """Has the agent ended without an answer, with attempts left?"""
-        return self.answer is not None and self.answer.is_owed
+        return self.answer is not None and self.answer.needs_retry
 
     def end_round(self, events: list[Event]) -> list[Event]:
         """Returns the events of a round without its end, which is not the turn's."""
@@ -40,7 +40,7 @@ class AnswerRounds:
 
     def begin_round(self) -> None:
         assert self.answer is not None
-        self.answer.is_owed = False
+        self.answer.needs_retry = False
 
     def requests(self, latest: list[ModelRequest]) -> list[ModelRequest]:
         """Those of all rounds, given those of the latest."""

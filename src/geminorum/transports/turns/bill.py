@@ -9,13 +9,13 @@ import msgspec
 from geminorum import cost
 from geminorum.cost import PriceBook
 from geminorum.events import Billing, Cost, Done, Usage
-from geminorum.reserve import RESERVE
+from geminorum.system.reserve import RESERVE
 from geminorum.wire.usage import added
 
 
 def price_of(usage: Usage | None, prices: PriceBook | None, payer: Billing | None) -> Cost | str:
     try:
-        with RESERVE.spent():  # The price list may have to be loaded yet.
+        with RESERVE.spend():  # The price list may have to be loaded yet.
             known = cost.cost_of(usage, prices, payer)
             return known or cost.unknown_because(usage, prices) or ""
     except (OSError, ImportError) as error:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from geminorum.events import Event, ToolResult
 from geminorum.options import Options
-from geminorum.wire.policy.toml import is_surely_denied
+from geminorum.wire.policy.toml_writer import is_surely_denied
 
 
 def ran_denied_tool(

@@ -9,12 +9,12 @@ from typing import Literal
 
 import msgspec
 
-from geminorum import typed
 from geminorum.errors import NetworkError
 from geminorum.events import Error
-from geminorum.regular_file import open_regular
+from geminorum.runtime import typed
+from geminorum.system.regular_file import open_regular
 from geminorum.transports.launch.scripts import script_text
-from geminorum.transports.turns.limits import Reason
+from geminorum.transports.turns.stop_checks import Reason
 
 _SCRIPT, _LOG = "network_watch.cjs", "network.jsonl"
 _MAX_BYTES_AT_ONCE = 64 * 1024
@@ -65,7 +65,7 @@ class NetworkLog:
             return [], start
         whole, end, rest = data.rpartition(b"\n")
         if len(rest) == _MAX_BYTES_AT_ONCE:
-            return [], start + len(rest)  # No line of ours.
+            return [], start + len(rest)  # Not one of our lines.
         found = [_incident_in(line) for line in whole.split(b"\n")]
         return [one for one in found if one is not None], start + len(whole + end)
 

@@ -28,7 +28,7 @@ class Outbox:
 
     def put_ready(self, events: list[Event]) -> None:
         """The same for events that are complete: a long stream is full of them."""
-        if not self.is_closed:  # The Done is the last, whoever comes late.
+        if not self.is_closed:  # No event comes after the Done.
             self._ready += events
             self._news.set()
 

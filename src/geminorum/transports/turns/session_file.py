@@ -88,9 +88,11 @@ class SessionFileFeed:
 
     def _completed(self, event: Event) -> Iterator[Event]:
         if isinstance(event, ToolUse | ToolResult):
-            yield from self._thoughts([key for key in self._thinking if self._made(key, event.id)])
+            yield from self._take_thoughts(
+                [key for key in self._thinking if self._made(key, event.id)]
+            )
         elif isinstance(event, Done):
-            yield from self._thoughts([*self._thinking])
+            yield from self._take_thoughts([*self._thinking])
         call = self._calls.get(event.id or "") if isinstance(event, ToolResult) else None
         told = None if call is None else told_to_model(call)[0]
         yield event if told is None else msgspec.structs.replace(event, content=told)
@@ -99,7 +101,7 @@ class SessionFileFeed:
         calls = self._thinking[message_id].tool_calls or ()
         return any(call.id == call_id for call in calls)
 
-    def _thoughts(self, message_ids: list[str]) -> Iterator[Event]:
+    def _take_thoughts(self, message_ids: list[str]) -> Iterator[Event]:
         for key in message_ids:
             self._handed_out.add(key)
             told = events_of(self._thinking.pop(key), None)

@@ -1,4 +1,4 @@
-"""All that may stop a turn, in one place."""
+"""The checks of one turn, started together and cancelled together."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from geminorum.cost import PriceBook
 from geminorum.events import Event, ModelRequest
-from geminorum.transports.turns.limits import BudgetGuard, PeriodicCheck, Reason, StallDetector
 from geminorum.transports.turns.network import NetworkWatch
+from geminorum.transports.turns.stop_checks import BudgetGuard, PeriodicCheck, Reason, StallDetector
 from geminorum.wire.ending import Stop
 
 
 class TurnLimits:
-    """The checks of one turn: of the network at first, and of whatever else is watched."""
+    """The checks of one turn: the network from the start, silence and budget on request."""
 
     def __init__(self, network: NetworkWatch, stop: Callable[[Stop, float | None], None]) -> None:
         self.network, self._stop = network, stop
@@ -26,11 +26,11 @@ class TurnLimits:
         look: Callable[[], Reason | None],
         until: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Looks every `pause` seconds; the first reason that it finds stops the turn."""
+        """Calls `look` every `pause` seconds; the first reason that it returns stops the turn."""
         self._checks.append(PeriodicCheck(pause, look, self._stop, until))
 
     def announce(self, retry: Event) -> None:
-        """Keeps a notice of the network until the turn takes it."""
+        """Keeps a network retry until the turn takes it."""
         self._retries.append(retry)
 
     def take_retries(self) -> list[Event]:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from geminorum.lazy import markdown_it
+from geminorum.runtime.lazy import markdown_it
 from geminorum.views.plain_text import printable
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def _deeper_headings(state: StateCore) -> None:
 
 
 def _image(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:
-    """Loading it would tell somebody that the page is read: a link instead."""
+    """Shows an image as a link: loading it would reveal that the page is read."""
     address = html.escape(str(tokens[at].attrGet("src") or ""))
     name = html.escape(tokens[at].content) or address
     return f'<a class="image" rel="noreferrer nofollow" href="{address}">{name}</a>'

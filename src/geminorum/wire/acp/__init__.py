@@ -1,1 +1,1 @@
-"""What a warm CLI says over the Agent Client Protocol, to events; and what it is told."""
+"""The Agent Client Protocol: messages of a warm CLI to events, and requests to it."""

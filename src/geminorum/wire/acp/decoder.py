@@ -71,7 +71,7 @@ class AcpDecoder:
         self._open: dict[str, ToolUse] = {}
         """Calls that were begun and have not ended."""
         self._asked: dict[str | None, PermissionRequest] = {}
-        """Requests that nobody has answered yet."""
+        """Requests without a decision so far."""
         self._refused: dict[str, ToolResult] = {}
         """Results that we know of; what the model is told stands in the next request."""
         self._told: set[str] = set()
@@ -100,15 +100,15 @@ class AcpDecoder:
                 return [Unknown(kind="mode_update", **common)]
             case Chunk(content=block):
                 self.spoke_last = self.spoke_last or bool(block.text.strip())
-                return self._spoken(
+                return self._add_text(
                     self._joiner.add(block.text if halved is None else halved), common
                 )
             case ThoughtChunk(content=block):
                 return [*self.flush(at), Thinking(_thought(block.text), **common)]
             case ToolCallUpdate(status="completed" | "failed"):
-                return self._ended(update, common)
+                return self._end_call(update, common)
             case CallBegun():
-                return self._begun(update, common)
+                return self._start_call(update, common)
             case CallEnded(status="pending" | "in_progress"):
                 return []
             case CallEnded():
@@ -135,15 +135,15 @@ class AcpDecoder:
             **self._common(at, raw),
         )
 
-    def asked(self, request: PermissionRequest, at: int) -> list[Event]:
-        """The request, open until `decided` or `close`."""
+    def open_request(self, request: PermissionRequest, at: int) -> list[Event]:
+        """Emits the request, which is open until `close_request` or `close`."""
         self._asked[request.id] = request
         return [*self.flush(at), request]
 
-    def decided(
+    def close_request(
         self, request: PermissionRequest, decision: Decision, at: int, *, asked: bool = True
     ) -> list[Event]:
-        """What follows a request; nothing where the turn has closed it. A refused call has no
+        """Emits what follows a request; nothing if the turn has closed it. A refused call has no
         result of its own on the wire."""
         if self._asked.pop(request.id, None) is None:
             return []
@@ -164,8 +164,8 @@ class AcpDecoder:
         )
         return [*events, use]
 
-    def unseen(self, call_id: str, name: str, told: str, failed: bool, at: int) -> list[Event]:
-        """A call whose answer only the session file knows: the wire is silent about refused and
+    def add_unseen(self, call_id: str, name: str, told: str, failed: bool, at: int) -> list[Event]:
+        """Adds a call whose answer only the session file has: the wire is silent about refused and
         about unknown tools."""
         if (refused := self._refused.pop(call_id, None)) is not None:
             return [msgspec.structs.replace(refused, content=told)]
@@ -191,7 +191,7 @@ class AcpDecoder:
         """What was still open when the turn ended."""
         events = self.flush(at)
         for request in [*self._asked.values()]:
-            events += self.decided(request, CANCELLED, at)
+            events += self.close_request(request, CANCELLED, at)
         events += self._refused.values()
         self._refused.clear()
         self._open.clear()
@@ -199,12 +199,12 @@ class AcpDecoder:
 
     def flush(self, at: int) -> list[Event]:
         """End the message that the chunks were making."""
-        events = self._spoken(self._joiner.rest(), self._common(at))
+        events = self._add_text(self._joiner.take_rest(), self._common(at))
         text = "".join(self._text)
         self._text.clear()
         return [*events, Text(text, **self._common(at))] if text else []
 
-    def _spoken(self, text: str, common: dict[str, Any]) -> list[Event]:
+    def _add_text(self, text: str, common: dict[str, Any]) -> list[Event]:
         self._text.append(text)
         return [TextDelta(text, **common)] if text else []
 
@@ -212,7 +212,7 @@ class AcpDecoder:
         """Is it a call that still runs, and whose arguments only the session file will tell?"""
         return isinstance(event, ToolUse) and event.id in self._open and event.id not in self._known
 
-    def _begun(self, call: ToolCallUpdate, common: dict[str, Any]) -> list[Event]:
+    def _start_call(self, call: ToolCallUpdate, common: dict[str, Any]) -> list[Event]:
         self._note(call)
         use = self._use(self._name(call), call.tool_call_id, told_input(call), common)
         self._open[call.tool_call_id] = use
@@ -226,14 +226,14 @@ class AcpDecoder:
         self.spoke_last = False
         return ToolUse(name, call_id, told, **common)
 
-    def _ended(self, call: ToolCallUpdate, common: dict[str, Any]) -> list[Event]:
+    def _end_call(self, call: ToolCallUpdate, common: dict[str, Any]) -> list[Event]:
         if (refused := self._refused.pop(call.tool_call_id, None)) is not None:
             # Our own function refused it, since the question could not tell its arguments.
             return [msgspec.structs.replace(refused, content=call.text or None)]
         begun: list[Event] = []
         if self._open.pop(call.tool_call_id, None) is None:
             # Bad arguments, or a policy that says no: the first word is the last.
-            begun = self._begun(call, common)
+            begun = self._start_call(call, common)
             self._open.pop(call.tool_call_id)
         result = ToolResult(
             call.tool_call_id, self._name(call), _status(call), call.text or None, **common

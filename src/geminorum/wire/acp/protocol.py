@@ -8,8 +8,8 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
-from geminorum import typed
 from geminorum.decisions import Decision, Deny
+from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.fitting import UNREADABLE, fitting
 from geminorum.wire.surrogates import loose
@@ -72,7 +72,7 @@ def _mended_message(line: bytes) -> Message | None:
 
 
 class _Failure(msgspec.Struct):
-    """An answer whose error has another shape than JSON-RPC's. Whoever waits for it must hear."""
+    """An answer whose error has another shape than JSON-RPC's. Its caller must get it, too."""
 
     id: int | str
     error: Any

@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import msgspec
 
 from geminorum import errors
-from geminorum.events import Cost, Done, Error, Event, ModelRequest, Usage
+from geminorum.events import Cost, Error, Event, ModelRequest, Usage
 from geminorum.hints import advice
 from geminorum.wire.acp.decoder import AcpDecoder
 from geminorum.wire.acp.protocol import Prompted, Quota, RpcError
@@ -19,6 +18,7 @@ from geminorum.wire.ending import (
     Ending,
     Verdict,
     by_exit,
+    conclusion,
     failed,
     looped,
     refused_by_api,
@@ -57,7 +57,7 @@ class TurnEnding:
     requests: Sequence[ModelRequest] = ()
     """Those of subagents too."""
     unseen_requests: bool = False
-    """Does the CLI ask questions of its own, which nobody counts, to choose a model?"""
+    """Does the CLI send requests of its own, which are not counted, to choose a model?"""
     has_turn_limit: bool = False
     """Do settings of the CLI limit the turns? It gives the same reason for that as for a loop."""
     failure: Error | None = None
@@ -74,24 +74,19 @@ def last_events(
     resume: str | None = None,
 ) -> list[Event]:
     """What follows the last update: text that was still open, the failure if any, the `Done`."""
-    verdict = judge(seen, ending)
-    envelope: dict[str, Any] = {"timestamp": at, "session_id": seen.session_id}
-    events = seen.close(at)
-    if verdict.error is not None:
-        events.append(msgspec.structs.replace(verdict.error, **envelope))
+    verdict, rest = judge(seen, ending), seen.close(at)
     usage = turn_usage(seen, ending)
-    cost = price(usage)
-    done = Done(
-        verdict.status,
+    ended = conclusion(
+        verdict,
+        price(usage),
+        at=at,
+        session_id=seen.session_id,
         usage=usage,
-        cost=cost if isinstance(cost, Cost) else None,
-        cost_note=cost if isinstance(cost, str) else None,
         duration=duration,
         resume=resume or seen.session_id,
         exit_code=ending.process.exit_code,
-        **envelope,
     )
-    return [*events, done]
+    return [*rest, *ended]
 
 
 def judge(seen: AcpDecoder, ending: TurnEnding) -> Verdict:

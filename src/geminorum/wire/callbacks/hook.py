@@ -1,4 +1,4 @@
-"""The CLI's BeforeTool hook: what it is told, what it may answer, and its script."""
+"""The CLI's BeforeTool hook: its input, its answers, and its script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from geminorum import typed
+from geminorum.runtime import typed
 from geminorum.wire.surrogates import without_halves
 
 _YES = '{"decision":"allow"}'
@@ -114,7 +114,7 @@ printf '%s' "$answer"
 
 
 def turns_hooks_off(settings: Mapping[str, Any]) -> bool:
-    """Settings that are above ours, and under which nobody would be asked."""
+    """Settings above ours under which the hook would not run."""
     return _dict(settings, "hooksConfig").get("enabled") is False
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import msgspec
 
-from geminorum import typed
 from geminorum._version import __version__
 from geminorum.errors import InvalidOptions
 from geminorum.hints import python_only
+from geminorum.runtime import typed
 from geminorum.wire.surrogates import without_halves
 
 SERVER = "geminorum"
@@ -114,7 +114,7 @@ def outcome(text: str, *, failed: bool = False) -> dict[str, Any]:
 
 
 def full_name(tool: str) -> str:
-    """What the model, the policies and the hooks of the CLI call a tool of ours."""
+    """The name of our tool for the model, the policies and the hooks of the CLI."""
     return f"{PREFIX}{tool}"
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from geminorum import typed
 from geminorum.events import (
     Event,
     ModelRequest,
@@ -19,6 +18,7 @@ from geminorum.events import (
     ToolUse,
     Unknown,
 )
+from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.surrogates import PairJoiner, loose, whole
 
@@ -142,14 +142,14 @@ class ModelAnswer:
             raise ApiRefusal(chunk.error)
         envelope = {"timestamp": at, "session_id": self._session_id, "frame": _frame_of(data)}
         parts = _parts_of(chunk)
-        events = [event for part in parts for event in self._part(part, envelope)]
+        events = [event for part in parts for event in self._add(part, envelope)]
         self._note(chunk, data)
         self.said = self.said or bool(events)
         return events
 
     def close(self, at: int = 0) -> list[Event]:
         """The whole message behind its deltas, where one is still open."""
-        return self._closed({"timestamp": at, "session_id": self._session_id})
+        return self._close_text({"timestamp": at, "session_id": self._session_id})
 
     def request(self, asked_for: str, at: int) -> ModelRequest | None:
         """What it consumed; None where nothing was told."""
@@ -172,20 +172,20 @@ class ModelAnswer:
         told = (chunk.usage_metadata or {}).items()
         self.counts.update({name: value for name, value in told if isinstance(value, int | str)})
 
-    def _part(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
+    def _add(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
         text = part.get("text")
         if text is None:
-            return [*self._closed(envelope), *self._other(part, envelope)]
+            return [*self._close_text(envelope), *self._add_other(part, envelope)]
         if not isinstance(text, str):
             raise BadChunk(f"the text of a part is {text!r}")
         if text and part.get("thought"):
-            events = self._closed(envelope)
+            events = self._close_text(envelope)
             self._keep(part, whole(text))
             return [*events, Thinking(whole(text), **envelope)]
         self.spoke = self.spoke or bool(text)
-        return self._spoken(part, self._joiner.add(text), envelope)
+        return self._add_text(part, self._joiner.add(text), envelope)
 
-    def _spoken(self, part: Part, text: str, envelope: Mapping[str, Any]) -> list[Event]:
+    def _add_text(self, part: Part, text: str, envelope: Mapping[str, Any]) -> list[Event]:
         self._keep(part, text)
         if not text:
             return []
@@ -215,16 +215,16 @@ class ModelAnswer:
             self._parts[-1] = {**last, "text": "".join([last["text"], *self._growth])}
             self._growth = []
 
-    def _other(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
+    def _add_other(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
         if part.get("functionCall") is not None:
-            return self._function_call(part, envelope)
+            return self._add_function_call(part, envelope)
         if part:
             self._add_part(part)
         kinds = [name for name in part if name not in ("thoughtSignature", "text", "thought")]
         self.spoke = self.spoke or bool(kinds)
         return [_server_side(kind, part[kind], envelope) for kind in kinds[:1]]
 
-    def _function_call(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
+    def _add_function_call(self, part: Part, envelope: dict[str, Any]) -> list[Event]:
         told = part["functionCall"]
         if not isinstance(told, dict):
             raise BadChunk(f"a functionCall is {told!r}")
@@ -242,9 +242,9 @@ class ModelAnswer:
         self._add_part({**part, "functionCall": {**told, "id": call.id}})
         return [ToolUse(name, call.id, call.arguments, **envelope)]
 
-    def _closed(self, envelope: Mapping[str, Any]) -> list[Event]:
-        rest = self._joiner.rest()
-        events = self._spoken({"text": rest}, rest, envelope) if rest else []
+    def _close_text(self, envelope: Mapping[str, Any]) -> list[Event]:
+        rest = self._joiner.take_rest()
+        events = self._add_text({"text": rest}, rest, envelope) if rest else []
         if not self._open:
             return events
         text, self._open = "".join(self._open), []
@@ -265,7 +265,7 @@ def _count(told: Any) -> int:
 
 
 def _parts_of(chunk: Chunk) -> list[Part]:
-    """Of the first candidate; nobody asks for more than one."""
+    """The parts of the first candidate; we never request more than one."""
     content = chunk.candidates[0].content if chunk.candidates else None
     return (content.parts if content else None) or []
 

@@ -22,17 +22,17 @@ class EventStream:
             return []
         *lines, rest = (self._rest + chunk).split(b"\n")
         self._rest = bytearray(rest)
-        return [data for line in lines if (data := self._line(line.rstrip(b"\r")))]
+        return [data for line in lines if (data := self._add_line(line.rstrip(b"\r")))]
 
     def close(self) -> list[bytes]:
         """What had no blank line behind it when the stream ended."""
         last, self._rest = bytes(self._rest), bytearray()
         if last:
-            self._line(last)
-        data = self._line(b"")
+            self._add_line(last)
+        data = self._add_line(b"")
         return [data] if data else []
 
-    def _line(self, line: bytes | bytearray) -> bytes | None:
+    def _add_line(self, line: bytes | bytearray) -> bytes | None:
         """Takes a line in; a blank one ends the event."""
         if not line:
             data, self._data = b"\n".join(self._data), []

@@ -68,7 +68,7 @@ def failure(answer: ModelAnswer) -> Error | None:
 
 
 def remark(answer: ModelAnswer) -> Error | None:
-    """A word on an answer that is one, but ended for a reason that nobody has explained."""
+    """A warning about a complete answer that ended for an unknown reason."""
     if answer.finish in ("STOP", "FINISH_REASON_UNSPECIFIED"):
         return None
     why = " ".join(word for word in (answer.finish, answer.finish_message) if word)

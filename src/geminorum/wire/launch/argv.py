@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from geminorum.wire.policy.legacy_tools import legacy_tools, unsayable
-from geminorum.wire.policy.toml import told_mode
+from geminorum.wire.policy.toml_writer import approval_mode
 
 if TYPE_CHECKING:
     from geminorum.options import Options
@@ -45,7 +45,7 @@ def arguments(
     if options.trust_workspace is None and has(version, SKIP_TRUST):
         flags.append("--skip-trust")
     flags += _named("model", options.model)
-    flags += _named("approval-mode", told_mode(options, pre_approved))
+    flags += _named("approval-mode", approval_mode(options, pre_approved))
     flags += _named("resume", options.resume)
     flags += _named("session-id", options.session_id)
     for folder in options.include_directories:

@@ -50,7 +50,7 @@ class LegacyTools(msgspec.Struct, frozen=True):
 def legacy_tools(
     options: Options, *, plan_tools: bool = False, pre_approved: Sequence[str] = ()
 ) -> LegacyTools:
-    """What the policy file says, in older words. "ask" is a refusal: nobody is there to ask."""
+    """The same permissions for older CLIs. "ask" is a refusal: they cannot ask."""
     decisions = _decisions(options)
     allowed = tuple(tool for tool, level in decisions.items() if level == "allow")
     refused = [tool for tool, level in decisions.items() if level != "allow"]

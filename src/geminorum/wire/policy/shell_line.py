@@ -38,7 +38,7 @@ class ShellLine(NamedTuple):
 
 
 def shell_line(text: str, depth: int = 0) -> ShellLine | None:
-    """None for what cannot be read; whoever asks must then not take it for harmless."""
+    """None for a line that cannot be read; the caller must not take it for harmless."""
     if depth > _DEEPEST or not is_readable(text):
         return None
     source = text.encode(errors="replace")
@@ -85,7 +85,7 @@ def _text(node: Node, source: bytes) -> str:
 
 
 def _unwrapped(command: str) -> str | None:
-    """What a shell is told to run by `-c`; None for any other command."""
+    """The line that a shell runs by `-c`; None for any other command."""
     found = _WRAPPER.match(command)
     if found is None:
         return None

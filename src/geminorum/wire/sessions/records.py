@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, field
 
-from geminorum import typed
 from geminorum.events import ModelRequest, Tokens
+from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.clock import Clock
 from geminorum.wire.fitting import UNREADABLE, fitting

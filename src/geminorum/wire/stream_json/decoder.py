@@ -9,7 +9,6 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from geminorum import typed
 from geminorum.events import (
     Error,
     Event,
@@ -21,6 +20,7 @@ from geminorum.events import (
     Unknown,
     UserMessage,
 )
+from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.clock import Clock
 from geminorum.wire.lines import LONGEST_LINE, Lines
@@ -191,7 +191,7 @@ class StreamDecoder:
                 hold(text)
                 append(TextDelta(text, timestamp=at, session_id=session_id, frame=Raw(line)))
             else:
-                self._frame(frame, Raw(line), events)
+                self._on_frame(frame, Raw(line), events)
                 session_id, at, last = self.session_id, self._clock.last, ""
 
     def _settle(self, events: list[Event]) -> None:
@@ -213,7 +213,7 @@ class StreamDecoder:
         if not isinstance(data, dict):
             self._report(PARSE_ERROR, f"expected a JSON object; raw: {_sample(line)}", events)
             return
-        self._translated(self._rejoined(data, line, events), Raw(clean), events)
+        self._translate(self._rejoined(data, line, events), Raw(clean), events)
 
     def _rejoined(self, data: dict[str, Any], line: bytes, events: list[Event]) -> dict[str, Any]:
         """The data; where it is a piece of a message, behind the half that waits for it."""
@@ -225,11 +225,11 @@ class StreamDecoder:
         return data
 
     def _release_half(self, events: list[Event]) -> None:
-        if rest := self._open.joiner.rest():
+        if rest := self._open.joiner.take_rest():
             self._open.pieces.append(rest)
             events.append(TextDelta(rest, timestamp=self._clock.last, session_id=self.session_id))
 
-    def _translated(self, data: dict[str, Any], raw: Raw, events: list[Event]) -> None:
+    def _translate(self, data: dict[str, Any], raw: Raw, events: list[Event]) -> None:
         try:
             words = in_todays_words(data)
             frame = None if words is None else typed.convert(words, Frame)
@@ -241,9 +241,9 @@ class StreamDecoder:
             events.append(Unknown(kind=str(kind) if kind else None, **self._envelope(raw)))
         else:
             self.frames += 1
-            self._frame(frame, raw, events)
+            self._on_frame(frame, raw, events)
 
-    def _frame(self, frame: Frame, raw: Raw, events: list[Event]) -> None:
+    def _on_frame(self, frame: Frame, raw: Raw, events: list[Event]) -> None:
         self._clock.milliseconds(frame.timestamp)
         event = _HANDLERS[type(frame)](self, frame, raw)
         if type(event) is TextDelta:
@@ -257,7 +257,7 @@ class StreamDecoder:
             events.append(self._nobody_to_ask(event))
 
     def _nobody_to_ask(self, refused: Any) -> Error:
-        """Once a run: what a question means where nobody can answer it."""
+        """Once a run: what a question means if it cannot be answered."""
         text = f"{refused.name or 'a tool'} needs approval, and there is nobody to ask: refused"
         return Error(
             text,
@@ -268,7 +268,7 @@ class StreamDecoder:
             session_id=self.session_id,
         )
 
-    def _message(self, frame: MessageFrame, raw: Raw) -> Event:
+    def _on_message(self, frame: MessageFrame, raw: Raw) -> Event:
         match frame.role:
             case "assistant" if frame.delta:
                 return TextDelta(frame.content, **self._envelope(raw))
@@ -280,11 +280,11 @@ class StreamDecoder:
             case _:
                 return Unknown(kind=f"message:{frame.role}", **self._envelope(raw))
 
-    def _init(self, frame: InitFrame, raw: Raw) -> Event:
+    def _on_init(self, frame: InitFrame, raw: Raw) -> Event:
         self.session_id = frame.session_id or self.session_id
         return Init(frame.model, frame.cwd or self._cwd, frame.tools, **self._envelope(raw))
 
-    def _tool_use(self, frame: ToolUseFrame, raw: Raw) -> Event:
+    def _on_tool_use(self, frame: ToolUseFrame, raw: Raw) -> Event:
         self.tool_uses += 1
         return ToolUse(
             self._tools.call(frame.tool_id, frame.tool_name),
@@ -295,7 +295,7 @@ class StreamDecoder:
             frame=raw,
         )
 
-    def _tool_result(self, frame: ToolResultFrame, raw: Raw) -> Event:
+    def _on_tool_result(self, frame: ToolResultFrame, raw: Raw) -> Event:
         self.tool_results += 1
         # The CLI runs the calls that came before the loop, and asks the model once more.
         self.looped = False
@@ -322,7 +322,7 @@ class StreamDecoder:
         hidden = frame.error is not None and frame.error.type == "tool_not_registered"
         return "denied" if hidden and self._tools.is_refused(name or "") else status_of(frame)
 
-    def _error(self, frame: ErrorFrame, raw: Raw) -> Event:
+    def _on_error(self, frame: ErrorFrame, raw: Raw) -> Event:
         warning = frame.severity == "warning"
         if warning and _LOOP in frame.message:
             self.looped, self._said_before_loop = True, len(self._open.text)
@@ -338,7 +338,7 @@ class StreamDecoder:
             self.failed_after_result = self.result is not None
         return error
 
-    def _result(self, frame: ResultFrame, raw: Raw) -> None:
+    def _on_result(self, frame: ResultFrame, raw: Raw) -> None:
         self.session_id = frame.session_id or self.session_id
         if frame.stats is not None and not is_telling(frame.stats):
             counts = stats_in(bytes(raw))
@@ -364,12 +364,12 @@ class StreamDecoder:
 
 
 _HANDLERS: dict[type[Any], Callable[[StreamDecoder, Any, Raw], Event | None]] = {
-    InitFrame: StreamDecoder._init,
-    MessageFrame: StreamDecoder._message,
-    ToolUseFrame: StreamDecoder._tool_use,
-    ToolResultFrame: StreamDecoder._tool_result,
-    ErrorFrame: StreamDecoder._error,
-    ResultFrame: StreamDecoder._result,
+    InitFrame: StreamDecoder._on_init,
+    MessageFrame: StreamDecoder._on_message,
+    ToolUseFrame: StreamDecoder._on_tool_use,
+    ToolResultFrame: StreamDecoder._on_tool_result,
+    ErrorFrame: StreamDecoder._on_error,
+    ResultFrame: StreamDecoder._on_result,
 }
 
 

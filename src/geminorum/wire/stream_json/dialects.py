@@ -43,7 +43,7 @@ _MESSAGE_KEYS = ("detail", "errorMessage", "error", "message")
 
 
 def in_todays_words(data: Data) -> Data | None:
-    """The frame that today's CLI would have printed; None where nobody knows such a frame."""
+    """The frame that today's CLI would have printed; None for an unknown frame."""
     kind = data.get("type")
     translate = _TRANSLATIONS.get(kind) if isinstance(kind, str) else None
     if translate is None:

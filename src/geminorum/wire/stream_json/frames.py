@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from geminorum import typed
 from geminorum.events import Cost, ModelRequest, Tokens, Usage, total_of
+from geminorum.runtime import typed
 from geminorum.wire.usage import tokens_by_model, usage_of_requests
 
 
@@ -108,7 +108,7 @@ def status_of(frame: ToolResultFrame) -> ToolStatus:
 
 
 def was_unasked(frame: ToolResultFrame) -> bool:
-    """Was it refused only because nobody was there to be asked?"""
+    """Was it refused only because the CLI could not ask?"""
     return frame.error is not None and _QUESTION in (frame.error.message or "")
 
 

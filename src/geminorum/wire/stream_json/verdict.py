@@ -7,13 +7,21 @@ exit code. What the model wrote is never looked at: it may speak of quotas and l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 
 from geminorum import errors
-from geminorum.events import Cost, Done, Error, Event, ModelRequest, Usage
-from geminorum.wire.ending import Ending, Verdict, by_exit, failed, kind_of_failure, looped, stopped
+from geminorum.events import Cost, Error, Event, ModelRequest, Usage
+from geminorum.wire.ending import (
+    Ending,
+    Verdict,
+    by_exit,
+    conclusion,
+    failed,
+    kind_of_failure,
+    looped,
+    stopped,
+)
 from geminorum.wire.stream_json.decoder import StreamDecoder
 from geminorum.wire.stream_json.dialects import error_message
 from geminorum.wire.stream_json.frames import ResultFrame, told_cost, usage_of
@@ -36,25 +44,20 @@ def last_events(
     requests: Sequence[ModelRequest] = (),
 ) -> list[Event]:
     """What follows the last byte: text that was still open, the failure if any, and the `Done`."""
-    events = seen.close()
-    verdict = judge(seen, ending)
-    envelope: dict[str, Any] = {"timestamp": at, "session_id": seen.session_id}
-    if verdict.error is not None:
-        events.append(msgspec.structs.replace(verdict.error, **envelope))
+    rest = seen.close()
     usage = usage_of(seen.result.stats if seen.result else None, seen.tool_uses, requests)
-    cost = told_cost(seen.result) or price(usage)
-    done = Done(
-        verdict.status,
+    ended = conclusion(
+        judge(seen, ending),
+        told_cost(seen.result) or price(usage),
+        at=at,
+        session_id=seen.session_id,
         usage=usage,
-        cost=cost if isinstance(cost, Cost) else None,
-        cost_note=cost if isinstance(cost, str) else None,
         duration=duration,
         resume=seen.session_id,
         exit_code=ending.exit_code,
         frame=msgspec.Raw(seen.result_line) if seen.result_line else msgspec.UNSET,
-        **envelope,
     )
-    return [*events, done]
+    return [*rest, *ended]
 
 
 def replay(stdout: bytes, exit_code: int | None = 0, stderr: str = "") -> list[Event]:

@@ -15,7 +15,7 @@ from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.declare import CliPath, takes_options
 from geminorum.apps.command.flags.table import Program, Via
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.batch import runner, sending

@@ -20,9 +20,9 @@ from typing import IO, Any, TypeVar
 import msgspec
 
 from geminorum.apps.command.batch.input import Task
-from geminorum.apps.command.private_files import private
+from geminorum.apps.command.private_files import open_private
 from geminorum.errors import GeminorumError, InvalidOptions
-from geminorum.leases import held_by_agents
+from geminorum.system.leases import share_with_agents
 
 if sys.platform == "win32":
     import msvcrt
@@ -96,7 +96,7 @@ def _require_amount(usd: Decimal | None) -> None:
 
 
 def _require_attempt(number: int) -> None:
-    """They are counted, and what is not told of one is taken from the budget."""
+    """Refuses an implausible number: the budget pays for each attempt whose cost is unknown."""
     if not 1 <= number <= _MAX_ATTEMPTS:
         raise ValueError(f"{number} is not a number of attempts")
 
@@ -116,15 +116,15 @@ class Journal:
         self._open: dict[Path, IO[bytes]] = {}
 
     @contextmanager
-    def opened(self, tasks: Iterable[Task] = (), *, restart: bool = False) -> Iterator[Journal]:
-        """Read what is there, and hold it against a second batch; `restart` forgets all of it.
-        Files that are not a batch's, or not of these tasks, are refused and left as they are."""
+    def open(self, tasks: Iterable[Task] = (), *, restart: bool = False) -> Iterator[Journal]:
+        """Reads the journal and locks it against a second batch; `restart` discards its content.
+        Files that belong to no batch, or to other tasks, are refused and left as they are."""
         tasks = list(tasks)
         self._refuse_files_of_others(tasks, restart=restart)
         try:
             self.results.parent.mkdir(parents=True, exist_ok=True)
             # The results first: where they cannot be written, no journal is left behind.
-            self._open = {path: _appending(path) for path in (self.results, self.tries)}
+            self._open = {path: _open_for_append(path) for path in (self.results, self.tries)}
         except OSError as error:
             raise _not_writable(error) from error
         try:
@@ -135,7 +135,7 @@ class Journal:
                 self._forget()
             self._refuse_other_prompts(tasks)
             self._mend_ends(restart=restart)
-            with held_by_agents(self._open[self.tries].fileno()):
+            with share_with_agents(self._open[self.tries].fileno()):
                 yield self
         finally:
             for file in self._open.values():
@@ -165,14 +165,14 @@ class Journal:
         if len(kept) == len(self.outcomes):
             return
         self.outcomes = kept
-        with open(self._beside, "wb", opener=private) as file:
+        with open(self._beside, "wb", opener=open_private) as file:
             shutil.copymode(self.results, self._beside)
             file.write(b"".join(_line(one) for one in kept.values()))
             file.flush()
             os.fsync(file.fileno())
         self._open.pop(self.results).close()
         self._beside.replace(self.results)
-        self._open[self.results] = _appending(self.results)
+        self._open[self.results] = _open_for_append(self.results)
 
     @property
     def costs(self) -> list[Decimal]:
@@ -181,7 +181,7 @@ class Journal:
 
     @property
     def torn(self) -> int:
-        """Attempts that somebody killed: what they cost was never told."""
+        """Attempts that were killed: their cost was never reported."""
         begun = sum(self._begun.values())
         return max(begun - len(self._ended), 0)
 
@@ -255,8 +255,8 @@ class Journal:
             raise GeminorumError(f"cannot write {path}: {error.strerror}", hint=hint) from error
 
 
-def _appending(path: Path) -> IO[bytes]:
-    return open(path, "a+b", 0, opener=private)
+def _open_for_append(path: Path) -> IO[bytes]:
+    return open(path, "a+b", 0, opener=open_private)
 
 
 def now() -> int:
@@ -279,7 +279,7 @@ def _values(path: Path, kind: type[T]) -> list[T]:
         raise _not_writable(error) from error
     lines = _whole_lines(data).split(b"\n")[:-1]
     if data and not lines and not data.startswith(b'{"id":'):
-        lines = [data]  # No beginning of a line of ours: it is refused, not cut.
+        lines = [data]  # Not the beginning of one of our lines: it is refused, not cut.
     return [
         _value(line, kind, f"{path}, line {number}") for number, line in enumerate(lines, start=1)
     ]

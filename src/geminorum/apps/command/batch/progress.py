@@ -26,8 +26,8 @@ class Meter:
         self._bar: Any = None
 
     @contextmanager
-    def shown(self) -> Iterator[Meter]:
-        """On stderr, so that results can go through a pipe."""
+    def show(self) -> Iterator[Meter]:
+        """Shows the progress on stderr, so that results can go through a pipe."""
         screen = console(stderr=True)
         if not screen.is_terminal or screen.is_dumb_terminal:
             yield self

@@ -56,7 +56,7 @@ class Budget:
 
     @property
     def assumed(self) -> Decimal:
-        """The part of it that nobody told."""
+        """The part of it that was not reported."""
         return self._torn * self.dearest
 
     def pay(self, usd: Decimal | None) -> None:
@@ -108,15 +108,15 @@ class Batch:
         options that cannot be, end it at once: every other prompt would fail alike."""
         hands = min(self._limits.concurrency, len(self._waiting))
         try:
-            async with self._with_spares(hands), asyncio.TaskGroup() as group:
+            async with self._start_spares(hands), asyncio.TaskGroup() as group:
                 for _ in range(hands):
                     group.create_task(self._work())
         except ExceptionGroup as many:
             raise many.exceptions[0] from None
 
     @asynccontextmanager
-    async def _with_spares(self, hands: int) -> AsyncIterator[None]:
-        """A block in which as many CLIs are started ahead as there are hands."""
+    async def _start_spares(self, hands: int) -> AsyncIterator[None]:
+        """Starts as many CLIs ahead as there are workers, for the length of a block."""
         if not isinstance(self._transport, geminorum.Cli) or len(self._waiting) <= hands:
             yield
             return
@@ -126,7 +126,7 @@ class Batch:
     async def _work(self) -> None:
         while (task := await self._take()) is not None:
             try:
-                await self._do(task)
+                await self._send(task)
             finally:
                 async with self._changed:
                     self._in_flight -= 1
@@ -158,7 +158,7 @@ class Batch:
                 await asyncio.sleep(self._next_start - time.monotonic())
                 self._next_start = time.monotonic() + 60 / self._limits.rate
 
-    async def _do(self, task: Task) -> None:
+    async def _send(self, task: Task) -> None:
         for number in range(self._limits.retries + 1):
             error = await self._attempt(task, is_last=number == self._limits.retries)
             if error is None:
@@ -216,7 +216,7 @@ class Batch:
         return self._options.changed(max_budget_usd=max(share, 1e-9))
 
     def _watch_price(self, result: Result | None) -> None:
-        """Where something was used and nobody knows its price, no budget can be kept."""
+        """Without the price of something that was used, the budget cannot be enforced."""
         unknown = result is not None and result.usage is not None and result.cost is None
         if unknown and self.budget.limit is not None:
             self.brake = "no_price"

@@ -34,7 +34,7 @@ def send_all(
     tasks = tasks_in(file, column)
     transport = transport_for(via, program=program)
     journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"), file)
-    with journal.opened(tasks, restart=restart):
+    with journal.open(tasks, restart=restart):
         if retry_failed:
             journal.drop_failures()
         return _run(tasks, journal, options, transport, limits, json=json)
@@ -62,7 +62,7 @@ def _run(
     work = Batch(tasks, journal, options, transport, limits, on_outcome)
     tell(greeting(meter))
     try:
-        with meter.shown():
+        with meter.show():
             asyncio.run(work.run())
     finally:
         tell(summary(meter, work, journal))

@@ -11,7 +11,7 @@ from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.declare import CliPath, StallTimeout, StartTimeout, takes_options
 from geminorum.apps.command.flags.table import Program, Via
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.chat import conversation

@@ -1,4 +1,4 @@
-"""A chat, turn by turn, with somebody at the keyboard."""
+"""A chat with the user at the keyboard, turn by turn."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from geminorum.apps.command.render.output import Showing, console
 from geminorum.apps.command.run.turn import concluded, follow
 from geminorum.apps.command.run.undo import Copies
 from geminorum.errors import SessionLost
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.run import offline as simulation
@@ -33,7 +33,7 @@ else:
 
 
 def hold(options: Options, via: Via, program: Program, *, pick: bool, offline: bool) -> Exit:
-    """Talk until somebody has had enough; `pick`: of which session is to be chosen first."""
+    """Talks until the user quits; `pick` lets the user choose a session first."""
     how = Showing(offline=offline)
     with ExitStack() as stack:
         if offline:
@@ -73,7 +73,7 @@ class ChatContext:
         self.talk = Talk(self.copies, self.console)
 
     def welcome(self, options: Options) -> None:
-        """Who talks to whom; a pipe need not be told."""
+        """Shows model, folder and transport on a terminal; a pipe does not need them."""
         if self.lines.interactive:
             model = "a simulated model" if self.how.offline else options.model or "Gemini"
             cwd = Path(options.cwd or ".").resolve()
@@ -93,18 +93,18 @@ class ChatContext:
 
 
 async def _chat(table: ChatContext, options: Options, pick: bool) -> Exit:
-    """One conversation after the other, until somebody has had enough."""
+    """Holds one conversation after the other, until the user quits."""
     code = Exit.OK
     table.welcome(options)
-    wanted: Options | None = await _at_the_start(table, options) if pick else options
+    wanted: Options | None = await _pick_at_start(table, options) if pick else options
     while wanted is not None:
         options = wanted
-        code, wanted = await _conversation(table, options)
+        code, wanted = await _hold_conversation(table, options)
     return Exit.OK if table.lines.interactive else code
 
 
-async def _conversation(table: ChatContext, options: Options) -> tuple[Exit, Options | None]:
-    """Turns in one session; how the last ended, and what to go on with."""
+async def _hold_conversation(table: ChatContext, options: Options) -> tuple[Exit, Options | None]:
+    """Runs turns in one session. Returns the last exit code, and the options to go on with."""
     cwd = Path(options.cwd or ".").resolve()
     questions = Questions(table.lines, table.copies, cwd, options.approval)
     questions.agent_is_told = table.via is not Via.ACP
@@ -115,19 +115,19 @@ async def _conversation(table: ChatContext, options: Options) -> tuple[Exit, Opt
         options.changed(approval=None) if ours else options, via=table.transport(questions, options)
     ) as talk:
         with table.lines.calm_between_turns():
-            return await _turns(table, talk, questions, options)
+            return await _run_turns(table, talk, questions, options)
 
 
-async def _turns(
+async def _run_turns(
     table: ChatContext, talk: Chat, questions: Questions, options: Options
 ) -> tuple[Exit, Options | None]:
     code, turns = Exit.OK, 0
     while True:
-        line = _taken(table, questions) or await _next_line(table)
+        line = _take_typed(table, questions) or await _read_line(table)
         if line is None:
             return code, None
         if line == "/resume":
-            if another := await _in_mid_chat(table, options):
+            if another := await _pick_in_chat(table, options):
                 return code, another
             continue
         if is_command(line):
@@ -138,9 +138,9 @@ async def _turns(
         turns += 1
 
 
-def _taken(table: ChatContext, questions: Questions) -> str | None:
+def _take_typed(table: ChatContext, questions: Questions) -> str | None:
     """What was typed in place of a yes: shown once more, for it begins a turn of its own."""
-    line = questions.taken()
+    line = questions.take_typed()
     if line is not None:
         table.talk.say(line, "> ")
     return line
@@ -152,8 +152,8 @@ def is_command(line: str) -> bool:
     return word.startswith("/") and word[1:].isalpha()
 
 
-async def _next_line(table: ChatContext) -> str | None:
-    """What was typed; None when the chat is over."""
+async def _read_line(table: ChatContext) -> str | None:
+    """Reads a line from the user; None when the chat is over."""
     pressed = False
     while True:
         try:
@@ -187,7 +187,7 @@ async def _turn(
     text = line[1:] if line.startswith("//") else line
     view = view_for(table.via, table.how, table.copies, brief=True)
     live = talk.turn(table.talk.prompt(text))
-    questions.pause, questions.cancel = getattr(view, "paused", None), live.cancel
+    questions.pause, questions.cancel = getattr(view, "pause", None), live.cancel
     try:
         await follow(live, lambda: view, options, fresh=fresh, also=table.talk.events)
     finally:
@@ -200,25 +200,25 @@ async def _turn(
     return code
 
 
-async def _at_the_start(table: ChatContext, options: Options) -> Options:
-    """The options for the session that somebody picks, or for a new one."""
+async def _pick_at_start(table: ChatContext, options: Options) -> Options:
+    """Returns the options for the session that the user picks, or for a new one."""
     try:
-        info = await _picked(table, options, enter="a new session")
+        info = await _pick(table, options, enter="a new session")
     except (EOFError, KeyboardInterrupt):
         return options
     return _going_on(table, options, info) if info else options.changed(resume=None)
 
 
-async def _in_mid_chat(table: ChatContext, options: Options) -> Options | None:
-    """The options for the session that somebody picks; None: all stays."""
+async def _pick_in_chat(table: ChatContext, options: Options) -> Options | None:
+    """Returns the options for the session that the user picks; None: stay in this one."""
     try:
-        info = await _picked(table, options, enter="stay in this one", here=_here(table, options))
+        info = await _pick(table, options, enter="stay in this one", here=_here(table, options))
     except (EOFError, KeyboardInterrupt):
         return None
     return _going_on(table, options, info) if info else None
 
 
-async def _picked(
+async def _pick(
     table: ChatContext, options: Options, *, enter: str, here: str | None = None
 ) -> SessionInfo | None:
     cwd = Path(options.cwd or ".").resolve()

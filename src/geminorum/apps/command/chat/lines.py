@@ -25,7 +25,7 @@ class Lines(Protocol):
 
 
 def lines_of(words: Sequence[str]) -> Lines:
-    """The lines of whoever is there; `words` are completed with the Tab key."""
+    """The lines that the user types; the Tab key completes `words`."""
     if not is_interactive():
         return Piped()
     from geminorum.apps.command.chat.typed_lines import Typed
@@ -43,12 +43,12 @@ class Piped:
         return on_ctrl_c(lambda: None) if self.interactive else nullcontext()
 
     async def prompt(self) -> str:
-        return self._line("> " if self.interactive else "")
+        return self._read_line("> " if self.interactive else "")
 
     async def answer(self, question: str) -> str:
-        return self._line(question)
+        return self._read_line(question)
 
-    def _line(self, mark: str) -> str:
+    def _read_line(self, mark: str) -> str:
         sys.stderr.write(mark)
         sys.stderr.flush()
         # The loop may wait: between turns it has nothing to do. Only Python's own handler breaks

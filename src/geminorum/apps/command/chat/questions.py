@@ -1,4 +1,4 @@
-"""May the agent do this? Shows the change or the command, and asks whoever sits there."""
+"""Shows the change or the command that the agent wants, and asks the user."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class Questions:
         """Does the transport pass the reason of a no on to the agent?"""
         self._instead: str | None = None
 
-    def taken(self) -> str | None:
-        """What was typed in place of a yes or a no, once: the next prompt."""
+    def take_typed(self) -> str | None:
+        """Returns, once, the text typed in place of a yes or a no: it is the next prompt."""
         said, self._instead = self._instead, None
         return said
 
@@ -60,13 +60,13 @@ class Questions:
             return Deny("there is nobody at the terminal to ask")
         with self.pause(request.id) as console:
             console.print(question(request, self._cwd))
-            return await self._asked(request)
+            return await self._ask(request)
 
     def _is_allowed(self, tool: str) -> bool:
         edits = self._approval == "auto_edit" and tool in WRITING
         return tool in self._always or edits or self._approval == "yolo"
 
-    async def _asked(self, request: PermissionRequest) -> Allow | Deny:
+    async def _ask(self, request: PermissionRequest) -> Allow | Deny:
         try:
             typed = (await self._lines.answer(_ASK)).strip()
         except (EOFError, KeyboardInterrupt):
@@ -107,7 +107,7 @@ class Whole:
 
 
 def question(request: PermissionRequest, cwd: Path) -> RenderableType:
-    """What the agent wants to do, in full: nobody should say yes to what is cut off."""
+    """What the agent wants to do, in full: a yes must not cover text that is cut off."""
     head = Line.assemble(("? ", "bold yellow"), (_on_a_line(request.name), "bold"))
     command = request.input.get("command")
     if isinstance(command, str):
@@ -123,7 +123,7 @@ def question(request: PermissionRequest, cwd: Path) -> RenderableType:
 
 
 def _rest(arguments: dict[str, Any], *told: str) -> list[RenderableType]:
-    """The arguments that were not told yet: one of them may be the folder of a command."""
+    """The arguments that were not shown yet: one of them may be the folder of a command."""
     left = {name: value for name, value in arguments.items() if name not in told}
     return [_argument(name, value) for name, value in left.items()]
 

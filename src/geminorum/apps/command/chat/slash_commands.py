@@ -45,7 +45,7 @@ class Talk:
         self._undone: list[str] = []
         self._put_back: set[Path] = set()
         self.session: str | None = None
-        """The id of the session that the turns are in, as soon as one has told it."""
+        """The id of the session of the turns; None until a turn has reported it."""
 
     def end_turn(self, result: Result) -> None:
         """Take in how a turn ended."""
@@ -56,11 +56,11 @@ class Talk:
     def move_to(self, session: str, said: Iterable[Event]) -> None:
         """Go on in another session. What was spent and written stays: it is this chat's."""
         self.session, self.events[:] = session, said
-        # Whoever is there did not make the changes that were undone.
+        # The agent of another session did not make the changes that were undone.
         self._undone.clear()
 
     def prompt(self, text: str) -> str:
-        """What the agent is sent: it has to know which of its writes are gone."""
+        """The text for the agent, which has to know which of its writes are undone."""
         if not self._undone:
             return text
         names, self._undone = ", ".join(self._undone), []

@@ -58,7 +58,7 @@ class Typed:
 
 def _session(words: Sequence[str]) -> PromptSession[str]:
     return PromptSession(
-        history=_history(),
+        history=_open_history(),
         completer=WordCompleter(list(words), sentence=True),
         complete_while_typing=False,
         auto_suggest=AutoSuggestFromHistory(),
@@ -74,7 +74,7 @@ def _keys() -> Any:
     return keys
 
 
-def _history() -> Any:
+def _open_history() -> Any:
     try:
         path = history_path()
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import geminorum
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import policies

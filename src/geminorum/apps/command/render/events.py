@@ -48,7 +48,7 @@ def heading(init: Init, transport: str, offline: bool) -> Line:
 
 
 def call_running(use: ToolUse) -> Line:
-    """A call that nobody has answered yet."""
+    """A call without a result so far."""
     line = Line.assemble((printable_line(use.name), "bold"), (f" {gist(use.input)}", "dim"))
     line.truncate(200, overflow="ellipsis")
     return line

@@ -47,7 +47,7 @@ def gist(arguments: dict[str, Any]) -> str:
 
 
 def money(cost: Cost) -> str:
-    """Dollars, marked where they are an estimate or where nobody is billed."""
+    """Dollars, marked if they are an estimate or not billed."""
     about = "" if cost.exact else "about "
     note = "" if cost.billed_usd else ", not billed"
     return f"{about}{dollars(cost.usd)}{note}"

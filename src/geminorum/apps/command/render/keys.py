@@ -44,7 +44,7 @@ def echo_is_off() -> Iterator[None]:
 
 
 def forget_typed() -> None:
-    """Throw away what was typed and not read: nobody says yes to what he has not seen."""
+    """Discards typed text that was not read: it cannot answer a question that came later."""
     if _is_ours():
         termios.tcflush(sys.stdin, termios.TCIFLUSH)
 

@@ -39,9 +39,9 @@ class View(Protocol):
         trace: TracebackType | None,
     ) -> None: ...
     def show(self, event: Event) -> None: ...
-    def spent(self, tokens: int, usd: Decimal | None) -> None: ...
-    def stopping(self) -> None:
-        """Somebody has pressed Ctrl-C, and the agent tidies up."""
+    def show_spent(self, tokens: int, usd: Decimal | None) -> None: ...
+    def show_stopping(self) -> None:
+        """Shows that the agent tidies up after a Ctrl-C."""
         ...
 
     def finish(self, result: Result) -> None: ...
@@ -77,10 +77,10 @@ class JsonView:
     def show(self, event: Event) -> None:
         print_line(encode(event))
 
-    def spent(self, tokens: int, usd: Decimal | None) -> None:
+    def show_spent(self, tokens: int, usd: Decimal | None) -> None:
         """Nothing: the `done` tells it."""
 
-    def stopping(self) -> None:
+    def show_stopping(self) -> None:
         """Nothing: the `done` comes."""
 
     def finish(self, result: Result) -> None:
@@ -134,24 +134,24 @@ class PlainView(QuietView):
             case ToolUse():
                 self._calls[event.id] = event
             case ToolResult():
-                self._ended(event)
+                self._show_result(event)
             case Error() if is_warning(event):
-                _aside(f"! {event.message}")
+                _write_aside(f"! {event.message}")
                 if hint := command_hint(event.hint):
-                    _aside(f"  {arrow(sys.stderr)} {hint}")
+                    _write_aside(f"  {arrow(sys.stderr)} {hint}")
             case _:
                 pass
 
     def finish(self, result: Result) -> None:
         for path in written(result.files):
-            _aside(f"wrote {path}")
-        _aside(" · ".join([result.status, *facts_of(result)]))
+            _write_aside(f"wrote {path}")
+        _write_aside(" · ".join([result.status, *facts_of(result)]))
         if result.session_id and not self._brief:
-            _aside(f"session {result.session_id}")
+            _write_aside(f"session {result.session_id}")
 
-    def _ended(self, result: ToolResult) -> None:
+    def _show_result(self, result: ToolResult) -> None:
         use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
-        _aside(f"[{printable_line(use.name)} {gist(use.input)[:100]}] {result.status}")
+        _write_aside(f"[{printable_line(use.name)} {gist(use.input)[:100]}] {result.status}")
 
 
 def is_warning(error: Error) -> bool:
@@ -171,6 +171,6 @@ def _in_whole_letters(text: str) -> tuple[str, str]:
     return text[:end], text[end:]
 
 
-def _aside(text: str) -> None:
+def _write_aside(text: str) -> None:
     sys.stderr.write(text + "\n")
     sys.stderr.flush()

@@ -94,8 +94,8 @@ class TerminalView:
             self._print(shown.said(rest))
 
     @contextmanager
-    def paused(self, call_id: str | None) -> Iterator[Console]:
-        """The terminal for a question about a call, which need not be shown in full again."""
+    def pause(self, call_id: str | None) -> Iterator[Console]:
+        """Frees the terminal for a question about a call, which is not shown in full again."""
         self._asked.add(call_id)
         self._stop()
         forget_typed()
@@ -107,7 +107,7 @@ class TerminalView:
     def show(self, event: Event) -> None:
         match event:
             case Init():
-                self._begun(event)
+                self._show_heading(event)
             case TextDelta():
                 self._said.append(event.text)
             case Text():
@@ -119,17 +119,17 @@ class TerminalView:
                 self._calls[event.id] = event
                 self._count += 1
             case ToolResult():
-                self._ended(event)
+                self._show_result(event)
             case Error() if is_warning(event):
                 self._print(shown.warning(event))
             case _:
                 pass
 
-    def spent(self, tokens: int, usd: Decimal | None) -> None:
-        """Tokens and money so far, for the status line."""
+    def show_spent(self, tokens: int, usd: Decimal | None) -> None:
+        """Shows tokens and money so far in the status line."""
         self._tokens, self._usd = tokens, usd
 
-    def stopping(self) -> None:
+    def show_stopping(self) -> None:
         self._advice = "stopping; Ctrl-C kills"
 
     def finish(self, result: Result) -> None:
@@ -163,12 +163,12 @@ class TerminalView:
         lines = console.render_lines(shown.said(text), options, pad=False)[-room:]
         yield Segments([part for line in lines for part in [*line, Segment.line()]])
 
-    def _begun(self, init: Init) -> None:
+    def _show_heading(self, init: Init) -> None:
         self._cwd = init.cwd or "."
         if not self._brief:
             self._print(shown.heading(init, self._transport, self._offline))
 
-    def _ended(self, result: ToolResult) -> None:
+    def _show_result(self, result: ToolResult) -> None:
         use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
         parts = [shown.call_ended(use, result), self._body(use, result)]
         self._print(Group(*(part for part in parts if part is not None)))

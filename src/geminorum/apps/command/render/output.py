@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.apps.command.render.printable_output import stream_behind
-from geminorum.lazy import msgspec
+from geminorum.runtime.lazy import msgspec
 from geminorum.views.plain_text import printable, printable_line
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def print_json_line(data: Any) -> None:
 
 
 def print_line(line: bytes) -> None:
-    """A line of JSON, at once: whoever reads it may wait for it.
+    """Writes a line of JSON at once, because a reader may wait for it.
 
     Hidden characters are escaped in it, which to a reader of JSON are the same characters.
     """
@@ -69,13 +69,13 @@ def print_line(line: bytes) -> None:
 
 
 def write_data(text: str) -> None:
-    """What somebody asked for as data: exact in a pipe or a file, printable on a terminal."""
+    """Writes data: exact in a pipe or a file, printable on a terminal."""
     stream = sys.stdout if sys.stdout.isatty() else stream_behind(sys.stdout)
     stream.write(text)
 
 
 def confirmed(question: str, *, err: bool = False) -> bool:
-    """Does whoever sits there say yes? The question has one line, whatever is in it."""
+    """Asks the user a question of one line; True for a yes."""
     import typer
 
     return typer.confirm(printable_line(question), err=err)

@@ -18,7 +18,7 @@ from geminorum.apps.command.flags.declare import (
     takes_options,
 )
 from geminorum.apps.command.flags.table import RUN_FLAGS, Via
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.run import once

@@ -28,12 +28,12 @@ def keep(path: str | os.PathLike[str], folder: Path, key: str) -> None:
     real = Path(os.path.realpath(path))
     place = folder / hashlib.sha256(os.fsencode(real)).hexdigest()[:24]
     try:
-        # Whoever makes the folder copies; a second write of the same file finds it there.
+        # The call that makes the folder copies; a second write of the same file finds it there.
         place.mkdir(parents=True)
     except FileExistsError:
         return
-    record = json.dumps(_kept(real, place))
-    with open(place / RECORD, "w", encoding="utf-8", opener=_private) as file:
+    record = json.dumps(_copy(real, place))
+    with open(place / RECORD, "w", encoding="utf-8", opener=_open_private) as file:
         file.write(f"{seal(record, key)}\n{record}")
 
 
@@ -52,7 +52,7 @@ def digest(path: Path) -> str | None:
         return None
 
 
-def _kept(real: Path, place: Path) -> dict[str, Any]:
+def _copy(real: Path, place: Path) -> dict[str, Any]:
     record: dict[str, Any] = {"path": str(real), "made": _missing_folders(real)}
     try:
         found = real.stat()
@@ -61,7 +61,7 @@ def _kept(real: Path, place: Path) -> dict[str, Any]:
     if not stat.S_ISREG(found.st_mode):
         return {**record, "existed": True, "problem": "not a plain file"}
     try:
-        with real.open("rb") as file, open(place / BYTES, "wb", opener=_private) as copy:
+        with real.open("rb") as file, open(place / BYTES, "wb", opener=_open_private) as copy:
             shutil.copyfileobj(file, copy)
     except OSError as error:
         return {**record, "existed": True, "problem": str(error)}
@@ -69,7 +69,7 @@ def _kept(real: Path, place: Path) -> dict[str, Any]:
     return {**record, "existed": True, "mode": mode, "before": digest(place / BYTES)}
 
 
-def _private(path: str, flags: int) -> int:
+def _open_private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 

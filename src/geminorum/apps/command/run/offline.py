@@ -23,7 +23,7 @@ _FILE = re.compile(r"[\w./-]+\.\w+")
 
 
 def tell_so(how: Showing) -> None:
-    """Nobody should take the simulated model's words for Gemini's."""
+    """Says that the model is simulated: its words must not be taken for Gemini's."""
     if not how.quiet:
         sys.stderr.write(f"{broken(NOTICE, 0)}\n")
 

@@ -16,7 +16,7 @@ from geminorum.apps.command.flags.table import Program, Via
 from geminorum.apps.command.flags.transport import transport_for
 from geminorum.apps.command.render.output import Showing
 from geminorum.apps.command.run.turn import watch_turn
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.render import live

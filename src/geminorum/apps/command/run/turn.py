@@ -1,4 +1,4 @@
-"""One turn, watched: events to a view, Ctrl-C to the agent, the result to an exit code."""
+"""Runs one turn: events go to a view, Ctrl-C to the agent, the result to an exit code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from geminorum import Event, Options, Run, run
 from geminorum.apps.command.exits import Exit, exit_for
 from geminorum.apps.command.guard import command_hint, command_words, tell
 from geminorum.errors import GeminorumError
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import cost as costs
@@ -55,13 +55,13 @@ async def follow(
     until the agent starts. `also` collects the events.
     """
     # The view around all of it: to open a transport, and to end an agent, may take a while.
-    with ExitStack() as screen, ctrl_c(live) as has_begun:
+    with ExitStack() as screen, cancel_on_ctrl_c(live) as has_begun:
         view = None if opens_at_once else screen.enter_context(make_view())
         async with live:
             # What only the screen needs is loaded while the agent starts, instead of before.
             view = view or screen.enter_context(make_view())
             has_begun(view)
-            async with _spending(live, view, options, fresh):
+            async with _report_spending(live, view, options, fresh):
                 async for event in live:
                     view.show(event)
                     if also is not None:
@@ -80,18 +80,18 @@ def concluded(live: Run, view: View) -> Exit:
 
 
 @contextmanager
-def ctrl_c(live: Run) -> Iterator[Callable[[View], None]]:
-    """The first Ctrl-C asks the agent to end, the second does not wait. Yields what is to be
-    called when there is an agent, with its view: before that, the first ends it all."""
+def cancel_on_ctrl_c(live: Run) -> Iterator[Callable[[View], None]]:
+    """The first Ctrl-C asks the agent to end, the second does not wait. Yields a function to call
+    with the view when there is an agent; before that, the first Ctrl-C ends everything."""
     loop = asyncio.get_running_loop()
     presses: list[asyncio.Task[None]] = []
     begun: list[View] = []
     stopped = False
 
-    def pressed() -> None:
+    def on_press() -> None:
         nonlocal stopped
         if begun and not presses:
-            begun[0].stopping()
+            begun[0].show_stopping()
             presses.append(loop.create_task(live.cancel()))
             return
         stopped = True
@@ -100,7 +100,7 @@ def ctrl_c(live: Run) -> Iterator[Callable[[View], None]]:
             task.cancel()
 
     # Not loop.add_signal_handler, which Windows has not got.
-    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(pressed))
+    before = signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(on_press))
     try:
         yield begun.append
     except asyncio.CancelledError:
@@ -108,7 +108,7 @@ def ctrl_c(live: Run) -> Iterator[Callable[[View], None]]:
             raise  # Not our doing: a signal ends the process.
         raise KeyboardInterrupt from None
     finally:
-        # Who has pressed twice gets what was asked for; a third must not disturb the way out.
+        # Who has on_press twice gets what was asked for; a third must not disturb the way out.
         signal.signal(signal.SIGINT, _pass_over if stopped else before)
 
 
@@ -117,8 +117,10 @@ def _pass_over(*_: object) -> None:
 
 
 @asynccontextmanager
-async def _spending(live: Run, view: View, options: Options, fresh: bool) -> AsyncIterator[None]:
-    """Tells the view now and then what the turn has consumed so far."""
+async def _report_spending(
+    live: Run, view: View, options: Options, fresh: bool
+) -> AsyncIterator[None]:
+    """Reports the consumption of the turn so far to the view, now and then."""
     if not view.counts:
         yield
         return
@@ -141,7 +143,7 @@ async def _watch_spending(live: Run, view: View, options: Options, fresh: bool) 
         if now is not None:
             before = before or now
             known = now[1] is not None and before[1] is not None
-            view.spent(now[0] - before[0], now[1] - before[1] if known else None)  # type: ignore[operator]
+            view.show_spent(now[0] - before[0], now[1] - before[1] if known else None)  # type: ignore[operator]
         # A long session takes a while to read: never more than a tenth of the time.
         await asyncio.sleep(max(1.0, 9 * (time.monotonic() - began)))
 

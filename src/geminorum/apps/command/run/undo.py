@@ -22,7 +22,7 @@ import msgspec
 
 from geminorum.apps.command.run import keep
 from geminorum.apps.command.run.keep import digest
-from geminorum.owned_folder import OwnedFolder
+from geminorum.system.owned_folder import OwnedFolder
 
 
 class Kept(msgspec.Struct, frozen=True):

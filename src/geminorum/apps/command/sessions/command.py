@@ -24,7 +24,7 @@ from geminorum.apps.command.render.tables import put
 from geminorum.apps.command.sessions.chosen import existing_place_of, place_of
 from geminorum.apps.command.sessions.cost import parts_of, total
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import asyncio, lazy_module
+from geminorum.runtime.lazy import asyncio, lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.sessions import views
@@ -60,7 +60,7 @@ def list_(
 ) -> None:
     """List the sessions of this folder, newest first."""
     place = None if everywhere else (cwd or Path.cwd())
-    # One in which nobody has said anything is nothing to go on with.
+    # An empty session is nothing to go on with.
     found = [one for one in geminorum.sessions.list(place, since=moment_of(since)) if not one.empty]
     more = None
     if (left := len(found) - limit) > 0:

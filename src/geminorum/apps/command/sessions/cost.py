@@ -14,7 +14,7 @@ import geminorum
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.render.output import print_json_line
 from geminorum.apps.command.sessions.chosen import place_of
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import cost as costs

@@ -21,7 +21,7 @@ from geminorum.apps.command.render.tables import (
     flat,
     put,
 )
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.sessions import views

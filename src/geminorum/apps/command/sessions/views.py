@@ -17,7 +17,7 @@ from geminorum.apps.command.flags.moments import size_of, when
 from geminorum.apps.command.render.facts import printable
 from geminorum.apps.command.render.tables import Column, Sheet, flat
 from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, UserMessage
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.render import events as show
@@ -34,7 +34,7 @@ _MOST_FINDS = 3
 
 
 def listing(found: Sequence[SessionInfo], *, more: str | None, everywhere: bool) -> Sheet:
-    """A table; whole ids in a pipe, where somebody may want to type them."""
+    """A table of sessions; with whole ids in a pipe, where a program may need them."""
     is_screen = sys.stdout.isatty()
     folder = [Column("folder", style="dim", spare=2, elastic=True)] if everywhere else []
     columns = [
@@ -130,7 +130,7 @@ def _call(use: ToolUse, result: ToolResult) -> Iterator[RenderableType]:
 
 
 class Summary(NamedTuple):
-    """One event, for somebody who watches."""
+    """One event as text, for `sessions tail`."""
 
     label: str
     colour: str

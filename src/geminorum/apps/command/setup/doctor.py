@@ -17,7 +17,7 @@ from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.render.output import confirmed, print_json_line
 from geminorum.apps.command.render.style import arrow, styled
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.setup import doctor_try
@@ -62,7 +62,7 @@ def doctor(
     checks = geminorum.doctor.check(options, live, live_timeout=timeout)
     _put(checks, json=json)
     if fix and _mend(checks, yes=yes):
-        checks = _again(options, json=json)
+        checks = _check_again(options, json=json)
     return Exit.SETUP if any(check.level == "fail" for check in checks) else Exit.OK
 
 
@@ -129,7 +129,7 @@ def _put(checks: list[Check], *, json: bool) -> None:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     rows = [line for check in checks for line in lines_of(check, width)]
     sys.stdout.writelines(f"{line}\n" for line in [*rows, "", verdict_on(checks)])
-    # Before what is told about mending, also where both go into one pipe.
+    # Before the messages of the repair, also if both go into one pipe.
     sys.stdout.flush()
 
 
@@ -150,7 +150,7 @@ def _mend(checks: list[Check], *, yes: bool) -> bool:
     return done
 
 
-def _again(options: geminorum.Options, *, json: bool) -> list[Check]:
+def _check_again(options: geminorum.Options, *, json: bool) -> list[Check]:
     checks = geminorum.doctor.check(options)
     if not json:
         sys.stdout.write("\n")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def try_and_print(timeout: float, *, json: bool) -> Exit:
     """Prints one line per row, then a verdict and what to type."""
-    with echo_is_off(), _progress(timeout) as advance:
+    with echo_is_off(), _show_progress(timeout) as advance:
         cli, *rows = doctor.try_cli(timeout=timeout, on_check=advance)
     if json:
         _print_json([cli, *rows])
@@ -75,7 +75,7 @@ def _plain(check: Check) -> Check:
 
 
 @contextmanager
-def _progress(timeout: float) -> Iterator[Callable[[object], None]]:
+def _show_progress(timeout: float) -> Iterator[Callable[[object], None]]:
     """A bar that advances with each row; one line in a pipe."""
     screen = console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:

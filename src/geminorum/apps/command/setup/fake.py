@@ -15,7 +15,7 @@ from geminorum.apps.command.app import new_app
 from geminorum.apps.command.flags.options import text_in
 from geminorum.apps.command.render.output import print_json_line, write_data
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import msgspec
+from geminorum.runtime.lazy import msgspec
 
 if TYPE_CHECKING:
     from geminorum.testing import FakeGemini, Request

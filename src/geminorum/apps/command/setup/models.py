@@ -9,7 +9,7 @@ import typer
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.render.output import print_json_line
 from geminorum.apps.command.render.tables import Column, Sheet, put
-from geminorum.lazy import lazy_module, msgspec
+from geminorum.runtime.lazy import lazy_module, msgspec
 
 if TYPE_CHECKING:
     from decimal import Decimal

@@ -17,7 +17,7 @@ from geminorum.apps.command.render.output import print_json_line, write_data
 from geminorum.apps.command.render.tables import Column, Sheet, put
 from geminorum.apps.command.sessions.chosen import place_of
 from geminorum.errors import InvalidOptions
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import policies
@@ -60,7 +60,7 @@ class Judged(NamedTuple):
     then: str
     """"success", "error" or "denied"; empty where the session does not tell."""
     verdict: Verdict
-    """What `run` would do: where nobody can answer, "ask" is "deny"."""
+    """What `run` would do: without a user to answer, "ask" is "deny"."""
     would_ask: bool
     """Would a chat, or `decide`, be asked about it?"""
 
@@ -71,7 +71,7 @@ def show(
 ) -> None:
     """Print the TOML policy file that a run would pass to the Gemini CLI."""
     if policy is not None and _is_file_of_the_cli(policy):
-        _rules(policy, approval, allow, deny)  # Says what is wrong with it.
+        _load_rules(policy, approval, allow, deny)  # Says what is wrong with it.
         return write_data(Path(policy).read_text(encoding="utf-8"))
     return write_data(policies.toml_of(_options(policy, approval, allow, deny)))
 
@@ -86,7 +86,7 @@ def replay(
     json: Json = False,
 ) -> None:
     """Check each tool call of a saved session against a policy. Runs nothing."""
-    rules = _rules(policy, approval, allow, deny)
+    rules = _load_rules(policy, approval, allow, deny)
     calls = judged(geminorum.sessions.load(place_of(session)).events(), rules)
     if json:
         for call in calls:
@@ -149,7 +149,7 @@ def _summary(calls: list[Judged]) -> str:
     return ", ".join(counts) + more
 
 
-def _rules(
+def _load_rules(
     policy: str | None, approval: Approval | None, allow: list[str] | None, deny: list[str] | None
 ) -> Rules:
     if policy is None or not _is_file_of_the_cli(policy):

@@ -12,7 +12,7 @@ import typer
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.render.keys import echo_is_off
 from geminorum.apps.command.render.output import console, print_json_line, write_data
-from geminorum.lazy import lazy_module
+from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum import install
@@ -39,7 +39,7 @@ def setup(
     folder, wanted = into or install.private_folder(), version or install.PINNED_CLI
     if install.lock_of(wanted) is None:
         sys.stderr.write(f"Gemini CLI {wanted}: {install.UNCHECKED}\n")
-    with echo_is_off(), _bar(f"Gemini CLI {wanted}"):
+    with echo_is_off(), _show_bar(f"Gemini CLI {wanted}"):
         program = install.install_cli(folder, wanted)
     if json:
         return print_json_line({"path": program.path, "version": wanted})
@@ -49,7 +49,7 @@ def setup(
     return None
 
 
-def _bar(what: str) -> AbstractContextManager[Any]:
+def _show_bar(what: str) -> AbstractContextManager[Any]:
     """A bar that moves while npm works, which does not say how far it is; a line in a pipe."""
     screen = console(stderr=True)
     if not screen.is_terminal or screen.is_dumb_terminal:

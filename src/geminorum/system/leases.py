@@ -1,8 +1,8 @@
 """Locks that agents hold with us: free once we and every agent that we started are gone.
 
-Whoever wants to take up the work of a process that was killed waits for its lock, and then knows
-that nothing is at work any more. It takes keepers to hold them, so it is true on Linux only;
-elsewhere a lock is free as soon as its process is gone.
+A process that takes up the work of a killed one waits for its lock, and then knows that no agent
+is left at work. Keepers hold the locks, so this is true on Linux only; elsewhere a lock is free as
+soon as its process is gone.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _held: list[int] = []
 
 
 @contextmanager
-def held_by_agents(lock: int) -> Iterator[None]:
-    """Lets every agent that this process starts within the block hold the descriptor."""
+def share_with_agents(lock: int) -> Iterator[None]:
+    """Passes the descriptor of a lock to every agent that this process starts in the block."""
     _held.append(lock)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Permissions to a policy file of the CLI, and to the tools that nobody can use then."""
+"""Writes permissions as a policy file of the CLI, and lists the tools that it rules out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.hints import advice
 from geminorum.permissions import KNOWN_TOOLS, TOOL_GROUPS, Level, Policy, rule_of
-from geminorum.wire.policy.file import in_javascript, is_accepted
-from geminorum.wire.policy.user import UserPolicy, stricter
+from geminorum.wire.policy.toml_reader import in_javascript, is_accepted
+from geminorum.wire.policy.user_rules import UserPolicy, stricter
 
 if TYPE_CHECKING:
     from geminorum.options import Approval, Options
@@ -98,7 +98,7 @@ class OwnTools:
     asked: tuple[str, ...] = ()
     """Those that the CLI itself shall ask about."""
     answer: tuple[str, ...] = ()
-    """What takes the answer: nobody is asked about it, whatever a rule says of every tool."""
+    """The tool that takes the answer: it needs no permission, whatever a rule says of all tools."""
 
 
 _DECISIONS = {"allow": "allow", "ask": "ask_user", "deny": "deny"}
@@ -111,14 +111,14 @@ _ASKED_IN_MODE: dict[str | None, tuple[str, ...]] = {
     "default": (*_EDITS, "run_shell_command", *_OTHERS),
     "auto_edit": ("run_shell_command", *_OTHERS),
 }
-"""What the CLI asks about where somebody sits before it."""
+"""What an interactive CLI asks about."""
 _SECOND_NAMES = {"grep_search": "search_file_content"}
 
 
-def told_mode(
+def approval_mode(
     options: Options, pre_approved: Sequence[str] = (), *, interactive: bool = False
 ) -> Approval | None:
-    """The approval mode that the CLI is told; where it is another one, rules say all that the
+    """The approval mode to start the CLI in; where it is another one, rules say all that the
     options mean.
 
     In `auto_edit` and `yolo` the CLI lets a command redirect to any file, also where only `git
@@ -138,7 +138,7 @@ def asked_tools(options: Options) -> tuple[str, ...]:
     """The tools that somebody is asked about, where there is somebody. Each as a whole: a word on
     single commands is for the CLI to read, not for us."""
     if options.approval == "plan":
-        return ()  # What a plan may not do, nobody can allow.
+        return ()  # What a plan may not do cannot be allowed.
     policy = options.policy or Policy()
     names = [rule.tool for rule in policy.rules if rule.decision == "ask"]
     if options.allowed_tools is None:
@@ -242,8 +242,8 @@ def policy_toml(
     users = users or UserPolicy()
     if users.rules:
         rules = stricter(users.rules, rules)
-    told = told_mode(options, pre_approved, interactive=interactive)
-    edits = _EDITS if options.approval == "auto_edit" != told else ()
+    mode = approval_mode(options, pre_approved, interactive=interactive)
+    edits = _EDITS if options.approval == "auto_edit" != mode else ()
     habits = _habits(asked, edits, interactive=interactive)
     rules = [*(_answerable(rule, asked) for rule in rules), *habits]
     strict = [single for rule in rules for single in always_asking(rule)]
@@ -285,7 +285,7 @@ def closing_toml(steering: Steering) -> str:
 def _path_rules(
     steering: Steering, asked: Sequence[str], *, interactive: bool
 ) -> list[dict[str, Any]]:
-    """Whoever decides about a path has to see the one that is meant."""
+    """Denies relative and oddly spelled paths: a decision needs the path that is meant."""
     absolutely = {"denyMessage": _BY_ABSOLUTE_PATH}
     found = [in_javascript(name) for name in sorted(steering.files | steering.misread)]
     ends = [_by_the_end(names) for names in _some(found)]
@@ -378,7 +378,7 @@ def _own_rules(own: OwnTools) -> list[dict[str, Any]]:
 
 
 def _answerable(rule: dict[str, Any], asked: Sequence[str]) -> dict[str, Any]:
-    """A rule that says "ask" says "allow" where somebody is asked before it is read."""
+    """Turns "ask" into "allow" if the hook asks before the CLI reads the rule."""
     named = rule["toolName"] if isinstance(rule["toolName"], list) else [rule["toolName"]]
     if rule["decision"] != "ask_user" or not set(named) & set(asked):
         return rule
@@ -422,7 +422,7 @@ def is_refused(options: Options, tool: str) -> bool:
 
 
 def is_denied(options: Options, tool: str) -> bool:
-    """The same where there is somebody to be asked: only what is denied outright is hidden."""
+    """The same if `decide` can be asked: only tools that are denied outright are hidden."""
     policy = options.policy or Policy()
     rules = [rule.tool for rule in policy.rules if rule.decision == "deny" and not rule.command]
     if tool in {*rules, *options.disallowed_tools}:

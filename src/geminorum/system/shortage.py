@@ -20,8 +20,8 @@ def require_descriptor() -> None:
 
 
 @contextmanager
-def explained_shortage() -> Iterator[None]:
-    """Where something runs out in the block, says so and what to do."""
+def explain_shortage() -> Iterator[None]:
+    """Turns a lack of descriptors or disk space in the block into a SetupError with a hint."""
     try:
         yield
     except (OSError, ConfigError) as error:

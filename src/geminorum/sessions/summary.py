@@ -87,7 +87,7 @@ def info_of(
     *,
     is_inside: bool = False,
 ) -> SessionInfo:
-    """What a file tells at a glance; whatever is wrong with it stands in `problem`.
+    """Reads the summary of a session file; `problem` says what is wrong with the file.
 
     `is_inside`: that no folder above it leads out of the store is known already.
     """

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from geminorum.errors import SetupError
-from geminorum.lazy import psutil
-from geminorum.reserve import RESERVE
-from geminorum.shortage import require_descriptor
+from geminorum.runtime.lazy import psutil
+from geminorum.system.reserve import RESERVE
+from geminorum.system.shortage import require_descriptor
 
 if sys.platform != "win32":
     import fcntl
@@ -112,7 +112,7 @@ def _sweep_now_and_then(prefix: str, places: Iterable[Path], on_sweep: OnSweep) 
 
 
 def sweep(prefix: str, places: Iterable[Path], on_sweep: OnSweep = _do_nothing_else) -> None:
-    """Removes the folders in these places that nobody needs any more."""
+    """Removes the folders in these places that are not in use."""
     for place in places:
         with suppress(OSError), os.scandir(place) as entries:
             for entry in [entry for entry in entries if entry.name.startswith(prefix)]:
@@ -152,7 +152,7 @@ def _is_old_and_its_owner_gone(folder: Path, prefix: str) -> bool:
 
 
 def _lock(folder: Path) -> int:
-    """The descriptor that holds the lock; -1 where somebody swept the folder in between."""
+    """The descriptor that holds the lock; -1 if another process removed the folder meanwhile."""
     if sys.platform == "win32":
         return 0
     try:
@@ -184,9 +184,9 @@ def _try_to_lock(lock: int) -> bool:
 
 def _remove(folder: Path, lock: int, owner: int) -> None:
     if os.getpid() != owner:
-        return  # A fork of ours inherits this call, but not the folder.
+        return  # A fork inherits this call, but not the folder.
     # Links are removed, never followed.
-    with RESERVE.spent():
+    with RESERVE.spend():
         shutil.rmtree(folder, ignore_errors=True)
     if sys.platform != "win32":
         os.close(lock)

@@ -1,4 +1,4 @@
-"""A policy file of the CLI to its rules, and to what would make the CLI drop it."""
+"""Reads a policy file of the CLI: its rules, and the mistakes for which the CLI would drop it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from geminorum import typed
+from geminorum.runtime import typed
 
 _QUANTIFIERS = frozenset("*+?{")
 _LONGEST_PATTERN = 2048

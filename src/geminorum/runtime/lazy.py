@@ -2,7 +2,7 @@
 
 A library that takes long to load, and that most runs never need, is listed here once:
 
-    from geminorum.lazy import psutil      # loads nothing
+    from geminorum.runtime.lazy import psutil      # loads nothing
     psutil.Process(pid)                    # loads it
 
 For a module of this package, so that a type checker and a reader see an ordinary import:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-from geminorum import typed
 from geminorum.permissions import KNOWN_TOOLS
-from geminorum.wire.policy.file import PolicyFile, in_javascript, is_accepted, table_of
+from geminorum.runtime import typed
+from geminorum.wire.policy.toml_reader import PolicyFile, in_javascript, is_accepted, table_of
 
 Rule: TypeAlias = dict[str, Any]
 Decision: TypeAlias = Literal["allow", "ask_user", "deny"]

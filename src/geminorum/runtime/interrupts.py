@@ -1,4 +1,4 @@
-"""What a caller's function raises for the whole program, kept until the reader of the run takes it.
+"""Keeps an exception for the whole program until the reader of the run takes it.
 
 Ctrl-C, `sys.exit()` and their kin end an event loop where a task raises them, and with it every
 other run of that loop. So a task never does: it refuses, stops its run, and leaves the interrupt
@@ -15,7 +15,7 @@ OnInterrupt: TypeAlias = Callable[[BaseException], None]
 
 
 def is_interrupt(error: BaseException) -> bool:
-    """Is it meant for the program, and not for whoever called the function?"""
+    """Is it meant for the whole program, not for the caller of the function?"""
     return not isinstance(error, Exception | asyncio.CancelledError | GeneratorExit)
 
 
@@ -24,7 +24,7 @@ def ignore_interrupt(error: BaseException) -> None:
 
 
 def error_message(error: BaseException) -> str:
-    """The exception in words, also where its own fail."""
+    """The exception as text, even if its `__str__` fails."""
     name = type(error).__name__
     try:
         text = str(error)

@@ -12,9 +12,9 @@ async def finish(work: Coroutine[Any, Any, None], hurry: Callable[[], None]) -> 
     """Waits for the work to end, also while the caller is cancelled, and raises that afterwards.
 
     A scope of anyio's cancels every wait of its task anew, not just once; so the work is a task of
-    its own. `hurry` is called at the first cancellation: whoever waits has no patience left.
+    its own. `hurry` is called at the first cancellation: the caller no longer wants to wait.
     """
-    task = asyncio.create_task(_outcome_of(work))
+    task = asyncio.create_task(_await_outcome(work))
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
@@ -24,15 +24,15 @@ async def finish(work: Coroutine[Any, Any, None], hurry: Callable[[], None]) -> 
                 hurry()
             cancelled = error
         if task.done() and getcoroutinestate(work) == CORO_CREATED:
-            # Whoever cancels all tasks of a loop has met it before its first step.
-            task = asyncio.create_task(_outcome_of(work))
+            # A cancellation of all tasks in the loop may hit this one before its first step.
+            task = asyncio.create_task(_await_outcome(work))
     if (failure := task.result()) is not None:
         raise failure
     if cancelled is not None:
         raise cancelled
 
 
-async def _outcome_of(work: Coroutine[Any, Any, None]) -> BaseException | None:
+async def _await_outcome(work: Coroutine[Any, Any, None]) -> BaseException | None:
     # A task would raise Ctrl-C and `sys.exit()` in the loop; they are for the caller to see.
     try:
         await work

@@ -1,4 +1,5 @@
-"""Looks now and then whether a run has to be stopped, however slowly it is read."""
+"""Checks that can stop a turn: silence, and spending above the budget. They run on timers, so a
+slow reader does not delay them."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ DEFAULT_STALL_SECONDS = 600.0
 
 
 class PeriodicCheck:
-    """Calls `look` every few moments; the first reason that it gives goes to `stop`."""
+    """Calls `look` every `pause` seconds; passes the first reason that it returns to `stop`."""
 
     def __init__(
         self,
@@ -32,25 +33,25 @@ class PeriodicCheck:
         until: Callable[[], bool] = lambda: False,
     ) -> None:
         self._pause, self._look, self._stop, self._until = pause, look, stop, until
-        self._timer = asyncio.get_running_loop().call_later(pause, self._round)
+        self._timer = asyncio.get_running_loop().call_later(pause, self._check)
 
     def cancel(self) -> None:
         self._timer.cancel()
 
-    def _round(self) -> None:
-        if (reason := self._seen()) is not None:
+    def _check(self) -> None:
+        if (reason := self._look_safely()) is not None:
             self._stop(*reason)
         elif not self._until():
-            self._timer = asyncio.get_running_loop().call_later(self._pause, self._round)
+            self._timer = asyncio.get_running_loop().call_later(self._pause, self._check)
 
-    def _seen(self) -> Reason | None:
-        with suppress(OSError):  # What cannot be looked at now may be the next time.
+    def _look_safely(self) -> Reason | None:
+        with suppress(OSError):  # A file that cannot be read now may be readable the next time.
             return self._look()
         return None
 
 
 class StallDetector:
-    """A program that does not begin to speak, or that stops speaking in the middle."""
+    """Detects a program that does not start to write, or that stops in the middle."""
 
     def __init__(
         self,
@@ -60,17 +61,17 @@ class StallDetector:
         excused: Callable[[], bool] = lambda: False,
         tool_runs: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`excused`: is it our side that it waits for?"""
+        """`excused`: does the program wait for us?"""
         self._written, self._excused = written, [excused]
         if stall_limit == "auto":
-            # Nobody knows how long a tool takes; who chooses a limit may.
+            # We do not know how long a tool takes; a caller who sets a limit may.
             stall_limit, self._excused = DEFAULT_STALL_SECONDS, [excused, tool_runs]
         self._limits = start_limit, stall_limit
         self._heard, self._heard_at = 0, time.monotonic()
 
     @property
     def pause(self) -> float | None:
-        """How long to wait between two looks; None: nobody asks."""
+        """Seconds between two checks; None: there is no limit to check."""
         known = [limit for limit in self._limits if limit is not None]
         return min(known) / 2 if known else None
 
@@ -88,7 +89,7 @@ _LOOKS_FOR_AN_ANSWER = 20
 
 
 class BudgetGuard:
-    """The price of the requests so far, beside what may be spent."""
+    """Compares the price of the requests so far with the budget."""
 
     PAUSE = 0.05
 
@@ -99,8 +100,8 @@ class BudgetGuard:
         prices: PriceBook | None,
         awaits_answer: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`awaits_answer`: the request that was one too many may have brought it, and it is on
-        its way to us."""
+        """`awaits_answer`: is the answer still on its way? The request that exceeded the budget may
+        have brought it."""
         self._requests, self._prices, self._awaits_answer = requests, prices, awaits_answer
         self._budget = Decimal(str(budget))
         self._counted, self._spent, self._looks_left = 0, Decimal(0), _LOOKS_FOR_AN_ANSWER
@@ -124,4 +125,4 @@ class BudgetGuard:
         try:
             return request_usd(request, self._prices)
         except Exception:
-            return None  # Whatever is wrong with the prices: no budget can be kept.
+            return None  # Without a price, the budget cannot be enforced.

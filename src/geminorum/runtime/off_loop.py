@@ -111,7 +111,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_THREADS.start_over)
 
 
-async def off_loop(work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
+async def run_off_loop(work: Callable[[], T], undo: Callable[[T], None] | None = None) -> T:
     """Runs the work in a thread and returns its result.
 
     A caller who is cancelled meanwhile waits for its end all the same; then `undo` gets what it
@@ -133,7 +133,7 @@ async def off_loop(work: Callable[[], T], undo: Callable[[T], None] | None = Non
 
 
 def soon(work: Callable[[], None]) -> None:
-    """Has the work done by a thread, whenever that is. Nobody hears of it if it fails."""
+    """Lets a thread do the work at some time; a failure is not reported."""
     _THREADS.begin(partial(_quietly, work))
 
 

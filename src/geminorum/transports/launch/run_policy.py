@@ -1,4 +1,4 @@
-"""What a run may do, told to the CLI: a policy file, or settings where an older CLI has none."""
+"""The permissions of a run for its CLI: a policy file, or settings for a CLI without policies."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from geminorum.wire.callbacks.hook import turns_hooks_off
 from geminorum.wire.callbacks.mcp import full_name
 from geminorum.wire.launch.argv import POLICY, SKIP_TRUST, has
 from geminorum.wire.launch.settings_file import merged
-from geminorum.wire.policy.file import policy_problems, read_policy
 from geminorum.wire.policy.legacy_tools import legacy_tools
-from geminorum.wire.policy.toml import OwnTools, closing_toml, policy_toml, told_mode
-from geminorum.wire.policy.user import UserPolicy
+from geminorum.wire.policy.toml_reader import policy_problems, read_policy
+from geminorum.wire.policy.toml_writer import OwnTools, approval_mode, closing_toml, policy_toml
+from geminorum.wire.policy.user_rules import UserPolicy
 
 POLICY_FILE = "policy.toml"
 _USERS_FOLDER = ".gemini/policies"
@@ -76,7 +76,7 @@ def refuse_denied_answer(context: LaunchContext, settings: Mapping[str, Any]) ->
 
 
 def refuse_without_hooks(context: LaunchContext) -> None:
-    """If the CLI's hook would not run, nobody would be asked."""
+    """Refuses a CLI whose hook would not run: `decide` would not be asked."""
     path = context.env.get("PATH")
     if sys.platform == "win32" or shutil.which("bash", path=path) is None:
         hint = advice("install bash[; on Windows `{decide}` works with {Acp} only]")
@@ -110,8 +110,8 @@ def _may_write(context: LaunchContext, folder: Path, policy: str | None) -> bool
     if policy is None:
         return True
     transport, options = context.transport, context.options
-    told = told_mode(options, transport.pre_approved, interactive=transport.interactive)
-    rules = Rules(read_policy(policy).rule, told)
+    mode = approval_mode(options, transport.pre_approved, interactive=transport.interactive)
+    rules = Rules(read_policy(policy).rule, mode)
     # By more than one way: a rule may know some of them, and not all.
     file = folder / POLICY_FILE
     paths = (file, os.path.relpath(file, context.cwd), file.name)

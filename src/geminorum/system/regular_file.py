@@ -10,7 +10,7 @@ from typing import BinaryIO
 MAX_BYTES = 16 * 1024 * 1024
 """More than any settings, context file, skill or policy has."""
 
-# A pipe that nobody writes to would otherwise keep whoever opens it waiting.
+# Otherwise, opening a pipe without a writer would block.
 _FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0)
 
 

@@ -21,8 +21,8 @@ class Reserve:
         self._lock = threading.RLock()
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
-        """A block in which a run may come to need it."""
+    def keep(self) -> Iterator[None]:
+        """Keeps the descriptors open for a block in which a run may need them."""
         self._change(keepers=1)
         try:
             yield
@@ -30,8 +30,8 @@ class Reserve:
             self._change(keepers=-1)
 
     @contextmanager
-    def spent(self) -> Iterator[None]:
-        """A block that finds descriptors to open. Without an await: others would take them."""
+    def spend(self) -> Iterator[None]:
+        """Frees the descriptors for a block. No await inside: other tasks would take them."""
         self._change(spenders=1)
         try:
             yield

@@ -1,0 +1,1 @@
+"""How the code runs: event loop, threads, imports, typed decoding."""

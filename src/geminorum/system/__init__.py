@@ -1,0 +1,1 @@
+"""What the machine lends: files, folders, locks and descriptors."""
