@@ -361,6 +361,10 @@ def test_a_hostile_repository_runs_nothing(here, tmp_path, trap, monkeypatch):
     Workspace(here).apply(there.diff())
     assert (here / "empty").read_text() == "changed"
     assert not trace.exists()
+    # The trap is armed: whoever runs git there as usual steps into it.
+    environment = {**os.environ, "GIT_WORK_TREE": str(here)}
+    subprocess.run(["git", "status"], cwd=here, env=environment, capture_output=True, check=False)
+    assert trace.exists()
 
 
 def test_an_ignore_file_that_is_a_pipe_does_not_wait_forever(here, tmp_path, monkeypatch):
