@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from geminorum import sync as sync
     from geminorum import usage as usage
     from geminorum import views as views
+    from geminorum import workspace as workspace
     from geminorum.client import Chat as Chat
     from geminorum.client import Run as Run
     from geminorum.client import ask as ask
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 # Where each public name lives. They are loaded when first asked for, so that importing the package
 # costs next to nothing and a transport that is not used loads no library of its own.
 _EXPORTS = {
-    "": ("doctor", "errors", "events", "sessions", "skills", "sync", "usage", "views"),
+    "": ("doctor", "errors", "events", "sessions", "skills", "sync", "usage", "views", "workspace"),
     "client": ("Chat", "Run", "ask", "connect", "run"),
     "decisions": ("Allow", "AllowAlways", "Deny"),
     "errors": ("GeminorumError",),

@@ -14,6 +14,10 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   └── InvalidPrompt   empty, or larger than the CLI reads
 ├── SessionUnreadable   the file does not hold a saved session
 ├── InvalidEvent        also a ValueError; `events.decode` cannot read the line
+├── WorkspaceError      a folder cannot travel, or a patch cannot come back; `.paths`
+│   ├── WorkspaceTooLarge
+│   ├── InvalidPack     the file is no pack or patch, is damaged, or could do harm
+│   └── WorkspaceConflict  files changed on both sides; nothing was written
 ├── Unsupported         the transport cannot honour a setting; raised before anything starts
 ├── PoolBusy            no place in the pool became free in time
 ├── RunFailed           the agent itself reported failure
@@ -45,6 +49,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from geminorum.hints import advice
@@ -162,6 +167,34 @@ class SessionUnreadable(GeminorumError):
 class InvalidEvent(GeminorumError, ValueError):
     code = "INVALID_EVENT"
     default_hint = advice("pass one line that [{`events.encode`} or ]`geminorum run --json` wrote")
+
+
+class WorkspaceError(GeminorumError):
+    code = "WORKSPACE"
+
+    def __init__(self, message: str = "", *, paths: Sequence[str] = (), **more: Any) -> None:
+        # Names that are not UTF-8 are in `paths`; a message has to be printable.
+        super().__init__(_encodable(message), **more)
+        self.hint = self.hint and _encodable(self.hint)
+        self.paths = tuple(paths)
+        """The names that the error is about."""
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+class WorkspaceTooLarge(WorkspaceError):
+    code = "WORKSPACE_TOO_LARGE"
+
+
+class InvalidPack(WorkspaceError):
+    code = "INVALID_PACK"
+    default_hint = "make it again, and check where it comes from"
+
+
+class WorkspaceConflict(WorkspaceError):
+    code = "CONFLICT"
 
 
 class Unsupported(GeminorumError):

@@ -71,6 +71,10 @@ MAY_IMPORT = {
         ),
         *("runtime.typed", "views", "wire"),
     },
+    "workspace": {
+        *("errors", "hints", "runtime.typed", "workspace"),
+        *("system.owned_folder", "system.regular_file", "system.search_path"),
+    },
     "store": {"errors", "hints"},
     "usage": {
         "cost",
@@ -170,7 +174,7 @@ MAY_IMPORT = {
         *("Text", "TextDelta", "Thinking", "Tokens", "ToolResult", "ToolUse", "Unknown", "Usage"),
         *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
         *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
-        *("hints", "models", "policies", "sync", "testing", "usage", "views"),
+        *("hints", "models", "policies", "sync", "testing", "usage", "views", "workspace"),
         # What a kill -9 leaves, files and agents, has to be found by one and the same rule.
         *("system.leases", "system.owned_folder"),
     },
@@ -363,7 +367,7 @@ def test_the_public_names_are_these():
             ),
             *("Tokens", "Usage", "Cost", "FileChange", "ToolCall"),
             *("GeminorumError", "errors", "events", "views", "__version__"),
-            *("doctor", "sessions", "skills", "usage"),
+            *("doctor", "sessions", "skills", "usage", "workspace"),
             *("Allow", "AllowAlways", "Deny", "Blob", "Link", "Tool", "Pool"),
             "Transport",
         ]

@@ -62,6 +62,11 @@ COMMANDS: dict[str, Row] = {
     "config": Row(
         "Print the JSON Schema of the options, or validate an options file.", _SET, "setup.config"
     ),
+    "workspace": Row(
+        "Move a folder to another machine, and bring its changes back.",
+        _SET,
+        "workspace.command",
+    ),
     "fake": Row("Run a simulated Gemini API on this machine, for experiments.", _SET, "setup.fake"),
 }
 

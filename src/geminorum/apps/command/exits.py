@@ -6,7 +6,7 @@
 | 1 | the agent, the model or the API reported a failure |
 | 2 | usage error: an invalid option, value or prompt |
 | 3 | setup error: no CLI, no login, a broken settings file |
-| 4 | a limit that you set was reached: turns, budget, time |
+| 4 | a limit that you set was reached: turns, budget, time, size of a workspace |
 | 5 | the run was cut short; the output so far was printed |
 | 6 | the session does not exist or cannot be read |
 | 70 | a bug in geminorum; the message says how to report it |
@@ -45,7 +45,7 @@ class Exit(IntEnum):
 # The first match wins, so subclasses come before their base classes.
 _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
     (("Interrupted",), Exit.CANCELLED),
-    (("TurnLimit", "BudgetExceeded", "RunTimeout"), Exit.LIMIT),
+    (("TurnLimit", "BudgetExceeded", "RunTimeout", "WorkspaceTooLarge"), Exit.LIMIT),
     (("SessionLost", "SessionUnreadable"), Exit.NOT_FOUND),
     (("InvalidOptions", "Unsupported"), Exit.USAGE),
     (("SetupError",), Exit.SETUP),

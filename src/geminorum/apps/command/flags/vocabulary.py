@@ -32,6 +32,16 @@ _WORDS = {
     "Options.trust_workspace=None": "--trust-workspace out",
     "Options.literal=True": "--no-literal out",
 }
+_WORKSPACE = {
+    "max_bytes": "--max-bytes N",
+    "submodules": "--submodules",
+    "lfs_pointers": "--lfs-pointers",
+    "control_files": "--control-files",
+    "exclude": "--exclude",
+    "skip": "--skip",
+    "extract": "--conflicts-to FOLDER",
+    "base": "name the pack: geminorum workspace diff PACK FOLDER",
+}
 _PATHS = ("Options.cwd", "Options.home")
 
 
@@ -39,6 +49,9 @@ def in_flags(name: str, value: str) -> str | None:
     """The flag or the command for a name in a hint; None if only Python has it."""
     if name == "doctor.live_timeout":
         return f"geminorum doctor --live --timeout {value}"
+    if name.startswith("workspace."):
+        flag = _WORKSPACE[name.removeprefix("workspace.")]
+        return f"{flag} {shlex.quote(value)}" if value not in ("", "…") else flag
     if word := _WORDS.get(f"{name}={value}") or _WORDS.get(name):
         return word
     if name not in _FLAGS:

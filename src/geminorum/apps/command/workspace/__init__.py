@@ -1,0 +1,1 @@
+"""The commands that move a folder to another machine and bring its changes back."""

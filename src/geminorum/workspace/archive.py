@@ -1,0 +1,223 @@
+"""Entries and their contents to one compressed tar, and back from one that anybody may have made.
+
+The tar has `workspace.json`, then `files/NAME` for each entry in the order of their names. Times,
+owners and modes are the same everywhere, so the same folder gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import IO, Any, Literal, NamedTuple, TypeAlias, cast
+
+from geminorum.errors import InvalidPack, WorkspaceTooLarge
+from geminorum.hints import advice
+from geminorum.workspace.names import encoded, parents_of, problem_with
+from geminorum.workspace.tree import FOLDER, Entry, Tree, file_entry
+
+MAX_BYTES = 256 * 1024 * 1024
+"""Contents of a pack or a patch, before compression."""
+MAX_ENTRIES = 200_000
+VERSION = 1
+
+Kind: TypeAlias = Literal["pack", "patch"]
+
+# More saves little and takes longer: docs/decisions/0017.
+_COMPRESSION_LEVEL = 3
+_HEADER, _FILES = "workspace.json", "files/"
+_MAX_HEADER_BYTES = 64 * 1024 * 1024
+# The header of an entry, a long name and padding.
+_BYTES_AROUND_ENTRY = 4096
+_BLOCK_BYTES = 64 * 1024
+_WRONG_DATA = (ValueError, KeyError, TypeError, RecursionError)
+_DAMAGE = (tarfile.TarError, OSError, EOFError, zlib.error, *_WRONG_DATA)
+
+
+class Item(NamedTuple):
+    """An entry of an archive, with the contents of a file."""
+
+    name: str
+    entry: Entry
+    contents: bytes = b""
+
+
+def write_archive(kind: Kind, facts: dict[str, Any], items: Iterable[Item]) -> bytes:
+    """Makes an archive of items; `facts` is what else its reader needs."""
+    ordered = sorted(items, key=lambda item: encoded(item.name))
+    header = {"geminorum": kind, "version": VERSION, "entries": len(ordered), **facts}
+    packed = io.BytesIO()
+    with (
+        gzip.GzipFile(fileobj=packed, mode="wb", compresslevel=_COMPRESSION_LEVEL, mtime=0) as out,
+        _open_tar(out, "w") as tar,
+    ):
+        # ASCII, in which a name that is not UTF-8 can be written: as a lone surrogate.
+        _add(tar, _HEADER, file_entry(b""), json.dumps(header, sort_keys=True).encode())
+        for item in ordered:
+            _add(tar, _FILES + item.name, item.entry, item.contents)
+    return packed.getvalue()
+
+
+def _open_tar(stream: gzip.GzipFile | _Bounded, mode: Literal["r", "w"]) -> tarfile.TarFile:
+    opened: tarfile.TarFile = tarfile.open(  # type: ignore[call-overload]  # noqa: SIM115
+        fileobj=cast("IO[bytes]", stream),
+        mode=f"{mode}|",
+        format=tarfile.GNU_FORMAT,
+        encoding="utf-8",
+        errors="surrogateescape",
+    )
+    return opened
+
+
+def _add(tar: tarfile.TarFile, name: str, entry: Entry, contents: bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.mode = 0o755 if entry.executable or entry.kind == "folder" else 0o644
+    member.size = len(contents)
+    member.linkname = entry.target
+    member.type = _TYPES[entry.kind]
+    tar.addfile(member, io.BytesIO(contents))
+
+
+_TYPES = {"file": tarfile.REGTYPE, "link": tarfile.SYMTYPE, "folder": tarfile.DIRTYPE}
+
+
+class Archive:
+    """Reads an archive, as often as needed. Every reading checks everything that it returns."""
+
+    def __init__(self, data: bytes, kind: Kind, max_bytes: int = MAX_BYTES) -> None:
+        self._data, self._kind, self._max_bytes = data, kind, max_bytes
+
+    def facts(self) -> dict[str, Any]:
+        """What the archive says about itself."""
+        with self._opened() as (tar, _):
+            return self._header(tar)
+
+    def items(self) -> Iterator[Item]:
+        """The entries; InvalidPack as soon as one of them is damaged or could do harm."""
+        with self._opened() as (tar, stream):
+            expected = self._header(tar)["entries"]
+            places = _Places()
+            for item in self._members(tar):
+                places.add(item)
+                yield item
+            # The checksum is at the very end, and a damaged header looks like the end of a tar.
+            stream.read_to_end()
+            if len(places.tree) != expected:
+                raise InvalidPack(f"it has {len(places.tree):,} of {expected!r} entries")
+
+    def _members(self, tar: tarfile.TarFile) -> Iterator[Item]:
+        room = self._max_bytes
+        while (member := tar.next()) is not None:
+            room -= member.size
+            if room < 0:
+                raise too_large(self._max_bytes)
+            yield _item(tar, member)
+            # Otherwise the tar remembers each of its members.
+            tar.members.clear()  # type: ignore[attr-defined]
+
+    def _header(self, tar: tarfile.TarFile) -> dict[str, Any]:
+        member = tar.next()
+        if member is None or member.name != _HEADER or member.size > _MAX_HEADER_BYTES:
+            raise InvalidPack(f"it is no {self._kind} of geminorum")
+        header = json.loads(_contents(tar, member))
+        if header["geminorum"] != self._kind:
+            raise InvalidPack(f"it is a {header['geminorum']!r}, not a {self._kind}")
+        if header["version"] != VERSION:
+            text = (
+                f"its format has version {header['version']!r}, and this geminorum reads {VERSION}"
+            )
+            raise InvalidPack(text, hint="update geminorum: pip install --upgrade geminorum")
+        return cast("dict[str, Any]", header)
+
+    @contextmanager
+    def _opened(self) -> Iterator[tuple[tarfile.TarFile, _Bounded]]:
+        limit = self._max_bytes + _MAX_HEADER_BYTES + MAX_ENTRIES * _BYTES_AROUND_ENTRY
+        with gzip.GzipFile(fileobj=io.BytesIO(self._data)) as stream, _damage_is_told():
+            bounded = _Bounded(stream, limit, self._max_bytes)
+            with _open_tar(bounded, "r") as tar:
+                yield tar, bounded
+
+
+@contextmanager
+def _damage_is_told() -> Iterator[None]:
+    try:
+        yield
+    except _DAMAGE as error:
+        raise InvalidPack(f"it is damaged: {error}") from error
+
+
+class _Bounded:
+    """A stream that ends in an error instead of filling the disk: a bomb is small when packed."""
+
+    def __init__(self, stream: gzip.GzipFile, limit: int, told: int) -> None:
+        self._stream, self._left, self._told = stream, limit, told
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(min(size, self._left + 1))
+        self._left -= len(data)
+        if self._left < 0:
+            raise too_large(self._told)
+        return data
+
+    def read_to_end(self) -> None:
+        while self.read(_BLOCK_BYTES):
+            pass
+
+
+def _item(tar: tarfile.TarFile, member: tarfile.TarInfo) -> Item:
+    if not member.name.startswith(_FILES) or member.pax_headers or member.sparse is not None:
+        raise InvalidPack(f"geminorum did not write its entry {member.name!r}")
+    name = member.name.removeprefix(_FILES)
+    if problem := problem_with(name):
+        raise InvalidPack(f"the name {name!r} {problem}", paths=[name])
+    if member.mode not in (0o644, 0o755):
+        raise InvalidPack(f"{name!r} has the mode {member.mode:o}", paths=[name])
+    if member.issym() and member.linkname:
+        return Item(name, Entry("link", target=member.linkname))
+    if member.isdir():
+        return Item(name, FOLDER)
+    if member.type not in (tarfile.REGTYPE, tarfile.AREGTYPE):
+        raise InvalidPack(f"{name!r} is no file, link or folder", paths=[name])
+    contents = _contents(tar, member)
+    return Item(name, file_entry(contents, executable=member.mode == 0o755), contents)
+
+
+def _contents(tar: tarfile.TarFile, member: tarfile.TarInfo) -> bytes:
+    file = tar.extractfile(member)
+    contents = file.read() if file else b""
+    if len(contents) != member.size:
+        raise InvalidPack("it is damaged: it ends too early")
+    return contents
+
+
+class _Places:
+    """The names so far, and which of them later names may lie below."""
+
+    def __init__(self) -> None:
+        self.tree: Tree = {}
+        self._folders: set[str] = set()
+
+    def add(self, item: Item) -> None:
+        """Refuses a name that is there already, or lies below something that is no folder."""
+        above = parents_of(item.name)
+        is_below_file = any(self.tree.get(parent, FOLDER) != FOLDER for parent in above)
+        if item.name in self.tree or item.name in self._folders or is_below_file:
+            text = f"{item.name!r} is there twice, or below a file or link"
+            raise InvalidPack(text, paths=[item.name])
+        if len(self.tree) >= MAX_ENTRIES:
+            raise WorkspaceTooLarge(f"it has more than {MAX_ENTRIES:,} entries")
+        self.tree[item.name] = item.entry
+        self._folders.update(above)
+
+
+def too_large(max_bytes: int, what: str = "it", names: Iterable[str] = ()) -> WorkspaceTooLarge:
+    """The error for contents above a limit."""
+    return WorkspaceTooLarge(
+        f"{what} has more than {max_bytes:,} bytes",
+        paths=[*names],
+        hint=advice("allow more: {workspace.max_bytes=…|max_bytes=…}"),
+    )

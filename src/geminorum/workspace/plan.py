@@ -1,0 +1,262 @@
+"""A patch and a folder to the steps that apply it, or to the names that are in conflict.
+
+Nothing is written here. A name is as the patch expects it, as the patch would leave it, or in
+conflict; the new files need room, and what would have to make room for them may be somebody's.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+from geminorum.errors import InvalidPack, WorkspaceConflict, WorkspaceError
+from geminorum.hints import advice
+from geminorum.workspace.names import (
+    STAGING,
+    is_control,
+    is_excluded,
+    is_vcs,
+    leads_out,
+    parents_of,
+)
+from geminorum.workspace.patch import Change, Patch
+from geminorum.workspace.tree import FOLDER, Entry, mode_of, read_entry
+
+_NAMES_SHOWN = 10
+
+Contents: TypeAlias = list[tuple[Change, bytes]]
+
+
+@dataclass(slots=True)
+class Plan:
+    """The steps, by kind, in the order in which they are done."""
+
+    take: dict[str, Entry] = field(default_factory=dict)
+    """Files and links that make room, as they should be when they are taken."""
+    remove_folders: list[str] = field(default_factory=list)
+    make_folders: list[str] = field(default_factory=list)
+    put: dict[str, tuple[Entry, bytes]] = field(default_factory=dict)
+    """New files and links."""
+    changes: list[Change] = field(default_factory=list)
+    """What is to be done, for people."""
+    already: list[Change] = field(default_factory=list)
+    """What is as the patch would leave it."""
+
+
+def plan_patch(
+    folder: Path, patch: Patch, *, skip: Collection[str] = (), control_files: bool = False
+) -> Plan:
+    """Plans a patch; WorkspaceConflict if a file changed on both sides."""
+    chosen = [pair for pair in patch.contents if not is_excluded(pair[0].name, skip)]
+    plan, conflicts = _sorted_out(folder, chosen)
+    conflicts |= _in_the_way(folder, plan)
+    if conflicts:
+        raise _conflict(conflicts)
+    _plan_folders(folder, plan)
+    if not control_files:
+        _refuse_control(folder, plan)
+    _refuse_links(folder, plan)
+    return plan
+
+
+def _sorted_out(folder: Path, chosen: Contents) -> tuple[Plan, set[str]]:
+    plan, conflicts = Plan(), set()
+    for change, contents in chosen:
+        now = _now(folder, change.name)
+        if now == change.after or _is_folder_of_new_files(now, change, chosen):
+            plan.already.append(change)
+        elif now == change.before or _is_folder_to_empty(now, change, chosen):
+            plan.changes.append(change)
+            _plan_change(plan, change, contents)
+        else:
+            conflicts.add(change.name)
+    return plan, conflicts
+
+
+def _now(folder: Path, name: str) -> Entry | None:
+    found = read_entry(folder, name)
+    if found is None and mode_of(folder, name) is not None:
+        return _SOMETHING_ELSE
+    return found[0] if found else None
+
+
+# A pipe, a socket or a device: equal to nothing that a patch may have.
+_SOMETHING_ELSE = Entry("folder", digest="something else")
+
+
+def _is_folder_to_empty(now: Entry | None, change: Change, chosen: Contents) -> bool:
+    """Does the patch delete the files of a folder that becomes a file or a link?"""
+    below = f"{change.name}/"
+    gone = any(one.after is None and one.name.startswith(below) for one, _ in chosen)
+    return now == FOLDER and change.before is None and change.after is not None and gone
+
+
+def _is_folder_of_new_files(now: Entry | None, change: Change, chosen: Contents) -> bool:
+    """Is it the folder that the patch makes in the place of a file or a link?"""
+    below = f"{change.name}/"
+    filled = any(one.after is not None and one.name.startswith(below) for one, _ in chosen)
+    return now == FOLDER and change.after is None and filled
+
+
+def _plan_change(plan: Plan, change: Change, contents: bytes) -> None:
+    if change.before is not None and change.before != FOLDER:
+        plan.take[change.name] = change.before
+    if change.after is not None and change.after != FOLDER:
+        plan.put[change.name] = change.after, contents
+
+
+def _in_the_way(folder: Path, plan: Plan) -> set[str]:
+    """The names whose place is taken by something that the patch does not know."""
+    return {name for name in _wanted_names(plan) if _is_blocked(folder, name, plan)} | {
+        name
+        for name in plan.put
+        if _is_folder(folder, name) and not _becomes_empty(folder, name, plan)
+    }
+
+
+def _wanted_names(plan: Plan) -> list[str]:
+    return [change.name for change in plan.changes if change.after is not None]
+
+
+def _is_blocked(folder: Path, name: str, plan: Plan) -> bool:
+    """Is there a file or link above the name, which stays?"""
+    above = [parent for parent in parents_of(name) if parent not in plan.take]
+    return any(os.path.lexists(folder / one) and not _is_folder(folder, one) for one in above)
+
+
+def _is_folder(folder: Path, name: str) -> bool:
+    mode = mode_of(folder, name)
+    return mode is not None and stat.S_ISDIR(mode)
+
+
+def _becomes_empty(folder: Path, name: str, plan: Plan) -> bool:
+    files = (found for found, is_folder in _below(folder, name) if not is_folder)
+    return all(found in plan.take for found in files)
+
+
+def _below(folder: Path, name: str) -> Iterable[tuple[str, bool]]:
+    """Everything below a folder, the deepest first; True for folders."""
+    for place, folders, files in os.walk(folder / name, topdown=False):
+        here = Path(place).relative_to(folder).as_posix()
+        links = [one for one in folders if (Path(place) / one).is_symlink()]
+        yield from ((f"{here}/{one}", False) for one in (*files, *links))
+        yield here, True
+
+
+def _plan_folders(folder: Path, plan: Plan) -> None:
+    kept = {parent for name in _wanted_names(plan) for parent in parents_of(name)}
+    kept |= {one.name for one in (*plan.changes, *plan.already) if one.after == FOLDER}
+    leaving = _Leaving(folder, {*plan.take}, kept)
+    for name in sorted(_may_leave(folder, plan), key=lambda name: -name.count("/")):
+        leaving.try_to_remove(name)
+    plan.remove_folders = leaving.removed
+    new = {one.name for one in plan.changes if one.after == FOLDER} | kept
+    missing = [name for name in new if name in plan.take or not _is_folder(folder, name)]
+    plan.make_folders = sorted(missing, key=lambda name: name.count("/"))
+
+
+def _may_leave(folder: Path, plan: Plan) -> set[str]:
+    """Folders that may be empty when the files are gone."""
+    above = {parent for name in plan.take for parent in parents_of(name)}
+    named = {one.name for one in plan.changes if one.before == FOLDER}
+    for change in plan.changes:
+        if change.before == FOLDER:
+            above |= {*parents_of(change.name)}
+    replaced = [name for name in plan.put if _is_folder(folder, name)]
+    inside = {found for name in replaced for found, is_one in _below(folder, name) if is_one}
+    return {name for name in above | named | inside if _is_folder(folder, name)}
+
+
+@dataclass(slots=True)
+class _Leaving:
+    """Which folders become empty, if these files are taken and these folders have to stay."""
+
+    folder: Path
+    taken: set[str]
+    kept: set[str]
+    removed: list[str] = field(default_factory=list)
+
+    def try_to_remove(self, name: str) -> None:
+        inside = {f"{name}/{one.name}" for one in (self.folder / name).iterdir()}
+        if name not in self.kept and inside <= self.taken:
+            self.removed.append(name)
+            self.taken.add(name)
+
+
+def _conflict(names: Collection[str]) -> WorkspaceConflict:
+    shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
+    if len(names) > _NAMES_SHOWN:
+        shown += f" and {len(names) - _NAMES_SHOWN} more"
+    return WorkspaceConflict(
+        f"changed on both sides: {shown}; nothing was written",
+        paths=sorted(names),
+        hint=advice(
+            "apply the rest with {workspace.skip=name|skip}, or get the patch's versions, to merge "
+            "them, with {workspace.extract|patch.extract(folder, error.paths)}",
+            name=min(names),
+            skip="skip=error.paths",
+        ),
+    )
+
+
+def _refuse_control(folder: Path, plan: Plan) -> None:
+    """Refuses files that control later runs, and folders that git would take for a repository."""
+    touched = {*plan.take, *plan.put}
+    bad = {name for name in touched if is_control(name)} | _in_repositories(folder, plan)
+    if bad:
+        raise WorkspaceError(
+            f"the patch changes files that control agents or git: {', '.join(sorted(bad))}",
+            paths=sorted(bad),
+            hint=advice(
+                "read them, then allow it: {workspace.control_files|control_files=True}; "
+                "or leave them out: {workspace.skip=name|skip}",
+                name=min(bad),
+                skip="skip=error.paths",
+            ),
+        )
+
+
+def _in_repositories(folder: Path, plan: Plan) -> set[str]:
+    """Files in folders that would be bare repositories: their configuration can run programs."""
+    made = {*plan.put, *plan.make_folders}
+
+    def is_there(name: str) -> bool:
+        return name in made or os.path.lexists(folder / name)
+
+    places = {
+        place for name in plan.put for place in [*(f"{one}/" for one in parents_of(name)), ""]
+    }
+    bare = [
+        one for one in places if all(is_there(one + part) for part in ("HEAD", "objects", "refs"))
+    ]
+    return {name for name in plan.put for place in bare if name.startswith(place)}
+
+
+def _refuse_links(folder: Path, plan: Plan) -> None:
+    """Refuses a patch after which a link leads out of the folder that did not before."""
+    if not any(entry.kind == "link" for entry, _ in plan.put.values()):
+        return
+    before = dict(_links_in(folder))
+    after = {name: target for name, target in before.items() if name not in plan.take}
+    after |= {name: entry.target for name, (entry, _) in plan.put.items() if entry.kind == "link"}
+    bad = _outside(after) - (_outside(before) - plan.put.keys())
+    if bad:
+        text = f"the patch makes links that lead out of the folder: {', '.join(sorted(bad))}"
+        raise InvalidPack(text, paths=sorted(bad))
+
+
+def _outside(links: dict[str, str]) -> set[str]:
+    target_of: Callable[[str], str | None] = links.get
+    return {name for name, target in links.items() if leads_out(name, target, target_of)}
+
+
+def _links_in(folder: Path) -> Iterable[tuple[str, str]]:
+    for place, folders, files in os.walk(folder):
+        folders[:] = [one for one in folders if not is_vcs(one) and one != STAGING]
+        for path in (Path(place) / one for one in (*folders, *files)):
+            if path.is_symlink():
+                yield path.relative_to(folder).as_posix(), os.readlink(path)  # noqa: PTH115

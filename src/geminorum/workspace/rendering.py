@@ -1,0 +1,81 @@
+"""A patch to text for people: names, modes and lines. Nothing reads it back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import unified_diff
+from pathlib import Path
+
+from geminorum.workspace.patch import Change, Patch
+from geminorum.workspace.tree import Entry, read_entry
+
+_MAX_TEXT_BYTES = 1024 * 1024
+"""Larger files are told by their size: to compare them takes too long."""
+
+
+def rendered(folder: Path, patch: Patch) -> str:
+    """The changes as a unified diff. Old lines come from the folder, if they are still there."""
+    renamed = {new: old for old, new in patch.renames.items()}
+    return "".join(
+        line
+        for change, contents in patch.contents
+        if change.name not in patch.renames
+        for line in _lines(folder, change, contents, renamed.get(change.name))
+    )
+
+
+def _lines(folder: Path, change: Change, new: bytes, old_name: str | None) -> Iterator[str]:
+    if old_name is not None:
+        yield f"renamed {shown(old_name)} to {shown(change.name)}\n"
+        return
+    yield f"{change.what} {shown(change.name)}{_modes(change)}\n"
+    old = _old_contents(folder, change)
+    before, after = _text(old), _text(new)
+    if before is None or after is None:
+        yield f"  {_size(change.before)} to {_size(change.after)}\n"
+    elif before != after:
+        names = (f"a/{shown(change.name)}", f"b/{shown(change.name)}")
+        for line in unified_diff(before.splitlines(True), after.splitlines(True), *names):
+            yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+
+
+def _old_contents(folder: Path, change: Change) -> bytes | None:
+    """None if the folder has other contents than the patch expects."""
+    if change.before is None or change.before.kind != "file":
+        return b""
+    found = read_entry(folder, change.name)
+    return found[1] if found and found[0] == change.before else None
+
+
+def _text(contents: bytes | None) -> str | None:
+    if contents is None or len(contents) > _MAX_TEXT_BYTES or b"\0" in contents:
+        return None
+    try:
+        return contents.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _modes(change: Change) -> str:
+    before, after = (_kind(entry) for entry in (change.before, change.after))
+    if change.before and change.after and before != after:
+        return f" ({before} → {after})"
+    is_file = before in ("", "file") and after in ("", "file")
+    return "" if is_file else f" ({after or before})"
+
+
+def _kind(entry: Entry | None) -> str:
+    if entry is None:
+        return ""
+    if entry.kind == "link":
+        return f"link to {shown(entry.target)}"
+    return "executable" if entry.executable else entry.kind
+
+
+def _size(entry: Entry | None) -> str:
+    return "nothing" if entry is None else f"{entry.size:,} bytes"
+
+
+def shown(name: str) -> str:
+    """A name as text that can be printed and encoded, also if it is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,0 +1,75 @@
+"""Where a workspace comes from: a folder, or a git repository by its address and a ref."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+from geminorum.errors import InvalidOptions
+from geminorum.system.owned_folder import OwnedFolder
+from geminorum.workspace.git import run_git
+
+_PREFIX = "git+"
+_SCHEMES = ("https", "ssh", "file")
+_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
+
+
+class GitSource(NamedTuple):
+    """A repository's address and what to take of it."""
+
+    url: str
+    ref: str = "HEAD"
+
+
+def is_git_source(source: str | os.PathLike[str]) -> bool:
+    """Is it an address of a git repository, and not a path?"""
+    return isinstance(source, str) and source.startswith(_PREFIX)
+
+
+def git_source(text: str) -> GitSource:
+    """Reads `git+https://host/path@ref`; InvalidOptions if it is not of that form.
+
+    No other scheme is possible: `ext::` and its kin run a program that the address names.
+    """
+    address, ref = _split_ref(text.removeprefix(_PREFIX))
+    parts = urlsplit(address)
+    if parts.scheme not in _SCHEMES or parts.query or parts.fragment or not parts.path:
+        raise _invalid(text, "its form")
+    if (parts.netloc or "").rpartition("@")[2].startswith("-") or "\n" in text or "\0" in text:
+        raise _invalid(text, "its host")
+    if not _REF.fullmatch(ref) or ".." in ref:
+        raise _invalid(text, "its ref")
+    if parts.scheme == "file":
+        address = Path(parts.path).resolve().as_uri() if not parts.netloc else address
+    return GitSource(address, ref)
+
+
+def _split_ref(address: str) -> tuple[str, str]:
+    """The ref is behind the last `@` of the path; `git@host` is in front of it."""
+    start = address.find("/", address.find("://") + 3) if "://" in address else 0
+    path, at, ref = address[max(start, 0) :].rpartition("@")
+    return (address[:start] + path, ref) if at else (address, "HEAD")
+
+
+def _invalid(text: str, what: str) -> InvalidOptions:
+    return InvalidOptions(
+        f"{what} is not valid: {text!r}",
+        hint="write git+https://host/path@ref, git+ssh://git@host/path@ref or git+file:///path@ref",
+    )
+
+
+@contextmanager
+def checked_out(source: GitSource) -> Iterator[Path]:
+    """A repository's files at its ref, in a folder that is gone after the block."""
+    with OwnedFolder("geminorum-clone-") as place:
+        folder = place / "files"
+        run_git("init", "--quiet", "--template=", os.fspath(folder))
+        fetch = ("fetch", "--quiet", "--depth=1", "--no-tags", "--no-recurse-submodules")
+        run_git(*fetch, "--", source.url, source.ref, cwd=folder)
+        run_git("checkout", "--quiet", "--detach", "FETCH_HEAD", cwd=folder)
+        yield folder
