@@ -13,6 +13,7 @@ import msgspec
 from geminorum.errors import InvalidPrompt
 from geminorum.hints import advice, python_only
 from geminorum.system.regular_file import read_text
+from geminorum.wire.literal import guarded
 
 LARGEST_PROMPT = 8 * 1024 * 1024
 """The CLI reads this many bytes and drops the rest; its event stream does not say so."""
@@ -148,7 +149,7 @@ def _literal_order(prompt: PromptFile) -> str:
 def as_text(prompt: str) -> str:
     """Disarms `/commands` and `@files` in the prompt, so that the CLI sends them as text.
 
-    It adds a newline before a slash and a backslash before an at-sign; both reach the model.
+    It adds a backslash before an at-sign, and a space without width (U+200B) before a slash or a
+    question mark at the start, which would drop out of the history. Both reach the model.
     """
-    disarmed = _REFERENCE.sub(r"\\@", prompt)
-    return "\n" + disarmed if disarmed.startswith("/") else disarmed
+    return guarded(_REFERENCE.sub(r"\\@", prompt))

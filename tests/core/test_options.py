@@ -154,7 +154,11 @@ def test_options_are_values():
     ("prompt", "sent"),
     [
         ("hello", "hello"),
-        ("/init", "\n/init"),
+        ("/init", "\u200b/init"),
+        (" /init", "\u200b /init"),
+        ("?", "\u200b?"),
+        ("what?", "what?"),
+        ("$5", "$5"),
         ("read @notes.txt", r"read \@notes.txt"),
         (r"already \@safe", r"already \@safe"),
         ("a @ b", "a @ b"),

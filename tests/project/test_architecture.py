@@ -42,7 +42,7 @@ MAY_IMPORT = {
     "schema_pattern": set(),
     "tools": {"decisions", "errors", "hints", "runtime.interrupts", "schema", "schema_check"},
     "options": {"errors", "events", "hints", "permissions", "spelling", "runtime.typed"},
-    "prompt": {"errors", "hints", "system.regular_file"},
+    "prompt": {"errors", "hints", "system.regular_file", "wire"},
     "detect": {"errors", "hints", "install", "system.regular_file", "system.search_path"},
     "install": {
         "detect",

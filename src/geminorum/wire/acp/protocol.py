@@ -12,16 +12,15 @@ from geminorum.decisions import Decision, Deny
 from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.fitting import UNREADABLE, fitting
+from geminorum.wire.literal import guarded_for_warm
 from geminorum.wire.surrogates import loose
 
 PROTOCOL = 1
 """The version of the protocol that these types describe."""
 
-_COMMAND = re.compile(r"[\s\ufeff]*[/$]")
 _VERSION = re.compile(r"(\d{1,9})\.(\d{1,9})\.(\d{1,9})(?!\d)")
 _MAX_NAME = 256
 """More than any name of a tool has; ids without end are not looked through."""
-_DISARMED = "\u200b"
 _INTERNAL_ERROR = -32603
 _S = TypeVar("_S", bound=msgspec.Struct)
 
@@ -134,10 +133,8 @@ def initialize(version: str) -> dict[str, object]:
 
 
 def prompt(session_id: str, text: str, *, literal: bool) -> dict[str, object]:
-    if literal and _COMMAND.match(text):
-        # The CLI trims spaces before it looks for commands, but not this one without width.
-        text = _DISARMED + text
-    return {"sessionId": session_id, "prompt": [{"type": "text", "text": text}]}
+    sent = guarded_for_warm(text) if literal else text
+    return {"sessionId": session_id, "prompt": [{"type": "text", "text": sent}]}
 
 
 # ---- what it answers

@@ -10,6 +10,7 @@ import msgspec
 from geminorum.events import Error, Event, Text, Thinking, ToolResult, ToolUse, Unknown, UserMessage
 from geminorum.permissions import TOOL_GROUPS
 from geminorum.wire.clock import Clock
+from geminorum.wire.literal import unguarded
 from geminorum.wire.sessions.records import (
     SavedCall,
     SavedMessage,
@@ -44,7 +45,7 @@ def _said(message: SavedMessage, common: dict[str, Any]) -> Iterator[Event]:
     if is_context(message):
         yield Unknown(kind="session_context", **common)
     elif text := text_of(message.display_content or message.content):
-        yield UserMessage(text, **common)
+        yield UserMessage(unguarded(text), **common)
     elif not _only_answers_tools(message.content):
         yield Unknown(kind="user", **common)
 

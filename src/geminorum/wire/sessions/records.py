@@ -17,6 +17,7 @@ from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.clock import Clock
 from geminorum.wire.fitting import UNREADABLE, fitting
+from geminorum.wire.literal import unguarded
 
 CONTEXT = "<session_context>"
 """How the words begin that the CLI itself puts before every conversation."""
@@ -197,7 +198,8 @@ def is_spoken(message: SavedMessage) -> bool:
 
 def words_of(message: SavedMessage) -> str:
     """What a person or the model said with it, before `@files` were put in."""
-    return text_of(message.display_content or message.content) if is_spoken(message) else ""
+    said = text_of(message.display_content or message.content) if is_spoken(message) else ""
+    return unguarded(said) if message.type == "user" else said
 
 
 def text_of(content: Any) -> str:

@@ -24,6 +24,7 @@ from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.clock import Clock
 from geminorum.wire.lines import LONGEST_LINE, Lines
+from geminorum.wire.literal import unguarded
 from geminorum.wire.notices import ALLOW_BEFOREHAND, NOBODY_TO_ASK, PARSE_ERROR
 from geminorum.wire.stream_json.dialects import in_todays_words, output_in, stats_in
 from geminorum.wire.stream_json.frames import (
@@ -276,7 +277,7 @@ class StreamDecoder:
                 self._spoke = True
                 return Text(frame.content, **self._envelope(raw))
             case "user":
-                return UserMessage(frame.content, **self._envelope(raw))
+                return UserMessage(unguarded(frame.content), **self._envelope(raw))
             case _:
                 return Unknown(kind=f"message:{frame.role}", **self._envelope(raw))
 
