@@ -41,21 +41,24 @@ def _restore_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
+
+
 @pytest.fixture
 def own_handlers() -> Iterator[None]:
-    """For tests after which Ctrl-C would do something else: restores what it did before."""
-    before = signal.getsignal(signal.SIGINT)
+    """For tests after which signals would do something else: restores what they did before."""
+    before = {number: signal.getsignal(number) for number in HANDLED}
     yield
-    signal.signal(signal.SIGINT, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)
 def no_signal_handler_is_left() -> Iterator[None]:
     """Fails any test that leaves a handler of its own: Ctrl-C would not reach the next test."""
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
-    before = {number: signal.getsignal(number) for number in numbers}
+    before = {number: signal.getsignal(number) for number in HANDLED}
     yield
-    changed = {each: left for each in numbers if (left := signal.getsignal(each)) != before[each]}
+    changed = {each: left for each in HANDLED if (left := signal.getsignal(each)) != before[each]}
     for number in changed:
         signal.signal(number, before[number])
     assert not changed, f"signal handlers left behind: {changed}"

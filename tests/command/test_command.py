@@ -65,7 +65,7 @@ def test_every_command_has_a_page_that_fits(name, columns):
         (["run"], "geminorum run [OPTIONS] [PROMPT]"),
     ],
 )
-def test_a_usage_line_has_no_braces(words, usage, capsys):
+def test_a_usage_line_has_no_braces(words, usage, capsys, own_handlers):
     assert main([*words, "--help"]) == Exit.OK
     assert capsys.readouterr().out.splitlines()[0] == f"Usage  {usage}"
 
@@ -75,7 +75,7 @@ def test_a_default_ends_with_one_full_stop():
     assert _help("Says. [default: flash]") == "Says. Default: flash."
 
 
-def test_chat_explains_the_transports_in_the_order_of_the_choice(monkeypatch, capsys):
+def test_chat_explains_the_transports_in_the_order_of_the_choice(monkeypatch, capsys, own_handlers):
     monkeypatch.setenv("COLUMNS", "96")
     assert main(["chat", "--help"]) == Exit.OK
     page = capsys.readouterr().out

@@ -20,7 +20,7 @@ import geminorum.apps.command
 from command_home import A, B, SavedHome
 from command_line import Terminal
 from command_line import geminorum_command as command
-from geminorum import Api, Options, PermissionRequest, sync
+from geminorum import Api, Options, PermissionRequest, sync, workspace
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.chat.questions import question
 from geminorum.apps.command.render import events as shown_events
@@ -129,6 +129,20 @@ def policy(world: World) -> Path:
     return file(world, "mine.toml", re.sub("[\x00-\x08\x0e-\x1f\x7f]", "", text))
 
 
+def travelled(world: World) -> tuple[Path, Path, Path]:
+    """A folder, its pack, and the patch of what was changed in a copy; with hostile names."""
+    origin = world.folder / f"origin{NAME}"
+    origin.mkdir()
+    (origin / f"kept{NAME}").write_text(EVIL)
+    pack, patch = world.folder / "a.pack", world.folder / "a.patch"
+    made = workspace.Workspace(origin).pack()
+    made.save(pack)
+    there = workspace.Workspace.unpack(made, world.folder / f"there{NAME}")
+    (there.folder / f"new{NAME}").write_text(f"{EVIL}\n")
+    there.diff().save(patch)
+    return origin, pack, patch
+
+
 CHATS = (("number", "\r"), ("> ", "Hi\r"), ("done", "/cost\r"), ("total", "/quit\r"))
 ACTS: dict[str, Callable[[World], Act]] = {
     "run": lambda world: Act((EVIL, *API)),
@@ -152,6 +166,13 @@ ACTS: dict[str, Callable[[World], Act]] = {
     "models": lambda world: Act(tells=False),
     "config schema": lambda world: Act(tells=False),
     "config validate": lambda world: Act((file(world, "a.json", json.dumps({EVIL: EVIL})),)),
+    "workspace pack": lambda world: Act(("-o", world.folder / f"b{NAME}", travelled(world)[0])),
+    "workspace unpack": lambda world: Act((travelled(world)[1], world.folder / f"c{NAME}")),
+    "workspace diff": lambda world: Act(
+        (travelled(world)[1], world.folder / f"there{NAME}", "-o", world.folder / f"d{NAME}")
+    ),
+    "workspace apply": lambda world: Act((*travelled(world)[::-2], "--show")),
+    "workspace recover": lambda world: Act((travelled(world)[0],), tells=False),
     "fake": lambda world: Act((), (("Ctrl-C ends it", "\x03"),), tells=False),
 }
 
@@ -176,7 +197,7 @@ def test_no_command_lets_strangers_take_over_the_terminal(leaf, world):
 
 PIPED = sorted(set(LEAVES) - {"chat", "fake", "sessions tail", "sessions delete"})
 """Those that end by themselves; the others follow below."""
-EXACT = ("sessions export", "policy show")
+EXACT = ("sessions export", "policy show", "workspace apply")
 """What was asked for as data goes into a pipe as it is."""
 
 

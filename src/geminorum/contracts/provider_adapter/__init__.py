@@ -175,6 +175,8 @@ class EventStream(AsyncIterator[StreamEvent]):
             await self._events.aclose()
 
     async def _close_when_left(self) -> AsyncGenerator[StreamEvent, None]:
+        async with self._closing:
+            pass  # A loop that was left before may still be closing the events.
         try:
             async for event in self._events:
                 yield event

@@ -7,6 +7,7 @@ import sys
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geminorum.apps.command.render.printable_output import stream_behind
+from geminorum.errors import InvalidOptions
 from geminorum.runtime.lazy import msgspec
 from geminorum.views.plain_text import printable, printable_line
 
@@ -49,6 +50,15 @@ def is_interactive() -> bool:
 def is_terminal() -> bool:
     """Is the output a terminal that can redraw?"""
     return sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def write_bytes(data: bytes) -> None:
+    """Writes bytes as they are, to a pipe or a file only: a terminal would obey them."""
+    stream = stream_behind(sys.stdout)
+    if stream.isatty():
+        text = "stdout is a terminal: name a file, or send it to a pipe with `|` or `>`"
+        raise InvalidOptions(text)
+    stream.buffer.write(data)
 
 
 def print_json_line(data: Any) -> None:

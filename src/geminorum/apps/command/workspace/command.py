@@ -11,7 +11,7 @@ import typer
 
 import geminorum
 from geminorum.apps.command.app import new_app
-from geminorum.apps.command.render.output import print_json_line, write_data
+from geminorum.apps.command.render.output import print_json_line, write_bytes, write_data
 from geminorum.apps.command.render.style import styled
 from geminorum.errors import WorkspaceConflict
 
@@ -171,7 +171,7 @@ def _read(name: str) -> bytes:
 
 def _write(made: Pack | Patch, output: str) -> None:
     if output == _STREAM:
-        sys.stdout.buffer.write(made.data)
+        write_bytes(made.data)
         return
     try:
         made.save(output)
