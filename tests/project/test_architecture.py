@@ -40,7 +40,8 @@ MAY_IMPORT = {
     "schema_check": {"schema_pattern"},
     "schema_pattern": set(),
     "tools": {"decisions", "errors", "hints", "interrupts", "schema", "schema_check"},
-    "options": {"errors", "events", "hints", "permissions", "spelling", "typed"},
+    # Of sessions, a type in an annotation only.
+    "options": {"errors", "events", "hints", "permissions", "sessions", "spelling", "typed"},
     "prompt": {"errors", "hints", "regular_file"},
     "detect": {"errors", "hints", "install", "regular_file", "search_path"},
     "install": {"detect", "errors", "owned_folder", "regular_file", "search_path"},

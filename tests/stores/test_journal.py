@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +12,9 @@ from geminorum.wire.stored import entries
 from geminorum.wire.stored.entries import (
     About,
     Entry,
+    FileDelta,
     SavedFile,
+    TurnRecord,
     encoded,
     known_after,
     parts_of,
@@ -29,7 +32,8 @@ def written(journal: Journal, data: bytes, turn: str = "t", **more: bytes) -> li
     files |= {
         f"subagent/{name}.jsonl": SavedFile(f"{name}.jsonl", one) for name, one in more.items()
     }
-    parts = parts_of(turn_record(journal.known, files, known_after(files)))
+    known = journal.known_in_pieces()
+    parts = parts_of(turn_record(known, files, known_after(files, known)))
     return [
         raw_entry(turn=turn, part=n, parts=len(parts), data=one) for n, one in enumerate(parts, 1)
     ]
@@ -68,6 +72,65 @@ def test_a_rewritten_file_is_sent_from_its_first_changed_block():
     assert sum(map(len, changed)) < 2 * BLOCK_BYTES + 500
     journal.extend(changed)
     assert content(journal) == repaired
+
+
+def message(number: int, plain: bool = False) -> bytes:
+    text = b'"%d %s"' % (number, b"word " * 50)
+    return b'{"id":"%08d","content":%s}' % (number, text if plain else b'[{"text":%s}]' % text)
+
+
+def test_messages_that_the_cli_writes_once_more_are_not_sent_again():
+    """It does so whenever it resumes a session."""
+    journal, said = Journal("seven"), [message(number) for number in range(3000)]
+    log = b"".join(message(number, plain=True) + b"\n" for number in range(3000))
+    journal.extend(written(journal, log))
+    sent = []
+    for number in (3000, 3001):
+        log += b'{"$set":{"messages":[' + b",".join(said) + b"]}}\n" + message(number) + b"\n"
+        said.append(message(number))
+        raws = written(journal, log)
+        sent.append(sum(map(len, raws)))
+        journal.extend(raws)
+    assert len(log) > 2_500_000
+    assert sent[0] < 400_000
+    assert sent[1] < 2500
+    assert content(journal) == log
+
+
+def test_a_document_that_is_written_anew_is_not_sent_again():
+    journal = Journal("seven")
+    for number in range(2):
+        said = b",\n".join(b"    " + message(one) for one in range(3000 + number))
+        top = b'{\n  "lastUpdated": "%d",\n  "messages": [\n' % number
+        raws = written(journal, top + said + b"\n  ]\n}")
+        journal.extend(raws)
+    assert sum(map(len, raws)) < 2000
+    assert content(journal) == top + said + b"\n  ]\n}"
+
+
+def test_copies_cannot_make_more_than_was_announced():
+    journal = journal_of(*written(Journal("seven"), b"x" * 1000))
+    for keep, size in ((0, 1000), (0, 10**9), (10**6, 10**6 + 1000)):
+        delta = FileDelta("main.jsonl", NAME, keep, min(size, 2**29), b"", ((0, 1000),) * 1000)
+        record = msgspec.msgpack.encode(TurnRecord(journal.state, (delta,)))
+        journal.add(raw_entry(data=record))
+    assert len(journal.problems) == 3
+    assert content(journal) == b"x" * 1000
+
+
+lines = st.lists(st.integers(0, 5), max_size=60)
+
+
+@given(st.lists(lines, max_size=6), st.booleans())
+def test_copies_of_anything_come_out_right(turns, with_commas):
+    """Messages in any order, repeated and removed, in lines or in one."""
+    journal = Journal("seven")
+    for turn in turns:
+        joint = b"," if with_commas else b"\n"
+        data = joint.join(b'{"id":"%d"%s' % (one, b"x" * one * 900) for one in turn)
+        journal.extend(written(journal, data))
+        assert content(journal) == data
+        assert journal.problems == []
 
 
 def test_a_large_turn_takes_several_entries(monkeypatch):

@@ -2,6 +2,8 @@
 
 from geminorum.errors import StoreConflict as StoreConflict
 from geminorum.errors import StoreError as StoreError
+from geminorum.sessions.store.fetching import fetch as fetch
+from geminorum.sessions.store.fetching import find as find
 from geminorum.sessions.store.listing import StoredInfo as StoredInfo
 from geminorum.sessions.store.listing import listed as listed
 from geminorum.sessions.store.protocol import SessionStore as SessionStore
@@ -14,6 +16,8 @@ __all__ = [
     "StoreConflict",
     "StoreError",
     "StoredInfo",
+    "fetch",
+    "find",
     "listed",
     "open_store",
 ]

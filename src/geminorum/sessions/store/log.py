@@ -46,7 +46,7 @@ class SessionLog:
     def read(self) -> Journal:
         journal = Journal(self.session)
         journal.extend(self._store.load(self.session))
-        self.number, self._known = journal.number, journal.known
+        self.number, self._known = journal.number, journal.known_in_pieces()
         self._created = journal.about.created if journal.about else None
         return journal
 
@@ -67,7 +67,7 @@ class SessionLog:
 
     def save_turn(self, files: Mapping[str, SavedFile], about: About) -> None:
         """Adds all that is new in these files, as one turn."""
-        after = known_after(files)
+        after = known_after(files, self._known)
         for _ in range(_ROUNDS):
             if self._write(files, after, about):
                 self._turn = uuid.uuid4().hex

@@ -22,6 +22,7 @@ from geminorum.errors import (
 )
 from geminorum.events import Error
 from geminorum.sessions import places
+from geminorum.sessions.finding import find
 from geminorum.sessions.glance import info_of
 from geminorum.sessions.keeping import fork
 from geminorum.sessions.lock import SessionLock
@@ -87,13 +88,19 @@ class SessionSync:
     def _resolved(self, wanted: str) -> str:
         with _store_errors():
             if wanted != "latest":
-                return resolve_id(self._store, wanted)
+                return self._by_start(wanted)
             stored = listed(self._store)
         here = places.latest(self._place.home, self._place.cwd)
         if here is None or not stored:
             return here or (stored[0].id if stored else wanted)
         is_newer_here = self._updated_here(here) > stored[0].updated
         return here if is_newer_here else stored[0].id
+
+    def _by_start(self, wanted: str) -> str:
+        """In the store, or else among the sessions of this folder."""
+        found = resolve_id(self._store, wanted)
+        here = find(self._place.cwd, wanted, home=self._place.home) if found == wanted else None
+        return here.id if here else found
 
     def _updated_here(self, session: str) -> int:
         files = find_main_files(self._place.home, self._place.cwd, session)

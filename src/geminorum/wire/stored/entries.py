@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 import msgspec
@@ -15,6 +15,7 @@ from geminorum.wire.stored.fingerprint import (
     digest_of,
     fingerprint_of,
 )
+from geminorum.wire.stored.pieces import Op, Piece, ops_of, pieces_of
 
 FORMAT = 1
 MAX_PART_BYTES = 4 * 1024 * 1024
@@ -22,6 +23,9 @@ MAX_PART_BYTES = 4 * 1024 * 1024
 MAX_SESSION_BYTES = 512 * 1024 * 1024
 MAX_PARTS = MAX_SESSION_BYTES // MAX_PART_BYTES + 1
 MAX_FILES = 2000
+MAX_OPS = 1_000_000
+_SEARCHED_BYTES = 4096
+"""A shorter tail is sent as it is."""
 _MAGIC = b"gses"
 _HEAD_BYTES = len(_MAGIC) + 1 + 16
 _ROLE = re.compile(r"main(-\d{1,3})?\.jsonl?|(subagent|output)/[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
@@ -45,7 +49,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileDelta(msgspec.Struct, frozen=True, array_like=True):
-    """A file after a turn: the first `keep` bytes of what the store has, then `data`."""
+    """A file after a turn: the first `keep` bytes of what the store has, then `tail`."""
 
     role: str
     """What it is to the session, whatever its name: "main.jsonl", "subagent/….jsonl"."""
@@ -54,7 +58,8 @@ class FileDelta(msgspec.Struct, frozen=True, array_like=True):
     size: _Size
     digest: bytes
     """Of the whole content."""
-    data: bytes = b""
+    tail: Annotated[tuple[bytes | tuple[_Size, _Size], ...], msgspec.Meta(max_length=MAX_OPS)] = ()
+    """New bytes, and parts of what the store has: where they begin, and their length."""
 
 
 class TurnRecord(msgspec.Struct, frozen=True, array_like=True):
@@ -93,6 +98,8 @@ class KnownFile(NamedTuple):
 
     name: str
     fingerprint: Fingerprint
+    pieces: Sequence[Piece] = ()
+    """Empty where nobody has to find them again."""
 
 
 _entry_decoder = msgspec.msgpack.Decoder(Entry)
@@ -149,15 +156,17 @@ def is_file_name(name: str) -> bool:
     return _NAME.fullmatch(name) is not None
 
 
-def known_after(files: Mapping[str, SavedFile]) -> dict[str, KnownFile]:
-    """The files as the store will know them. Refuses more than a store takes."""
+def known_after(
+    files: Mapping[str, SavedFile], known: Mapping[str, KnownFile] | None = None
+) -> dict[str, KnownFile]:
+    """The files as the store will know them after what is `known`. Refuses more than it takes."""
     size = sum(len(file.data) for file in files.values())
     if size > MAX_SESSION_BYTES or len(files) > MAX_FILES:
         raise SessionUnreadable(
             f"the session has {len(files)} files with {size:,} bytes",
             hint=f"a store takes {MAX_FILES} files and {MAX_SESSION_BYTES:,} bytes; begin anew",
         )
-    return {role: KnownFile(file.name, fingerprint_of(file.data)) for role, file in files.items()}
+    return {role: _known(file, (known or {}).get(role)) for role, file in files.items()}
 
 
 def turn_record(
@@ -167,8 +176,7 @@ def turn_record(
 ) -> TurnRecord:
     """What is new in `files`, which `after` is of, to a store that knows what is `known`."""
     deltas = (
-        _delta(role, file, known.get(role), after[role].fingerprint)
-        for role, file in sorted(files.items())
+        _delta(role, file, known.get(role), after[role]) for role, file in sorted(files.items())
     )
     return TurnRecord(state_of(known), tuple(deltas))
 
@@ -184,6 +192,17 @@ def state_of(files: Mapping[str, KnownFile]) -> bytes:
     return digest_of(b"".join(role.encode() + files[role].fingerprint.digest for role in mains))
 
 
-def _delta(role: str, file: SavedFile, known: KnownFile | None, fresh: Fingerprint) -> FileDelta:
+def _known(file: SavedFile, known: KnownFile | None) -> KnownFile:
+    fresh = fingerprint_of(file.data)
     keep = 0 if known is None else common_start(known.fingerprint, fresh, file.data)
-    return FileDelta(role, file.name, keep, fresh.size, fresh.digest, file.data[keep:])
+    return KnownFile(file.name, fresh, pieces_of(file.data, known.pieces if known else (), keep))
+
+
+def _delta(role: str, file: SavedFile, known: KnownFile | None, after: KnownFile) -> FileDelta:
+    data, fresh = file.data, after.fingerprint
+    keep = 0 if known is None else common_start(known.fingerprint, fresh, data)
+    tail: list[Op] = [data[keep:]] if keep < len(data) else []
+    if known is not None and len(data) - keep > _SEARCHED_BYTES:
+        keep, tail = ops_of(data, keep, known.pieces, after.pieces)
+    ops = tuple(bytes(op) if isinstance(op, bytearray) else op for op in tail)
+    return FileDelta(role, file.name, keep, fresh.size, fresh.digest, ops)

@@ -17,6 +17,7 @@ from geminorum.wire.stored.entries import (
     turn_in,
 )
 from geminorum.wire.stored.fingerprint import BLOCK_BYTES, Fingerprint, continued
+from geminorum.wire.stored.pieces import pieces_of
 
 
 class StoredFile:
@@ -29,18 +30,30 @@ class StoredFile:
 
     def fingerprint_after(self, delta: FileDelta) -> Fingerprint:
         """Raises Damaged if the change does not lead to what was saved."""
+        tail = self._tail_after(delta)
         if delta.keep > len(self.data):
             raise Damaged(f"{delta.role} lacks its beginning")
-        tail = self.data[delta.keep // BLOCK_BYTES * BLOCK_BYTES : delta.keep]
-        after = continued(self.fingerprint, tail, delta.keep, delta.data)
-        if after.digest != delta.digest or after.size != delta.size:
+        kept = self.data[delta.keep // BLOCK_BYTES * BLOCK_BYTES : delta.keep]
+        after = continued(self.fingerprint, kept, delta.keep, tail)
+        if after.digest != delta.digest:
             raise Damaged(f"{delta.role} is not what was saved")
         return after
 
     def change(self, delta: FileDelta, after: Fingerprint) -> None:
+        tail = self._tail_after(delta)
         self.name, self.fingerprint = delta.name, after
         del self.data[delta.keep :]
-        self.data += delta.data
+        self.data += tail
+
+    def _tail_after(self, delta: FileDelta) -> bytearray:
+        """Not more than was announced: a copy of a few bytes may stand for many."""
+        sizes = (len(op) if isinstance(op, bytes) else op[1] for op in delta.tail)
+        if delta.keep + sum(sizes) != delta.size:
+            raise Damaged(f"{delta.role} is not as long as it should be")
+        tail = bytearray()
+        for op in delta.tail:
+            tail += op if isinstance(op, bytes) else self.data[op[0] : op[0] + op[1]]
+        return tail
 
 
 class Journal:
@@ -82,6 +95,13 @@ class Journal:
     @property
     def state(self) -> bytes:
         return state_of(self.known)
+
+    def known_in_pieces(self) -> dict[str, KnownFile]:
+        """The same for whoever is to save more turns, so that they are short."""
+        return {
+            role: known._replace(pieces=pieces_of(bytes(self.files[role].data)))
+            for role, known in self.known.items()
+        }
 
     def _take(self, entry: Entry) -> None:
         if entry.kind == "begun":
