@@ -67,6 +67,7 @@ bench: $(PACKAGE) $(GEMINI)  ## run the benchmarks
 chaos: $(PACKAGE) $(GEMINI)  ## inject seeded faults on every transport (SEEDS=60); fails if anything is lost or left behind
 	$(BIN)/python -m chaos --seeds $(or $(SEEDS),60)
 	$(BIN)/python -m chaos.spares --runs $(or $(RUNS),40) --kills $(or $(KILLS),10)
+	$(BIN)/python -m chaos.stores --seeds $(or $(SEEDS),60)
 
 load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md (needs a C compiler, an idle machine)
 	$(BIN)/python -m load --write

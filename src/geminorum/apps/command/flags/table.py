@@ -152,7 +152,7 @@ OPTIONS_FLAGS: dict[str, Flag] = {
         str | None,
         "--store",
         help="Keep the session in this store, so that other machines can continue it: "
-        "sqlite:///FILE, s3://BUCKET/PREFIX, postgresql://… Default: GEMINORUM_STORE.",
+        "sqlite:///FILE, s3://BUCKET or postgresql://HOST. Default: GEMINORUM_STORE.",
         panel=_SESSION,
         metavar="URL",
     ),
