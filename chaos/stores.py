@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -246,7 +247,7 @@ class Story:
             self._end_leases()
             before = machine.all_words()
             sync = SessionSync(_typed(self.store), Place(machine.home, machine.cwd, "0.61.0"))
-            if self._attempt(lambda sync=sync: sync.restore(SESSION)) is not None:
+            if self._attempt(partial(sync.restore, SESSION)) is not None:
                 self._check_restored(machine)
                 self._check_order(machine)
             sync.close()
