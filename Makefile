@@ -10,7 +10,7 @@ CLI := .gemini-cli
 
 # The CLI needs Node 20 and starts faster with Node 22. Without a suitable Node, it comes from PyPI.
 NODE_IS_FINE := $(shell node -p 'parseInt(process.versions.node) >= 22' 2>/dev/null)
-EXTRAS := api$(if $(filter true,$(NODE_IS_FINE)),,+node)
+EXTRAS := api+stores$(if $(filter true,$(NODE_IS_FINE)),,+node)
 
 # Stamp files, so that a second call starts at once. The extras are part of the name: if Node
 # disappears from the machine, the package is installed again.
@@ -71,6 +71,7 @@ bench: $(PACKAGE) $(GEMINI)  ## run the benchmarks
 chaos: $(PACKAGE) $(GEMINI)  ## inject seeded faults on every transport (SEEDS=60); fails if anything is lost or left behind
 	$(BIN)/python -m chaos --seeds $(or $(SEEDS),60)
 	$(BIN)/python -m chaos.spares --runs $(or $(RUNS),40) --kills $(or $(KILLS),10)
+	$(BIN)/python -m chaos.stores --seeds $(or $(SEEDS),60)
 
 load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md (needs a C compiler, an idle machine)
 	$(BIN)/python -m load --write

@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from geminorum import schema
     from geminorum.decisions import Decide
     from geminorum.transports.cli import transport as cli
+    from geminorum.transports.stored import conversation as stored
 else:
     schema = lazy_module("geminorum.schema")
     cli = lazy_module("geminorum.transports.cli.transport")
+    stored = lazy_module("geminorum.transports.stored.conversation")
 
 T = TypeVar("T")
 Beginning: TypeAlias = Callable[["_Deadline", AsyncExitStack], Awaitable[Turn]]
@@ -186,7 +188,7 @@ class Chat(Generic[DataT]):
     async def __aenter__(self) -> Chat[DataT]:
         with self._redactor.exceptions():
             opening, deadline = (
-                self._transport.open(self._options),
+                _open(self._transport, self._options),
                 _Deadline(self._options.timeout),
             )
             self._conversation = await deadline.enter(opening, self._stack)
@@ -264,8 +266,14 @@ async def _open_turn(
     deadline: _Deadline,
     stack: AsyncExitStack,
 ) -> Turn:
-    conversation = await deadline.enter(transport.open(options), stack)
+    conversation = await deadline.enter(_open(transport, options), stack)
     return await _start_turn(prompt, conversation, deadline, stack)
+
+
+def _open(transport: Transport, options: Options) -> AbstractAsyncContextManager[Conversation]:
+    if options.store is None:
+        return transport.open(options)
+    return stored.open_stored(transport, options)
 
 
 async def _start_turn(

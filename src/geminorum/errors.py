@@ -13,6 +13,8 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 ├── InvalidOptions      also a ValueError; raised before anything starts
 │   └── InvalidPrompt   empty, or larger than the CLI reads
 ├── SessionUnreadable   the file does not hold a saved session
+├── StoreError          the session store failed, or holds nothing that can be read
+│   └── StoreConflict   another writer was first; stores raise it
 ├── InvalidEvent        also a ValueError; `events.decode` cannot read the line
 ├── WorkspaceError      a folder cannot travel, or a patch cannot come back; `.paths`
 │   ├── WorkspaceTooLarge
@@ -162,6 +164,21 @@ class InvalidPrompt(InvalidOptions):
 class SessionUnreadable(GeminorumError):
     code = "SESSION_UNREADABLE"
     default_hint = "name a file under ~/.gemini/tmp/<project>/chats"
+
+
+class StoreError(GeminorumError):
+    code = "STORE"
+    default_hint = advice(
+        "check that the store in {Options.store=…} can be reached and has room; what was not saved "
+        "is still on this machine, and the next turn saves it"
+    )
+    default_retryable = True
+
+
+class StoreConflict(StoreError):
+    code = "STORE_CONFLICT"
+    default_hint = "read the session again: it was continued elsewhere"
+    default_retryable = False
 
 
 class InvalidEvent(GeminorumError, ValueError):

@@ -21,10 +21,14 @@ from geminorum.runtime import typed
 from geminorum.spelling import snake_case
 
 if TYPE_CHECKING:
+    from geminorum.sessions.store import SessionStore
+
     StrPath: TypeAlias = str | os.PathLike[str]
+    Store: TypeAlias = SessionStore | str
 else:
     # msgspec has no unions with classes of others; plain data holds strings anyway.
     StrPath = str
+    Store = str
 
 Approval: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
 ClaudeApproval: TypeAlias = Literal["acceptEdits", "bypassPermissions"]
@@ -32,6 +36,7 @@ Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 _APPROVALS = "default, auto_edit, yolo or plan"
 _CLAUDES_WORDS = {"acceptEdits": "auto_edit", "bypassPermissions": "yolo"}
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
+_PASSWORD = re.compile(r"(://[^/@]*:).*@")
 
 
 class _OptionsType(msgspec.StructMeta):
@@ -92,6 +97,9 @@ class Options(
     """The id of the session to resume, or "latest"."""
     session_id: str | None = None
     """The id for a new session."""
+    store: Store | None = None
+    """Where to keep the session, so that another machine can resume it: a URL, or a store of your
+    own (`geminorum.sessions.store`). None: only on this machine."""
     env: Mapping[str, str] = {}
     """Environment variables for the agent, added to this process's own."""
     include_directories: Sequence[StrPath] = ()
@@ -142,12 +150,13 @@ class Options(
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        return list({**values, "env": _without_values(self.env)}.items())
+        hidden = {"env": _without_values(self.env), "store": _without_password(self.store)}
+        return list({**values, **hidden}.items())
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
         """The JSON Schema of the plain data that `from_dict` takes."""
-        kinds = _kinds() | {"policy": Policy | None}
+        kinds = _kinds() | {"policy": Policy | None, "store": str | None}
         fields = msgspec.structs.fields(Options)
         plain = [(field.name, kinds[field.name], _default(field)) for field in fields]
         return msgspec.json.schema(msgspec.defstruct("Options", plain))
@@ -167,6 +176,7 @@ _CHECKED_AS: dict[str, Any] = {
     "disallowed_tools": tuple[str, ...],
     "include_directories": tuple[str, ...],
     "output_schema": Any,
+    "store": Any,
 }
 """Kinds of plain data, where callers may pass more than that."""
 
@@ -209,6 +219,10 @@ def _converted(name: str, value: Any, kind: Any) -> Any:
 def _without_values(variables: object) -> object:
     """Their names only: keys are among them."""
     return dict.fromkeys(variables, "…") if isinstance(variables, Mapping) else "…"
+
+
+def _without_password(store: object) -> object:
+    return _PASSWORD.sub(r"\1…@", store) if isinstance(store, str) else store
 
 
 def _fold_yolo(options: Options) -> None:

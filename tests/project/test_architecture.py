@@ -41,7 +41,10 @@ MAY_IMPORT = {
     "schema_check": {"schema_pattern"},
     "schema_pattern": set(),
     "tools": {"decisions", "errors", "hints", "runtime.interrupts", "schema", "schema_check"},
-    "options": {"errors", "events", "hints", "permissions", "spelling", "runtime.typed"},
+    # Of sessions, a type in an annotation only.
+    "options": {
+        *("errors", "events", "hints", "permissions", "sessions", "spelling", "runtime.typed"),
+    },
     "prompt": {"errors", "hints", "system.regular_file", "wire"},
     "detect": {"errors", "hints", "install", "system.regular_file", "system.search_path"},
     "install": {
@@ -125,7 +128,8 @@ MAY_IMPORT = {
         # The probes of `--try` are programs that use the library.
         *("client", "events", "permissions", "sessions", "testing", "transports", "views"),
     },
-    "testing": {"system.owned_folder", "testing"},
+    # Of the library, the checks of a session store know what a store is.
+    "testing": {"errors", "system.owned_folder", "sessions", "testing"},
     # A contract is one more user of the library; what else it needs is in one place.
     "contracts": {
         *geminorum.__all__,

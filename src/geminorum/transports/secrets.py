@@ -30,6 +30,8 @@ def _secrets(options: Options, env: Mapping[str, str], transport: Transport) -> 
     yield from secrets_in(env)
     yield from _passwords(env)
     yield from getattr(transport, "secrets", tuple)()
+    if isinstance(options.store, str):
+        yield from password_in(options.store)
     found: list[str] = []
     # What cannot be read is not known to the run either; what was read before that is.
     with suppress(OSError, ImportError), RESERVE.spend():  # The module may have to be loaded yet.

@@ -116,6 +116,9 @@ class SharedWith:
     def __init__(self, transport: WarmAcp | Pool, decide: Decide) -> None:
         self._transport, self._decide = transport, decide
 
+    def cli_transport(self) -> CliTransport:
+        return self._transport.cli_transport()
+
     def secrets(self) -> list[str]:
         return self._transport.secrets()
 
@@ -165,6 +168,9 @@ class WarmAcp:
                 hint=python_only("async with Acp().warm() as warm: …"),
             )
         return self._process
+
+    def cli_transport(self) -> CliTransport:
+        return self._transport
 
     def secrets(self) -> list[str]:
         return self._transport.secrets()

@@ -31,6 +31,7 @@ from geminorum.wire.genai.request import Content, checked_history, config_of, mo
 
 _HAS_NO = {
     "resume": advice("{keep the conversation open with connect(), or pass Api(history=…)}"),
+    "store": advice("{keep chat.history, and pass Api(history=…) with it later}"),
     "policy": advice("{pass Api(decide=…), or leave a function out of Api(tools=…)}"),
     "include_directories": "pass files as parts of the prompt",
     "trust_workspace": "there is no folder to trust",

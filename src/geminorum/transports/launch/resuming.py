@@ -27,7 +27,8 @@ def resolve_session(home: Path, cwd: Path, wanted: str) -> str:
             raise SessionLost(f"{str(cwd)!r} has no session to resume")
         return found
     owner = places.project_of(home, wanted)
-    if owner is not None and owner != cwd.resolve():
+    # A session that came through a store may be in several folders of one home.
+    if owner not in (None, cwd.resolve()) and not files_of(home, cwd, wanted):
         raise InvalidOptions(
             f"session {wanted!r} belongs to the folder {str(owner)!r}",
             hint=advice("resume it there, with {Options.cwd=owner}", owner=str(owner)),

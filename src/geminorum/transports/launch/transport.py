@@ -94,6 +94,10 @@ class CliTransport:
         """The caller's functions, as tools."""
         return tuple(tool for tool in self.tools if isinstance(tool, Tool))
 
+    def cli_transport(self) -> CliTransport:
+        """What starts the CLI, whose sessions a store can keep."""
+        return self
+
     def secrets(self) -> list[str]:
         """Values that must not appear in a run's errors."""
         return list(secrets_in_settings(self.settings))

@@ -33,6 +33,7 @@ from geminorum.transports.acp.transport import (
 from geminorum.transports.acp.turn import AcpTurn
 from geminorum.transports.cli.transport import Cli, CliConversation
 from geminorum.transports.launch.context import working_folder
+from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.pool.headless import HeadlessSlots
 from geminorum.transports.pool.queue import PoolQueue, Ticket
 from geminorum.transports.pool.worker import (
@@ -135,10 +136,13 @@ class Pool:
         self._started = self._conversations = self._turns = 0
         self._retirements: Counter[str] = Counter()
 
+    def cli_transport(self) -> CliTransport:
+        """What starts the CLIs, whose sessions a store can keep."""
+        return self._headless.transport if self._headless else self._acp
+
     def secrets(self) -> list[str]:
         """Values that must not appear in a run's errors."""
-        transport = self._headless.transport if self._headless else self._acp
-        return transport.secrets()
+        return self.cli_transport().secrets()
 
     # ---- the block
 

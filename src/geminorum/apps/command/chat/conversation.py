@@ -39,7 +39,8 @@ def hold(options: Options, via: Via, program: Program, *, pick: bool, offline: b
         if offline:
             simulation.tell_so(how)
             options = stack.enter_context(simulation.simulate_model(options, via))
-        if via is not Via.API and not pick:
+        # A store is asked when the chat begins.
+        if via is not Via.API and not pick and options.store is None:
             _require_session(options)
         copies = stack.enter_context(Copies())
         table = ChatContext(via, program, how, lines_of(list(WORDS)), copies)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import geminorum
 from geminorum.apps.command.flags.problems import problems_in
 from geminorum.apps.command.flags.table import OPTIONS_FLAGS, Via
 from geminorum.errors import InvalidOptions
+
+STORE_VARIABLE = "GEMINORUM_STORE"
 
 
 def misuse(problem: str, flag: str | None = None) -> Exception:
@@ -27,9 +30,12 @@ def with_options(given: dict[str, Any]) -> dict[str, Any]:
     fields = {name: given[name] for name in OPTIONS_FLAGS}
     file = own.pop("options_file")
     # The API has no sessions, and says so itself.
-    if own.get("via") is not Via.API:
+    saves = own.get("via") is not Via.API
+    store = os.environ.get(STORE_VARIABLE) if saves else None
+    if saves and not (fields["store"] or store):
         fields["resume"] = _whole_id(fields)
-    return {**own, "options": options_from(fields, file)}
+    options = options_from(fields, file)
+    return {**own, "options": options.changed(store=options.store or store or None)}
 
 
 def _whole_id(fields: dict[str, Any]) -> str | None:

@@ -148,6 +148,14 @@ OPTIONS_FLAGS: dict[str, Flag] = {
     "session_id": _flag(
         str | None, "--session-id", help="The id for the new session.", panel=_SESSION
     ),
+    "store": _flag(
+        str | None,
+        "--store",
+        help="Keep the session in this store, so that other machines can continue it: "
+        "sqlite:///FILE, s3://BUCKET or postgresql://HOST. Default: GEMINORUM_STORE.",
+        panel=_SESSION,
+        metavar="URL",
+    ),
     "cwd": _flag(Path | None, "--cwd", "-C", help="The folder the agent works in.", panel=_WHERE),
     "include_directories": _flag(
         list[Path] | None,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,6 +13,7 @@ import typer
 import geminorum
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.flags.moments import moment_of
+from geminorum.apps.command.flags.options import STORE_VARIABLE
 from geminorum.apps.command.private_files import write_private
 from geminorum.apps.command.render.output import (
     confirmed,
@@ -27,12 +29,13 @@ from geminorum.errors import InvalidOptions
 from geminorum.runtime.lazy import asyncio, lazy_module
 
 if TYPE_CHECKING:
-    from geminorum.apps.command.sessions import views
+    from geminorum.apps.command.sessions import stored, views
     from geminorum.events import Event
     from geminorum.sessions import Session, SessionInfo
 else:
     # It draws with rich, which a help page does without.
     views = lazy_module("geminorum.apps.command.sessions.views")
+    stored = lazy_module("geminorum.apps.command.sessions.stored")
 
 app = new_app("List, read, follow, search, export, fork and delete saved sessions.")
 
@@ -45,6 +48,16 @@ Everywhere = Annotated[
     bool, typer.Option("--all", "-a", help="Include the sessions of all folders.")
 ]
 Folder = Annotated[Path | None, typer.Option(help="Use this folder instead of the current one.")]
+Store = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar=STORE_VARIABLE,
+        show_envvar=False,
+        help="Use the sessions in this store. Default: GEMINORUM_STORE, or those of this machine.",
+    ),
+]
 Format = Literal["markdown", "html", "jsonl", "claude", "sharegpt"]
 
 
@@ -57,8 +70,11 @@ def list_(
         int, typer.Option("--limit", "-n", min=1, metavar="N", help="Show at most this many.")
     ] = 50,
     json: Json = False,
+    store: Store = None,
 ) -> None:
-    """List the sessions of this folder, newest first."""
+    """List the sessions of this folder, or of a store, newest first."""
+    if store:
+        return _put_stored(store, limit, json=json)
     place = None if everywhere else (cwd or Path.cwd())
     # An empty session is nothing to go on with.
     found = [one for one in geminorum.sessions.list(place, since=moment_of(since)) if not one.empty]
@@ -68,7 +84,21 @@ def list_(
         chosen = [("--all", everywhere), (f"--cwd {cwd}", cwd), (f"--since {since}", since)]
         again = [option for option, given in chosen if given]
         more = f"{left} more; geminorum {' '.join(['sessions list', *again])} --limit {len(found)}"
-    _put_list(found[:limit], json=json, more=more, everywhere=everywhere)
+    return _put_list(found[:limit], json=json, more=more, everywhere=everywhere)
+
+
+def _put_stored(url: str, limit: int, *, json: bool) -> None:
+    found = stored.stored_sessions(url)
+    if json:
+        for info in found[:limit]:
+            print_json_line(info)
+        return
+    left = len(found) - limit
+    more = f"{left} more; add --limit {len(found)}" if left > 0 else None
+    if found:
+        put(views.listing(stored.as_sessions(found[:limit]), more=more, everywhere=True))
+    else:
+        _tell("the store is empty; geminorum run --store URL keeps a session there")
 
 
 @app.command()
@@ -96,15 +126,15 @@ def search(
 
 
 @app.command()
-def show(session: Name, json: Json = False) -> None:
+def show(session: Name, json: Json = False, store: Store = None) -> None:
     """Show a session as Markdown; with --json, its events."""
-    loaded = geminorum.sessions.load(place_of(session))
-    if json:
-        return _put_events(loaded.events())
-    if not sys.stdout.isatty():
-        sys.stdout.write(geminorum.sessions.export(loaded, "markdown"))
-        return None
-    return _put_page(loaded)
+    with _loaded(session, store) as loaded:
+        if json:
+            _put_events(loaded.events())
+        elif sys.stdout.isatty():
+            _put_page(loaded)
+        else:
+            sys.stdout.write(geminorum.sessions.export(loaded, "markdown"))
 
 
 @app.command()
@@ -127,10 +157,11 @@ def export(
     ] = None,
     force: Annotated[bool, typer.Option(help="Overwrite an existing file.")] = False,
     title: Annotated[str | None, typer.Option(help="The title of the page.")] = None,
+    store: Store = None,
 ) -> None:
     """Export a session as Markdown, HTML, geminorum events, Claude messages or ShareGPT."""
-    loaded = geminorum.sessions.load(place_of(session))
-    text = geminorum.sessions.export(loaded, format, title=title)
+    with _loaded(session, store) as loaded:
+        text = geminorum.sessions.export(loaded, format, title=title)
     if output is None:
         return write_data(text)
     if output.exists() and not force:
@@ -161,13 +192,35 @@ def fork(
 def delete(
     session: Annotated[list[str], typer.Argument(help="Ids or the start of ids, or files.")],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    store: Store = None,
 ) -> None:
     """Delete sessions permanently, with their saved tool outputs."""
+    if store:
+        return _delete_from(store, session, yes=yes)
     found = [existing_place_of(name) for name in session]  # All, before the first is gone.
     for one in found:
         if yes or _sure(f"Delete {views.label_of(one)}?"):
             for path in geminorum.sessions.delete(one):
                 sys.stdout.write(f"removed {path}\n")
+    return None
+
+
+def _delete_from(url: str, names: list[str], *, yes: bool) -> None:
+    store, found = stored.chosen_in(url, names)
+    for one in found:
+        if yes or _sure(f"Delete {one} from the store?"):
+            stored.delete_from(store, one)
+            sys.stdout.write(f"removed {one} from the store\n")
+
+
+@contextmanager
+def _loaded(name: str, store: str | None) -> Iterator[Session]:
+    """The session that is meant, on this machine or in a store."""
+    if store is None:
+        yield geminorum.sessions.load(place_of(name))
+        return
+    with stored.stored_session(store, name) as session:
+        yield session
 
 
 # ---- what is shown

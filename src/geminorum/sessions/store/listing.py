@@ -1,0 +1,64 @@
+"""What a store holds: its sessions by their last entries, and the one that an id means."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from geminorum.errors import InvalidOptions, StoreError, Unsupported
+from geminorum.sessions.store.protocol import SessionStore
+from geminorum.wire.stored.entries import Damaged, decoded
+
+_WHOLE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+
+
+class StoredInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A session in the listing of a store."""
+
+    id: str
+    title: str = ""
+    cwd: str = ""
+    """The folder of its last turn, on the machine where that ran."""
+    cli_version: str | None = None
+    started: int = 0
+    """Milliseconds since 1970."""
+    updated: int = 0
+    size: int = 0
+    """Bytes of its files."""
+    problem: str | None = None
+    """What is wrong with its last entry. None: nothing found."""
+
+
+def listed(store: SessionStore) -> list[StoredInfo]:
+    """The sessions of a store, the last updated first. Reads one entry of each."""
+    infos = [_info_of(store, session, number) for session, number in store.list()]
+    return sorted(infos, key=lambda info: info.updated, reverse=True)
+
+
+def resolve_id(store: SessionStore, wanted: str) -> str:
+    """The id that begins so; raises InvalidOptions if several do, returns one of none as it is."""
+    if _WHOLE_ID.fullmatch(wanted):
+        return wanted
+    found = sorted(session for session, _ in store.list() if session.startswith(wanted))
+    if len(found) > 1 and wanted not in found:
+        names = ", ".join(found[:10])
+        raise InvalidOptions(f"{wanted!r} may be any of {names}", hint="write more of the id")
+    return wanted if wanted in found or not found else found[0]
+
+
+def _info_of(store: SessionStore, session: str, number: int) -> StoredInfo:
+    try:
+        last = next(iter(store.load(session, number - 1)))
+        about = decoded(last, session).about
+    except (StopIteration, Damaged, StoreError, Unsupported) as error:
+        return StoredInfo(id=session, problem=str(error) or "its last entry is missing")
+    return StoredInfo(
+        id=session,
+        title=about.title,
+        cwd=about.cwd,
+        cli_version=about.cli_version,
+        started=about.created,
+        updated=about.updated,
+        size=about.size,
+    )

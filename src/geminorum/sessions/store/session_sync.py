@@ -1,0 +1,320 @@
+"""Keeps the session of one conversation the same here and in a store. Blocks: for a thread."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal, NamedTuple, TypeAlias
+
+from geminorum.errors import (
+    GeminorumError,
+    SessionBusy,
+    SessionLost,
+    StoreConflict,
+    StoreError,
+    Unsupported,
+)
+from geminorum.events import Error
+from geminorum.sessions import places
+from geminorum.sessions.finding import find
+from geminorum.sessions.keeping import fork
+from geminorum.sessions.lock import SessionLock
+from geminorum.sessions.store.listing import listed, resolve_id
+from geminorum.sessions.store.local_files import (
+    find_main_files,
+    gather_files,
+    place_files,
+    read_note,
+    write_note,
+)
+from geminorum.sessions.store.log import SessionLog
+from geminorum.sessions.store.protocol import SessionStore
+from geminorum.sessions.summary import info_of
+from geminorum.wire.stored.entries import About, SavedFile, known_after, state_of
+from geminorum.wire.stored.journal import Journal
+
+LEASE_SECONDS = 60.0
+"""How long a session stays held after its holder was killed."""
+_MAX_CWD = 4096
+
+Choice: TypeAlias = Literal["keep", "replace", "conflict"]
+
+
+class Place(NamedTuple):
+    """Where a conversation runs."""
+
+    home: Path
+    cwd: Path
+    cli_version: str | None
+
+
+class SessionSync:
+    """Restores a session before its conversation, saves it after each turn, holds its lease."""
+
+    def __init__(self, store: SessionStore, place: Place) -> None:
+        self._store, self._place = store, place
+        self._holder = f"{platform.node() or 'somewhere'}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+        self._log: SessionLog | None = None
+        """Of the session that this conversation is in, once there is one."""
+        self._is_read = False
+        """Is it known what the store has of the session?"""
+        self._is_lost = False
+        """Has another run gone on with the session?"""
+        self._about = About()
+
+    # ---- before the conversation
+
+    def restore(self, wanted: str) -> tuple[str, list[Error]]:
+        """Puts the session that is meant here. Returns its id, and what the caller should know.
+
+        An id that nobody knows is returned as it is: the conversation itself refuses it.
+        """
+        session = wanted
+        try:
+            session = self._resolved(wanted)
+            self._log = SessionLog(self._store, session, self._holder)
+            self._hold(session)
+            journal = self._read(self._log)
+        except StoreError as error:
+            return self._without_store(session, error)
+        return session, self._place_here(journal) if journal.number else []
+
+    def _resolved(self, wanted: str) -> str:
+        with _store_errors():
+            if wanted != "latest":
+                return self._by_start(wanted)
+            stored = listed(self._store)
+        here = places.latest(self._place.home, self._place.cwd)
+        if here is None or not stored:
+            return here or (stored[0].id if stored else wanted)
+        is_newer_here = self._updated_here(here) > stored[0].updated
+        return here if is_newer_here else stored[0].id
+
+    def _by_start(self, wanted: str) -> str:
+        """In the store, or else among the sessions of this folder."""
+        found = resolve_id(self._store, wanted)
+        here = find(self._place.cwd, wanted, home=self._place.home) if found == wanted else None
+        return here.id if here else found
+
+    def _updated_here(self, session: str) -> int:
+        files = find_main_files(self._place.home, self._place.cwd, session)
+        return max((int(path.stat().st_mtime * 1000) for path in files), default=0)
+
+    def _without_store(self, session: str, error: StoreError) -> tuple[str, list[Error]]:
+        """Goes on with what is here, if anything is."""
+        place = self._place
+        if session == "latest":
+            session = places.latest(place.home, place.cwd) or session
+        if not find_main_files(place.home, place.cwd, session):
+            raise error
+        text = f"session {session!r} could not be compared with its store: {error.message}"
+        return session, [_notice(text, error.hint)]
+
+    def _hold(self, session: str) -> None:
+        with _store_errors():
+            holder = self._store.acquire(session, self._holder, LEASE_SECONDS)
+        if holder != self._holder:
+            who = ":".join(holder.split(":")[:2])
+            raise SessionBusy(f"session {session!r} is open elsewhere, by {who}")
+
+    def _read(self, log: SessionLog) -> Journal:
+        with _store_errors():
+            journal = log.read()
+        self._is_read = True
+        self._about = journal.about or self._about
+        return journal
+
+    def _place_here(self, journal: Journal) -> list[Error]:
+        """Replaces an older copy; one that has what the store lacks is kept."""
+        home, cwd, version = self._place
+        session = journal.session
+        refuse_older(version, self._about.cli_version, session)
+        with SessionLock(home, session):
+            files = gather_files(home, cwd, session)
+            choice = choose(files, read_note(home, session), journal)
+            if not files and choice == "keep":
+                raise _nothing_whole(journal)
+            kept = self._keep_copy(session) if choice == "conflict" else []
+            if choice != "keep":
+                place_files(home, cwd, session, journal.files)
+                write_note(home, session, journal.state)
+        return [*kept, *missing_in(journal)]
+
+    def _keep_copy(self, session: str) -> list[Error]:
+        home, cwd, _ = self._place
+        copies = [fork(path, home=home).id for path in find_main_files(home, cwd, session)]
+        text = f"session {session!r} was continued elsewhere, and differently, than here"
+        hint = f"this run continues the store's; what was here is kept as session {copies[-1]}"
+        return [_notice(text, hint)]
+
+    # ---- its turns
+
+    def begin_turn(self) -> list[Error]:
+        """Notes in the store that a turn begins. Raises SessionBusy if the session was lost."""
+        log = self._log
+        if log is None or not self._is_read:
+            return []
+        try:
+            if not self._is_lost:
+                with _store_errors():
+                    log.begin_turn(self._about)
+                return []
+        except StoreConflict:
+            self._is_lost = True
+        except StoreError as error:
+            return [_notice(f"the store cannot be written to: {error.message}", error.hint)]
+        raise SessionBusy(f"session {log.session!r} was continued elsewhere")
+
+    def save(self, session: str) -> list[Error]:
+        """Saves what the turn has left, and what earlier turns could not. Raises nothing."""
+        try:
+            self._save(session)
+        except StoreConflict as error:
+            self._is_lost = True
+            return [_notice(f"the turn is not in the store: {error.message}", _KEPT)]
+        except (GeminorumError, OSError) as error:
+            why = getattr(error, "message", None) or str(error)
+            hint = getattr(error, "hint", None) or StoreError.default_hint
+            return [_notice(f"the turn is not in the store: {why}", hint)]
+        return []
+
+    def _save(self, session: str) -> None:
+        home, cwd, _ = self._place
+        files = gather_files(home, cwd, session)
+        if not files:
+            return  # The CLI forgets a first prompt that failed.
+        log = self._log_of(session)
+        if not self._is_read:
+            self._hold(session)
+            journal = self._read(log)
+            self._is_lost |= choose(files, read_note(home, session), journal) != "keep"
+        if self._is_lost:
+            raise StoreConflict(f"session {session!r} was continued elsewhere")
+        self._about = self._described(session, files)
+        with _store_errors():
+            log.save_turn(files, self._about)
+        write_note(home, session, log.state)
+
+    def _log_of(self, session: str) -> SessionLog:
+        """A conversation may turn out to be in another session than the one that was restored."""
+        if self._log is None or self._log.session != session:
+            self.close()
+            self._log = SessionLog(self._store, session, self._holder)
+            self._is_read = self._is_lost = False
+        return self._log
+
+    def _described(self, session: str, files: Mapping[str, SavedFile]) -> About:
+        home, cwd, version = self._place
+        path = find_main_files(home, cwd, session)[-1]
+        return About(
+            title=info_of(path, path.parent).title,
+            cwd=str(cwd).encode("utf-8", "replace").decode()[:_MAX_CWD],
+            cli_version=version,
+            size=sum(len(file.data) for file in files.values()),
+        )
+
+    # ---- its lease
+
+    def renew(self) -> None:
+        """Keeps the session for this conversation; notes if another has it by now."""
+        if self._log is not None and not self._is_lost:
+            with _store_errors():
+                holder = self._store.acquire(self._log.session, self._holder, LEASE_SECONDS)
+            self._is_lost = holder != self._holder
+
+    def close(self) -> None:
+        """Lets others have the session. A lease that cannot be released ends by itself."""
+        if self._log is not None:
+            with suppress(GeminorumError), _store_errors():
+                self._store.release(self._log.session, self._holder)
+
+
+_KEPT = (
+    "it is saved on this machine only; the next run with this store that resumes the session here "
+    "keeps it as a copy"
+)
+
+
+def choose(files: Mapping[str, SavedFile], note: bytes | None, journal: Journal) -> Choice:
+    """Which copy to go on with; "conflict" where each has turns that the other lacks.
+
+    `note` is the state of the store that the files here are known to continue.
+    """
+    if not journal.files:
+        return "keep"
+    if not files:
+        return "replace"
+    here = state_of(known_after(files))
+    if here == journal.state:
+        return "keep"
+    if here in journal.states:
+        return "replace"
+    if note == journal.state or _is_longer(files, journal):
+        return "keep"
+    return "conflict"
+
+
+def missing_in(journal: Journal) -> list[Error]:
+    """What the caller should know of turns that the store should have, and has not."""
+    found = []
+    if journal.problems:
+        text = (
+            f"the store's copy of session {journal.session!r} is damaged after its last whole turn"
+        )
+        found.append(_notice(f"{text}: {journal.problems[-1]}", _GOES_ON))
+    if journal.begun is not None:
+        at = datetime.fromtimestamp(min(max(journal.begun.at, 0), 2**42) / 1000, UTC)
+        who = ":".join(journal.begun.writer.split(":")[:2])
+        text = f"a turn that began at {at:%Y-%m-%d %H:%M:%S} UTC on {who} was never saved"
+        found.append(_notice(text, _GOES_ON))
+    return found
+
+
+_GOES_ON = "the session continues after the last turn that was saved; look at what is missing there"
+
+
+def refuse_older(version: str | None, wrote: str | None, session: str) -> None:
+    """Raises Unsupported if this CLI is older than the one that wrote the session."""
+    if version and wrote and numbers_in(version) < numbers_in(wrote):
+        raise Unsupported(
+            f"session {session!r} was written by CLI {wrote}, and this one is {version}",
+            hint=f"update it with `npm install -g @google/gemini-cli@{wrote}`",
+        )
+
+
+def numbers_in(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d{1,9}", version.partition("-")[0])[:3]]
+
+
+def _is_longer(files: Mapping[str, SavedFile], journal: Journal) -> bool:
+    mains = [role for role in journal.files if role.startswith("main")]
+    return all(
+        role in files and files[role].data.startswith(journal.files[role].data) for role in mains
+    )
+
+
+def _nothing_whole(journal: Journal) -> GeminorumError:
+    why = journal.problems[-1] if journal.problems else "its first turn was never saved"
+    return SessionLost(f"the store has no whole turn of session {journal.session!r}: {why}")
+
+
+def _notice(text: str, hint: str | None) -> Error:
+    return Error(text, StoreError.code, recoverable=True, hint=hint)
+
+
+@contextmanager
+def _store_errors() -> Iterator[None]:
+    """A store may raise anything; what is not our own becomes a StoreError."""
+    try:
+        yield
+    except GeminorumError:
+        raise
+    except Exception as error:
+        text = f"the store failed: {type(error).__name__}: {error}"
+        raise StoreError(text[:500]) from error

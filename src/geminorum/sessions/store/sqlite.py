@@ -1,0 +1,129 @@
+"""Sessions in an SQLite file, for all processes of one machine."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from geminorum.errors import StoreConflict, StoreError, Unsupported
+from geminorum.sessions.store.protocol import Listing
+
+_SCHEMA_VERSION = 1
+_BUSY_SECONDS = 10.0
+_SCHEMA = f"""
+CREATE TABLE IF NOT EXISTS entries (
+    session TEXT NOT NULL,
+    number INTEGER NOT NULL,
+    data BLOB NOT NULL,
+    PRIMARY KEY (session, number)
+);
+CREATE TABLE IF NOT EXISTS leases (
+    session TEXT PRIMARY KEY,
+    holder TEXT NOT NULL,
+    until REAL NOT NULL
+);
+PRAGMA user_version = {_SCHEMA_VERSION};
+"""
+_APPEND = """
+INSERT INTO entries SELECT :session, :number, :data
+WHERE :number = 1 + (SELECT COALESCE(MAX(number), 0) FROM entries WHERE session = :session)
+"""
+_ACQUIRE = """
+INSERT INTO leases VALUES (:session, :holder, :now + :seconds) ON CONFLICT (session)
+DO UPDATE SET holder = excluded.holder, until = excluded.until
+WHERE leases.holder = excluded.holder OR leases.until <= :now
+"""
+
+
+class SqliteStore:
+    """A `SessionStore` in one file, readable by this user only. Not for network file systems."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = Path(path).expanduser().absolute()
+        self._is_ready = False
+
+    def __repr__(self) -> str:
+        return f"SqliteStore({str(self._path)!r})"
+
+    def append(self, session: str, number: int, data: bytes) -> None:
+        row = {"session": session, "number": number, "data": data}
+        with self._transaction() as database:
+            if database.execute(_APPEND, row).rowcount != 1:
+                raise StoreConflict(f"entry {number} is not the next of session {session!r}")
+
+    def load(self, session: str, after: int = 0) -> list[bytes]:
+        query = "SELECT data FROM entries WHERE session = ? AND number > ? ORDER BY number"
+        with self._transaction() as database:
+            return [data for (data,) in database.execute(query, (session, after))]
+
+    def list(self) -> Listing:
+        with self._transaction() as database:
+            query = "SELECT session, MAX(number) FROM entries GROUP BY session"
+            return database.execute(query).fetchall()
+
+    def delete(self, session: str) -> None:
+        with self._transaction() as database:
+            database.execute("DELETE FROM entries WHERE session = ?", (session,))
+            database.execute("DELETE FROM leases WHERE session = ?", (session,))
+
+    def acquire(self, session: str, holder: str, seconds: float) -> str:
+        row = {"session": session, "holder": holder, "now": time.time(), "seconds": seconds}
+        with self._transaction() as database:
+            database.execute(_ACQUIRE, row)
+            query = "SELECT holder FROM leases WHERE session = ?"
+            return str(database.execute(query, (session,)).fetchone()[0])
+
+    def release(self, session: str, holder: str) -> None:
+        with self._transaction() as database:
+            row = session, holder
+            database.execute("DELETE FROM leases WHERE session = ? AND holder = ?", row)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        # A connection for each: it belongs to one thread, and must not be open in a fork.
+        with closing(self._connect()) as database:
+            database.execute("BEGIN IMMEDIATE")
+            try:
+                yield database
+            except BaseException:
+                database.rollback()
+                raise
+            database.commit()
+
+    def _connect(self) -> sqlite3.Connection:
+        if not self._is_ready:
+            self._make_private()
+        database = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            # An entry that was acknowledged outlives a power failure.
+            database.execute("PRAGMA synchronous = FULL")
+            if not self._is_ready:
+                self._prepare(database)
+        except BaseException:
+            database.close()
+            raise
+        self._is_ready = True
+        return database
+
+    def _make_private(self) -> None:
+        """SQLite gives the files that it makes beside this one the same mode."""
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+        except OSError as error:
+            raise StoreError(f"cannot open the store {str(self._path)!r}: {error}") from error
+
+    def _prepare(self, database: sqlite3.Connection) -> None:
+        (version,) = database.execute("PRAGMA user_version").fetchone()
+        if version > _SCHEMA_VERSION:
+            raise Unsupported(
+                f"the store {str(self._path)!r} belongs to a newer geminorum",
+                hint="update this one with `pip install --upgrade geminorum`",
+            )
+        if version < _SCHEMA_VERSION:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.executescript(_SCHEMA)

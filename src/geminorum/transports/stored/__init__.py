@@ -1,0 +1,1 @@
+"""Conversations whose session is kept in a store."""

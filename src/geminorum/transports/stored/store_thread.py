@@ -1,0 +1,92 @@
+"""Calls of a store, one after another in a thread of their own, each awaited for a bounded time."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from typing import Any, TypeAlias, TypeVar
+
+from geminorum.errors import StoreError
+
+T = TypeVar("T")
+_Job: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
+
+
+class StoreThread:
+    """Not one of `off_loop`, which are few and never abandoned: a store may not answer for hours.
+
+    `on_idle` is called whenever nothing was asked of it for `idle_seconds`.
+    """
+
+    def __init__(self, on_idle: Callable[[], None], idle_seconds: float) -> None:
+        self._on_idle, self._idle_seconds = on_idle, idle_seconds
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._last: Future[Any] | None = None
+        self._thread: threading.Thread | None = None
+
+    def start(self, work: Callable[[], T]) -> Future[T]:
+        """Has the work done after all that was asked before."""
+        done: Future[T] = Future()
+        self._jobs.put((work, done))
+        self._last = done
+        if self._thread is None:
+            # A store that hangs must not keep the program from ending.
+            self._thread = threading.Thread(target=self._run, name="geminorum-store", daemon=True)
+            self._thread.start()
+        return done
+
+    async def call(self, work: Callable[[], T], seconds: float) -> T:
+        """The result of the work. Raises StoreError if it takes longer; it goes on all the same."""
+        await self._await_free(seconds)
+        return await wait_for(self.start(work), seconds)
+
+    def finish(self, work: Callable[[], None]) -> Future[None]:
+        """Has the last work done, after which the thread ends."""
+        done = self.start(work)
+        self._jobs.put(None)
+        return done
+
+    async def _await_free(self, seconds: float) -> None:
+        """Nothing is put behind a call that does not come back."""
+        if self._last is not None and not self._last.done():
+            with suppress(Exception):  # Whoever asked for it heard of it.
+                await wait_for(self._last, seconds)
+            if not self._last.done():
+                raise _silent(seconds)
+
+    def _run(self) -> None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._idle_seconds)
+            except queue.Empty:
+                with suppress(Exception):
+                    self._on_idle()
+                continue
+            if job is None:
+                return
+            _do(*job)
+
+
+async def wait_for(done: Future[T], seconds: float) -> T:
+    """Its result. A caller who is cancelled leaves it alone, so that it can be awaited again."""
+    try:
+        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(done)), seconds)
+    except TimeoutError as error:
+        if done.done():
+            raise
+        raise _silent(seconds) from error
+
+
+def _do(work: Callable[[], Any], done: Future[Any]) -> None:
+    try:
+        done.set_result(work())
+    except BaseException as error:
+        done.set_exception(error)
+
+
+def _silent(seconds: float) -> StoreError:
+    return StoreError(f"the store has not answered for {seconds:g} s")

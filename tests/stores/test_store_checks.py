@@ -1,0 +1,110 @@
+"""Every store keeps the promises of the protocol."""
+
+import sqlite3
+import stat
+
+import pytest
+
+from geminorum.errors import InvalidOptions, StoreConflict, Unsupported
+from geminorum.sessions.store import SessionStore, SqliteStore, open_store
+from geminorum.testing.stores import CHECKS
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_sqlite(check, tmp_path):
+    check(SqliteStore(tmp_path / "sessions.db"))
+
+
+class Forgetful:
+    """Keeps every promise but one: whoever is late overwrites."""
+
+    def __init__(self):
+        self.entries, self.leases = {}, {}
+
+    def append(self, session, number, data):
+        known = self.entries.setdefault(session, [])
+        known[number - 1 : number] = [data]
+
+    def load(self, session, after=0):
+        return self.entries.get(session, [])[after:]
+
+    def list(self):
+        return [(session, len(entries)) for session, entries in self.entries.items()]
+
+    def delete(self, session):
+        self.entries.pop(session, None)
+        self.leases.pop(session, None)
+
+    def acquire(self, session, holder, seconds):
+        return self.leases.setdefault(session, holder)
+
+    def release(self, session, holder):
+        if self.leases.get(session) == holder:
+            del self.leases[session]
+
+
+def test_the_checks_find_what_a_store_gets_wrong():
+    failed = {check.__name__ for check in CHECKS if _fails(check)}
+    assert failed == {
+        "an_entry_that_is_not_the_next_is_refused",
+        "a_deleted_session_is_gone",
+        "of_two_writers_one_succeeds",
+        "a_lease_ends",
+    }
+
+
+def _fails(check) -> bool:
+    try:
+        check(Forgetful())
+    except AssertionError:
+        return True
+    return False
+
+
+def test_a_store_by_url(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    open_store("sqlite:///here.db").append("seven", 1, b"data")
+    absolute = open_store(f"sqlite:///{tmp_path}/here.db")
+    assert absolute.load("seven") == [b"data"]
+    assert open_store(absolute) is absolute
+    assert isinstance(absolute, SessionStore)
+
+
+@pytest.mark.parametrize("url", ["", "sqlite://", "sqlite:///", "nfs://host/x", "sessions.db"])
+def test_a_url_of_nothing_is_refused(url):
+    with pytest.raises(InvalidOptions, match="not the URL of a store"):
+        open_store(url)
+
+
+def test_a_refused_url_does_not_show_its_password():
+    with pytest.raises(InvalidOptions) as caught:
+        open_store("nfs://me:swordfish@host/x")
+    assert "swordfish" not in str(caught.value)
+    assert "me" in str(caught.value)
+
+
+def test_an_sqlite_store_is_private(tmp_path):
+    path = tmp_path / "deep" / "sessions.db"
+    store = SqliteStore(path)
+    store.append("seven", 1, b"data")
+    with sqlite3.connect(path) as keep_open:  # Otherwise the files beside it are gone again.
+        keep_open.execute("SELECT * FROM entries").fetchall()
+        store.append("seven", 2, b"data")
+        files = [*path.parent.iterdir()]
+        assert {stat.S_IMODE(file.stat().st_mode) for file in files} == {0o600}
+    keep_open.close()
+
+
+def test_an_sqlite_store_of_a_newer_geminorum_is_refused(tmp_path):
+    path = tmp_path / "sessions.db"
+    SqliteStore(path).append("seven", 1, b"data")
+    with sqlite3.connect(path) as database:
+        database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(Unsupported, match="newer geminorum"):
+        SqliteStore(path).load("seven")
+
+
+def test_what_was_refused_is_a_conflict(tmp_path):
+    with pytest.raises(StoreConflict, match="not the next"):
+        SqliteStore(tmp_path / "sessions.db").append("seven", 2, b"data")

@@ -1,0 +1,280 @@
+"""A session goes from machine to machine through a store; nothing is overwritten silently."""
+
+import json
+
+import pytest
+from two_homes import SESSION, machine, turn
+
+from geminorum import sessions
+from geminorum.errors import InvalidOptions, SessionBusy, SessionLost, StoreError, Unsupported
+from geminorum.sessions.lock import SessionLock
+from geminorum.sessions.store import SqliteStore, listed
+from geminorum.sessions.store.local_files import gather_files
+
+
+@pytest.fixture
+def store(tmp_path):
+    return SqliteStore(tmp_path / "sessions.db")
+
+
+@pytest.fixture
+def here(tmp_path):
+    return machine(tmp_path, "here")
+
+
+@pytest.fixture
+def there(tmp_path):
+    return machine(tmp_path, "there")
+
+
+def test_a_session_goes_there_and_back(store, here, there):
+    assert turn(here, store, "one") == []
+    assert turn(there, store, "two") == []
+    assert there.heard == ["one", "two"]
+    assert turn(here, store, "three") == []
+    assert here.heard == ["one", "two", "three"]
+    assert there.heard == ["one", "two"]
+
+
+def test_it_goes_to_another_folder_of_the_same_home(store, here, there):
+    moved = here._replace(cwd=there.cwd)
+    turn(here, store, "one")
+    turn(moved, store, "two")
+    assert (here.heard, moved.heard) == (["one"], ["one", "two"])
+
+
+def test_a_file_that_was_rewritten_there_replaces_the_older_one_here(store, here, there):
+    turn(here, store, "one", "two")
+    turn(there, store)
+    text = there.path.read_text().replace('"two"', '"2"')
+    there.path.write_text(text)
+    turn(there, store, "three")
+    assert turn(here, store, "four") == []
+    assert here.heard == ["one", "2", "three", "four"]
+
+
+def test_subagents_and_tool_outputs_travel_too(store, here, there):
+    here.say("one")
+    chats = here.path.parent
+    (chats / SESSION).mkdir()
+    (chats / SESSION / "agent.jsonl").write_text("{}\n")
+    outputs = chats.parent / "tool-outputs" / f"session-{SESSION}"
+    outputs.mkdir(parents=True)
+    (outputs / "shell_1.txt").write_text("out")
+    turn(here, store)
+    turn(there, store)
+    names = ["main.jsonl", "output/shell_1.txt", "subagent/agent.jsonl"]
+    assert sorted(gather_files(*there, SESSION)) == names
+    (outputs / "shell_1.txt").unlink()
+    turn(here, store)
+    assert sorted(gather_files(*here, SESSION)) == [names[0], names[2]]
+
+
+def test_a_link_among_its_files_is_not_followed(store, here, tmp_path):
+    here.say("one")
+    (tmp_path / "secret.jsonl").write_text("secret")
+    folder = here.path.parent / SESSION
+    folder.mkdir()
+    (folder / "agent.jsonl").symlink_to(tmp_path / "secret.jsonl")
+    turn(here, store)
+    assert not any(b"secret" in entry for entry in store.load(SESSION))
+
+
+def test_what_could_not_be_saved_is_saved_with_the_next_turn(store, here, there):
+    turn(here, store, "one")
+    here.say("two")  # And then it crashed.
+    assert turn(here, store, "three") == []
+    turn(there, store)
+    assert there.heard == ["one", "two", "three"]
+
+
+def test_a_rewritten_file_that_could_not_be_saved_is_saved_with_the_next_turn(store, here, there):
+    turn(here, store, "one")
+    here.path.write_text(here.path.read_text().replace('"one"', '"1"'))
+    here.say("two")
+    assert turn(here, store, "three") == []
+    turn(there, store)
+    assert there.heard == ["1", "two", "three"]
+
+
+def test_turns_on_both_sides_are_both_kept(store, here, there):
+    turn(here, store, "one")
+    here.say("only here")  # Its save failed.
+    turn(there, store, "two")
+    (told,) = turn(here, store, "three")
+    assert "continued elsewhere" in told
+    assert here.heard == ["one", "two", "three"]
+    (copy,) = [one for one in sessions.list(here.cwd, home=here.home) if one.id != SESSION]
+    assert copy.forked_from == SESSION
+    assert [message.id for message in sessions.load(copy).messages] == ["one", "only here"]
+
+
+def test_a_turn_that_was_never_saved_is_named(store, here, there):
+    turn(here, store, "one")
+    sync = here.sync(store)
+    sync.restore(SESSION)
+    sync.begin_turn()
+    sync.close()  # As if its lease had ended: it was killed.
+    (told,) = turn(there, store, "two")
+    assert "was never saved" in told
+    assert turn(there, store, "three") == []
+
+
+def test_two_cannot_have_it_at_once(store, here, there):
+    turn(here, store, "one")
+    first = here.sync(store)
+    first.restore(SESSION)
+    with pytest.raises(SessionBusy, match="open elsewhere, by"):
+        there.sync(store).restore(SESSION)
+    first.close()
+    there.sync(store).restore(SESSION)
+
+
+def test_who_lost_the_lease_cannot_save(store, here, there):
+    turn(here, store, "one")
+    first = here.sync(store)
+    first.restore(SESSION)
+    first.begin_turn()
+    first.close()  # Its lease has ended without its knowledge.
+    here.say("late")
+    second = there.sync(store)
+    second.restore(SESSION)
+    second.begin_turn()
+    (told,) = first.save(SESSION)
+    assert "continued elsewhere" in told.message
+    there.say("two")
+    assert second.save(SESSION) == []
+    with pytest.raises(SessionBusy, match="continued elsewhere"):
+        first.begin_turn()
+    second.close()
+    assert "continued elsewhere" in turn(here, store)[0]
+    assert here.heard == ["one", "two"]
+
+
+def test_who_lost_it_before_a_turn_does_not_begin_it(store, here, there):
+    turn(here, store, "one")
+    first = here.sync(store)
+    first.restore(SESSION)
+    first.close()
+    turn(there, store, "two")
+    with pytest.raises(SessionBusy, match="continued elsewhere"):
+        first.begin_turn()
+
+
+def test_who_sees_another_holder_forbids_the_save(store, here):
+    turn(here, store, "one")
+    sync = here.sync(store)
+    sync.restore(SESSION)
+    sync.renew()
+    sync.close()
+    store.acquire(SESSION, "another", 60)
+    sync.renew()
+    here.say("late")
+    assert "continued elsewhere" in sync.save(SESSION)[0].message
+
+
+def test_a_session_that_runs_here_is_not_replaced(store, here, there):
+    turn(here, store, "one")
+    turn(there, store, "two")
+    with SessionLock(here.home, SESSION), pytest.raises(SessionBusy):
+        here.sync(store).restore(SESSION)
+    assert here.heard == ["one"]
+
+
+def test_an_older_cli_is_refused(store, here, there):
+    turn(here, store, "one")
+    with pytest.raises(Unsupported, match="written by CLI") as caught:
+        (old := there.sync(store, "0.60.5")).restore(SESSION)
+    old.close()
+    assert "npm install -g @google/gemini-cli@0.61.0" in str(caught.value)
+    there.sync(store, "0.61.0").restore(SESSION)
+
+
+def test_the_latest_is_the_newest_of_store_and_folder(store, here, there):
+    turn(here, store, "one")
+    sync = there.sync(store)
+    assert sync.restore("latest")[0] == SESSION
+    sync.close()
+    there.say("local", session="fedcba98-0000-4000-8000-000000000000")
+    assert there.sync(store).restore("latest")[0].startswith("fedcba98")
+
+
+def test_the_latest_of_nothing_is_left_to_the_run(store, here):
+    assert here.sync(store).restore("latest") == ("latest", [])
+
+
+def test_the_start_of_an_id_will_do_if_it_fits_one(store, here):
+    turn(here, store, "one")
+    sync = here.sync(store)
+    assert sync.restore(SESSION[:4])[0] == SESSION
+    sync.close()
+    turn(here, store, "other", session=f"{SESSION[:4]}-other")
+    with pytest.raises(InvalidOptions, match="may be any of"):
+        here.sync(store).restore(SESSION[:4])
+
+
+def test_a_session_that_only_this_machine_has_is_saved_whole(store, here, there):
+    here.say("one", "two")
+    turn(here, store, "three")
+    turn(there, store)
+    assert there.heard == ["one", "two", "three"]
+
+
+def test_a_listing_reads_the_last_entries(store, here):
+    turn(here, store, "Remember seven")
+    (info,) = listed(store)
+    assert (info.id, info.title, info.cwd) == (SESSION, "Remember seven", str(here.cwd))
+    assert (info.cli_version, info.size) == ("0.61.0", here.path.stat().st_size)
+    assert 0 < info.started <= info.updated
+
+
+def test_a_document_of_an_older_cli_travels(store, here, there):
+    path = here.new_file(suffix=".json")
+    data = json.loads(path.read_text())
+    said = {"id": "one", "type": "user", "content": "one"}
+    path.write_text(json.dumps(data | {"messages": [said]}, indent=2))
+    turn(here, store)
+    turn(there, store)
+    assert there.path.read_bytes() == path.read_bytes()
+    assert there.path.name == path.name
+
+
+def test_nothing_whole_in_the_store_is_a_lost_session(store, here):
+    store.append(SESSION, 1, b"torn")
+    with pytest.raises(SessionLost, match="no whole turn"):
+        here.sync(store).restore(SESSION)
+
+
+def test_torn_data_costs_the_last_turn_only(store, here, there):
+    turn(here, store, "one")
+    turn(here, store, "two")
+    torn = SqliteStore(here.home / "torn.db")
+    kept = store.load(SESSION)
+    for number, entry in enumerate([*kept[:-1], kept[-1][:-3]], 1):
+        torn.append(SESSION, number, entry)
+    told = turn(there, torn, "three")
+    assert "damaged" in told[0]
+    assert there.heard == ["one", "three"]
+
+
+class Broken:
+    """A store of which every call fails."""
+
+    def __getattr__(self, name):
+        def fail(*_):
+            raise RuntimeError("no route to host")
+
+        return fail
+
+
+def test_a_broken_store_lets_the_session_here_go_on(here, store):
+    turn(here, store, "one")
+    broken = turn(here, Broken(), "two")
+    assert ["no route to host" in text for text in broken] == [True, True]
+    assert turn(here, store, "three") == []
+    assert here.heard == ["one", "two", "three"]
+
+
+def test_a_broken_store_and_no_session_here_is_an_error(here):
+    with pytest.raises(StoreError, match="no route to host"):
+        here.sync(Broken()).restore(SESSION)
