@@ -378,6 +378,22 @@ def test_the_public_names_are_these():
     )
 
 
+def test_the_names_of_session_stores_are_these():
+    from geminorum.sessions import store
+
+    names = ["SessionStore", "SqliteStore", "ObjectStore", "PostgresStore", "StoredInfo"]
+    assert sorted(store.__all__) == sorted(
+        [*names, "StoreConflict", "StoreError", "fetch", "find", "listed", "open_store"]
+    )
+    for name in store.__all__:
+        assert getattr(store, name) is not None
+
+
+def test_a_session_store_loads_its_library_when_it_is_opened():
+    _check_that_importing_leaves_out("geminorum.sessions.store", "obstore")
+    _check_that_importing_leaves_out("geminorum.sessions.store", "psycopg")
+
+
 def test_every_public_name_can_be_had():
     for name in geminorum.__all__:
         assert getattr(geminorum, name) is not None

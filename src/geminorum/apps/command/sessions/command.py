@@ -208,7 +208,7 @@ def delete(
 def _delete_from(url: str, names: list[str], *, yes: bool) -> None:
     store, found = stored.chosen_in(url, names)
     for one in found:
-        if yes or _sure(f"Delete {one} from the store?"):
+        if yes or _sure(f"Remove {one} from the store?"):
             stored.delete_from(store, one)
             sys.stdout.write(f"removed {one} from the store\n")
 
