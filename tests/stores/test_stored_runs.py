@@ -9,7 +9,7 @@ import pytest
 from two_homes import Machine
 
 from geminorum import Acp, Api, Error, Init, Options, Pool, ask, connect, errors, run, sync
-from geminorum.sessions.store import SqliteStore
+from geminorum.sessions.store import SqliteStore, session_sync
 from geminorum.sessions.store import listed as listed_in
 from geminorum.transports.stored import conversation
 
@@ -95,12 +95,13 @@ class Failing:
 
     def __init__(self, store, *names: str, hang: bool = False) -> None:
         self._store, self.names = store, names
-        self.go_on = threading.Event()
+        self.go_on, self.is_asked = threading.Event(), False
         if not hang:
             self.go_on.set()
 
     def _call(self, name: str, *words):
         if name in self.names:
+            self.is_asked = True
             self.go_on.wait()
             raise OSError(28, "No space left on device")
         return getattr(self._store, name)(*words)
@@ -179,6 +180,35 @@ async def test_a_cancel_during_a_save_loses_nothing(stand_in, machines, saved):
         broken.go_on.set()
     assert live.result.status == "success"
     assert "No space left" in live.result.errors[0].message
+
+
+async def test_a_cancelled_run_does_not_wait_long_for_its_store(
+    stand_in, machines, saved, monkeypatch
+):
+    monkeypatch.setattr(conversation, "_SAVE_SECONDS", 1e9)
+    monkeypatch.setattr(conversation, "_HURRY_SECONDS", 0.1)
+    monkeypatch.setattr(conversation, "_RELEASE_SECONDS", 0.1)
+    broken = Failing(machines.store, "append", hang=True)
+    asking = asyncio.ensure_future(
+        ask("Hi", saved.changed(store=broken), via=stand_in(INIT, SAID, DONE))
+    )
+    while not broken.is_asked:
+        await asyncio.sleep(0.02)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    broken.go_on.set()
+
+
+async def test_a_lease_is_renewed_while_a_chat_is_open(stand_in, machines, saved, monkeypatch):
+    for module in (conversation, session_sync):
+        monkeypatch.setattr(module, "LEASE_SECONDS", 0.6)
+    async with connect(saved, via=stand_in(INIT, SAID, DONE)) as chat:
+        await chat.ask("Hi")
+        await asyncio.sleep(2)
+        assert machines.store.acquire("mine", "another", 60) != "another"
+        assert (await chat.ask("Hi")).errors == []
+    assert machines.store.acquire("mine", "another", 60) == "another"
 
 
 async def test_a_lost_session_is_lost_with_a_store_too(stand_in, machines):

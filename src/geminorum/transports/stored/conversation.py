@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from concurrent.futures import Future
@@ -25,13 +26,15 @@ from geminorum.transports import Conversation, PreparesTurns, Transport, Turn
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.program import find_program
 from geminorum.transports.launch.transport import CliTransport
-from geminorum.transports.stored.store_thread import StoreThread, wait_for
+from geminorum.transports.stored.store_thread import Patience, StoreThread, wait_for
 from geminorum.wire.ending import Stop
 
 log = logging.getLogger("geminorum.stores")
 
 _RESTORE_SECONDS, _SAVE_SECONDS, _NOTE_SECONDS, _RELEASE_SECONDS = 120.0, 30.0, 10.0, 5.0
 """How long a run waits for its store: to read a whole session, to add a turn, and for less."""
+_HURRY_SECONDS = 2.0
+"""How long a caller who was cancelled still waits for a save."""
 
 
 @runtime_checkable
@@ -157,6 +160,7 @@ class StoredTurn:
         self._ready: list[Event] = []
         """Taken from the turn, and not handed out yet."""
         self._saving: Future[list[Error]] | None = None
+        self._patience = Patience(_SAVE_SECONDS, _HURRY_SECONDS)
 
     async def __aenter__(self) -> StoredTurn:
         await self._conversation.begin_turn()
@@ -188,6 +192,7 @@ class StoredTurn:
         await self._inner.stop(reason, limit)
 
     def hurry(self) -> None:
+        self._patience.end_soon()
         self._inner.hurry()
 
     @property
@@ -205,9 +210,12 @@ class StoredTurn:
         if self._saving is None:
             self._saving = self._conversation.start_saving(self._session)
         try:
-            return await wait_for(self._saving, _SAVE_SECONDS)
+            return await self._patience.wait_for(self._saving)
         except StoreError as error:
             return [_notice(error)]
+        except asyncio.CancelledError:
+            self._patience.end_soon()  # Whoever winds up the turn will wait again.
+            raise
 
     def _take_notices(self) -> list[Event]:
         if not self._ready:

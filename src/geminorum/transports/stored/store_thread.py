@@ -13,6 +13,8 @@ from typing import Any, TypeAlias, TypeVar
 from geminorum.errors import StoreError
 
 T = TypeVar("T")
+_LOOK_SECONDS = 0.25
+"""Between two looks whether somebody is in a hurry."""
 _Job: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
 
 
@@ -79,6 +81,33 @@ async def wait_for(done: Future[T], seconds: float) -> T:
         if done.done():
             raise
         raise _silent(seconds) from error
+
+
+class Patience:
+    """How long to wait for one call; less once somebody is in a hurry."""
+
+    def __init__(self, seconds: float, hurried_seconds: float) -> None:
+        self._seconds, self._hurried_seconds = seconds, hurried_seconds
+        self._until: float | None = None
+        self._is_hurried = False
+
+    def end_soon(self) -> None:
+        self._is_hurried = True
+
+    async def wait_for(self, done: Future[T]) -> T:
+        now = asyncio.get_running_loop().time
+        self._until = self._until or now() + self._seconds
+        while True:
+            if self._is_hurried:
+                self._is_hurried, self._until = (
+                    False,
+                    min(self._until, now() + self._hurried_seconds),
+                )
+            try:
+                return await wait_for(done, max(0.0, min(_LOOK_SECONDS, self._until - now())))
+            except StoreError:
+                if now() >= self._until:
+                    raise _silent(self._seconds) from None
 
 
 def _do(work: Callable[[], Any], done: Future[Any]) -> None:
