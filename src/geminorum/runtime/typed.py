@@ -39,6 +39,11 @@ def decoder(kind: Any) -> msgspec.json.Decoder[Any]:
         return msgspec.json.Decoder(kind)
 
 
+def msgpack_decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
+    with _DESCRIBING:
+        return msgspec.msgpack.Decoder(kind)
+
+
 def decode(data: bytes | str | msgspec.Raw, kind: type[T]) -> T:
     return decoder(kind).decode(data)
 

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, NamedTuple
 import msgspec
 
 from geminorum.errors import SessionUnreadable, Unsupported
+from geminorum.runtime import typed
 from geminorum.wire.stored.fingerprint import (
     Fingerprint,
     common_start,
@@ -102,8 +103,8 @@ class KnownFile(NamedTuple):
     """Empty where nobody has to find them again."""
 
 
-_entry_decoder = msgspec.msgpack.Decoder(Entry)
-_turn_decoder = msgspec.msgpack.Decoder(TurnRecord)
+_entry_decoder = typed.msgpack_decoder(Entry)
+_turn_decoder = typed.msgpack_decoder(TurnRecord)
 
 
 class Damaged(ValueError):
