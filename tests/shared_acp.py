@@ -3,6 +3,7 @@ own. A start takes two seconds of CPU, a session a tenth.
 """
 
 import os
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
@@ -143,7 +144,9 @@ def shared_processes() -> Iterator[None]:
     yield
     noted = SHARED - before
     SHARED.difference_update(noted)
-    left = [one for one in _all() if one.pid in noted]
+    deadline = time.monotonic() + 1.0  # A keeper ends a moment after what it kept.
+    while (left := [one for one in _all() if one.pid in noted]) and time.monotonic() < deadline:
+        time.sleep(0.02)
     for process in left:
         process.kill()
     assert not left, f"shared processes left behind: {left}"
