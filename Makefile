@@ -10,7 +10,7 @@ CLI := .gemini-cli
 
 # The CLI needs Node 20 and starts faster with Node 22. Without a suitable Node, it comes from PyPI.
 NODE_IS_FINE := $(shell node -p 'parseInt(process.versions.node) >= 22' 2>/dev/null)
-EXTRAS := api+stores$(if $(filter true,$(NODE_IS_FINE)),,+node)
+EXTRAS := api+stores+fleet$(if $(filter true,$(NODE_IS_FINE)),,+node)
 
 # Stamp files, so that a second call starts at once. The extras are part of the name: if Node
 # disappears from the machine, the package is installed again.
@@ -20,14 +20,14 @@ GEMINI := $(CLI)/node_modules/.installed
 
 # What holds on each version of the CLI, and what that depends on.
 RECORDS := $(foreach version,$(or $(VERSIONS),$(shell cat tests/versions/minors.txt)),.versions/$(version).json)
-CONTROLLED := $(shell find src -name '*.py') tests/conftest.py tests/versions/control.py \
-  $(foreach name,attacks running stopping,tests/transports/test_$(name).py)
+CONTROLLED := $(shell find src -name '*.py') tests/conftest.py tests/versions/control.py tests/versions/two_machines.py \
+  $(foreach name,attacks next_clis running stopping,tests/transports/test_$(name).py)
 
 # The tests of the Cli transport.
 HEADLESS := running stopping decide_cli python_tools structured_output budget resuming resuming_tools attacks bad_input secrets \
   network permission_events interrupts outside_files control_files user_policies settings prompts chats
 
-.PHONY: help demo test test-versions minors test-spares test-compat lint types docs bench chaos load fuzz clean
+.PHONY: help demo test test-versions minors test-spares test-compat lint types compiled-tests docs bench chaos load fuzz clean
 
 help:  ## list the targets
 	@awk -F ':.*## *' '/^[a-z-]+:.*##/ { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,7 +35,9 @@ help:  ## list the targets
 demo: $(PACKAGE) $(GEMINI)  ## send a prompt through the real CLI to a simulated model; needs no account
 	@$(BIN)/python examples/demo.py
 
-test: lint types $(GEMINI)  ## run lint, types and the whole test suite
+test: $(PACKAGE) $(GEMINI)  ## run lint, types and the whole test suite
+	@# Each of them uses one core only.
+	@$(MAKE) --no-print-directory -j 2 lint types compiled-tests
 	@# More workers than cores: many tests wait for a program or a clock.
 	$(BIN)/python -m pytest -n 4 --dist worksteal
 
@@ -59,6 +61,10 @@ lint: $(PACKAGE)  ## run ruff (rules and format), and bandit on the shipped code
 
 types: $(PACKAGE)  ## run mypy --strict
 	$(BIN)/mypy
+
+# Otherwise each worker compiles all tests for itself. What cannot be collected fails the suite.
+compiled-tests: $(PACKAGE)
+	@$(BIN)/python -m pytest --collect-only --quiet > /dev/null || true
 
 docs: $(PACKAGE)  ## build the documentation into site/; any warning fails
 	@# Otherwise the theme advertises its successor in every build.

@@ -18,6 +18,7 @@ from benchmarks import (
     memory_store,
     spares,
     throughput,
+    travel,
     warm,
 )
 from benchmarks.figures import HEAD, Figure, table
@@ -29,6 +30,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "memory": memory.measure,
     "latency": latency.measure,
     "store": memory_store.measure,
+    "travel": travel.measure,
     "api": api_chunks.measure,
     "cold_start": cold_start.measure,
     "spares": spares.measure,

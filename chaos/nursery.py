@@ -37,7 +37,7 @@ from chaos.stage import SimulatedApi
 LARGEST = 128 * 1024
 """Bytes of a request that surely go through a socket in one piece."""
 MOST_DESCRIPTORS = 100
-_MODULES = ("chaos.subject", "chaos.api_process", "genai_prices.data", "google.genai", "h11")
+_MODULES = ("chaos.subject", "chaos.api_process", "geminorum.price_list", "google.genai", "h11")
 
 
 class Nursery:

@@ -34,9 +34,9 @@ LARGEST = 128 * 1024
 """Bytes of a request that surely go through a socket in one piece."""
 _PACKAGES = ("geminorum.apps.command", "geminorum.transports", "geminorum.testing")
 _MODULES: tuple[str, ...] = (
-    "genai_prices.data",
     "geminorum.doctor",
     "geminorum.models",
+    "geminorum.price_list",
     "geminorum.usage",
     "geminorum.install",
     "h11",
@@ -170,6 +170,8 @@ def _load() -> None:
     for name in _MODULES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    # Every command that sends a request would read all certificates of this machine.
+    importlib.import_module("geminorum.transports.api.client")._trusted()
 
 
 def _leave(code: int) -> NoReturn:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def page() -> str:
-    tests, parts = list(all_tests()), list[str]()
+    tests, parts = all_tests(), list[str]()
     for part, (title, file) in PARTS.items():
         rows = [
             _row(clause, _best(clause, tests, file))
@@ -88,7 +88,13 @@ def clauses() -> list[Clause]:
     return found
 
 
-def all_tests() -> Iterator[Case]:
+@cache
+def all_tests() -> tuple[Case, ...]:
+    """Read once: to parse every test takes seconds."""
+    return tuple(_cases())
+
+
+def _cases() -> Iterator[Case]:
     for file in sorted(TESTS.rglob("test_*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         is_extra = file.parent.name == "other_projects"
@@ -111,7 +117,7 @@ def _is_test(name: str) -> bool:
     return name.startswith("test_")
 
 
-def _best(clause: Clause, tests: list[Case], file: str) -> list[Case]:
+def _best(clause: Clause, tests: Iterable[Case], file: str) -> list[Case]:
     """Tests of the clause in a plain clone: whole files last, the contract's own before others,
     and a test of few clauses before one of many."""
     naming = [test for test in tests if clause.number in test.numbers and not test.is_extra]

@@ -14,7 +14,9 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from geminorum import Acp, Cli
+from geminorum.transports.process.agent_lease import AGENT_LEASE
 from left_processes import SHARED, TEST_MARK, keepers, marked_processes
+from owners import StartOwner, owners
 from shared_run import COMPILED, live_in
 from stand_in import StandIn
 
@@ -62,6 +64,15 @@ def no_signal_handler_is_left() -> Iterator[None]:
     for number in changed:
         signal.signal(number, before[number])
     assert not changed, f"signal handlers left behind: {changed}"
+
+
+@pytest.fixture(autouse=True)
+def no_lease_is_left() -> Iterator[None]:
+    """Fails any test that leaves a lease over agents: once it has passed, no agent would start."""
+    yield
+    is_left = AGENT_LEASE.is_set
+    AGENT_LEASE.end()
+    assert not is_left, "a lease over agents left behind"
 
 
 @pytest.fixture(autouse=True)
@@ -131,6 +142,13 @@ def stand_in_acp(tmp_path: Path) -> Callable[..., Acp]:
         return Acp(executable=program, **{"grace": 0.5, **how})
 
     return transport
+
+
+@pytest.fixture
+def owner() -> Iterator[StartOwner]:
+    """Starts a Python program that runs agents, to be killed or stopped."""
+    with owners() as start:
+        yield start
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -17,7 +17,13 @@ from geminorum.errors import InvalidOptions
 from geminorum.events import Billing as Billing
 from geminorum.events import Cost, CostLine, ModelCost, ModelRequest, Tokens, Usage
 from geminorum.hints import advice
-from geminorum.runtime.lazy import price_list
+from geminorum.runtime.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from geminorum import price_list
+else:
+    # Nothing asks for a price before the agent has started.
+    price_list = lazy_module("geminorum.price_list")
 
 
 class Price(msgspec.Struct, frozen=True):
@@ -155,7 +161,7 @@ def billing(env: Mapping[str, str]) -> Billing:
 
 @cache
 def warm_up() -> None:
-    """Loads the price list beside the first run, which need not wait 250 ms for it."""
+    """Reads the price list beside the first run, which need not wait for it."""
     with suppress(RuntimeError):  # The system has no thread to give.
         threading.Thread(target=_load, name=PRICES_THREAD, daemon=True).start()
 
@@ -163,8 +169,7 @@ def warm_up() -> None:
 def _load() -> None:
     # A caller that needs it loads it again, and gets the error.
     with suppress(OSError, ImportError):
-        # The library reads its list when it is first asked for a price, which is after the run.
-        price_list.get_snapshot()
+        price_list.load()
 
 
 def _tokens(stats: Mapping[str, int]) -> Tokens | None:
@@ -234,13 +239,12 @@ def _listed(request: ModelRequest) -> Price | None:
     """The list's price on the day of the request, at the step that its length reaches."""
     read = request.input + request.tool
     when = datetime.fromtimestamp(request.timestamp / 1000, UTC) if request.timestamp else None
+    if (model := price_list.find_model(request.model)) is None:
+        return None
     try:
-        _, model = price_list.get_snapshot().find_provider_model(
-            request.model, None, "google", None
-        )
         row = model.get_prices(when or datetime.now(UTC))
     except (LookupError, ValueError):
-        return None  # No such model in the list.
+        return None  # It is in the list without a price.
     paid, written = _step(row.input_mtok, read), _step(row.output_mtok, read)
     if paid is None or written is None:
         return None

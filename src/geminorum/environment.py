@@ -16,9 +16,14 @@ def environment_of(options: Options) -> dict[str, str]:
     return env | {"PATH": childs_path(env["PATH"])} if "PATH" in env else env
 
 
+_OURS_ALONE = frozenset({"GEMINORUM_STORE"})
+"""Variables of the command that no agent gets: the URL may have a password, and whoever has it can
+read the sessions of others and change what their agents remember."""
+
+
 def _current_variables() -> dict[str, str]:
     """A copy of our own, though another thread may remove some meanwhile."""
-    found = {name: os.environ.get(name) for name in os.environ}
+    found = {name: os.environ.get(name) for name in os.environ if name not in _OURS_ALONE}
     return {name: value for name, value in found.items() if value is not None}
 
 

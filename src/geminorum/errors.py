@@ -20,6 +20,9 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   ├── WorkspaceTooLarge
 │   ├── InvalidPack     the file is no pack or patch, is damaged, or could do harm
 │   └── WorkspaceConflict  files changed on both sides; nothing was written
+├── FleetError          the fleet cannot do what was asked
+│   ├── FleetUnavailable  its database does not answer; .retryable
+│   └── UnknownJob      there is no such job, or it was pruned
 ├── Unsupported         the transport cannot honour a setting; raised before anything starts
 ├── PoolBusy            no place in the pool became free in time
 ├── RunFailed           the agent itself reported failure
@@ -212,6 +215,21 @@ class InvalidPack(WorkspaceError):
 
 class WorkspaceConflict(WorkspaceError):
     code = "CONFLICT"
+
+
+class FleetError(GeminorumError):
+    code = "FLEET"
+
+
+class FleetUnavailable(FleetError):
+    code = "FLEET_UNAVAILABLE"
+    default_hint = "check GEMINORUM_DB, and that PostgreSQL runs there and lets you in"
+    default_retryable = True
+
+
+class UnknownJob(FleetError):
+    code = "UNKNOWN_JOB"
+    default_hint = "check the id, and that GEMINORUM_DB is the database that it was submitted to"
 
 
 class Unsupported(GeminorumError):

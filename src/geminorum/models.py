@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
+from geminorum import price_list
 from geminorum.cost import Price
-from geminorum.runtime.lazy import price_list
 from geminorum.wire.model_names import ALIASES
 
 _CONVERSES = re.compile(r"gemini-\d")
@@ -46,8 +46,7 @@ class Model(msgspec.Struct, frozen=True):
 
 def known() -> list[Model]:
     """Returns Gemini models that answer in text, newest first."""
-    google = next(one for one in price_list.get_snapshot().providers if one.id == "google")
-    named = [model for model in google.models if _is_chat(model.id)]
+    named = [model for model in price_list.google_models() if _is_chat(model.id)]
     return sorted(map(_model, named), key=lambda model: _age(model.id))
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, get_args, ge
 
 import msgspec
 
+from geminorum.credentials import shown_address
 from geminorum.errors import InvalidOptions
 from geminorum.events import DataT
 from geminorum.hints import advice, python_only
@@ -36,7 +37,6 @@ Effort: TypeAlias = Literal["minimal", "low", "medium", "high", "xhigh", "max"]
 _APPROVALS = "default, auto_edit, yolo or plan"
 _CLAUDES_WORDS = {"acceptEdits": "auto_edit", "bypassPermissions": "yolo"}
 _SESSION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_-]*")
-_PASSWORD = re.compile(r"(://[^/@]*:).*@")
 
 
 class _OptionsType(msgspec.StructMeta):
@@ -150,7 +150,7 @@ class Options(
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         values = {name: getattr(self, name) for name in self.__struct_fields__}
-        hidden = {"env": _without_values(self.env), "store": _without_password(self.store)}
+        hidden = {"env": _without_values(self.env), "store": _without_credentials(self.store)}
         return list({**values, **hidden}.items())
 
     @staticmethod
@@ -221,8 +221,8 @@ def _without_values(variables: object) -> object:
     return dict.fromkeys(variables, "…") if isinstance(variables, Mapping) else "…"
 
 
-def _without_password(store: object) -> object:
-    return _PASSWORD.sub(r"\1…@", store) if isinstance(store, str) else store
+def _without_credentials(store: object) -> object:
+    return shown_address(store) if isinstance(store, str) else store
 
 
 def _fold_yolo(options: Options) -> None:
@@ -270,7 +270,8 @@ def _session_problems(options: Options) -> Iterator[tuple[str, str | None]]:
             rule = f"{name} may hold letters, digits, - and _, and not begin with -"
             yield f"{rule}: {value!r}", None
         elif value is not None and value.isdecimal():
-            yield f"{name}={value!r}: the CLI takes a number for a place in its list", None
+            text = f"{name}={value!r}: the CLI takes a number for a place in its list"
+            yield text, "write more of the id, with its hyphens" if name == "resume" else None
     if options.resume and options.session_id:
         yield "resume and session_id exclude each other: a resumed session keeps its id", None
 

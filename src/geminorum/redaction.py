@@ -42,7 +42,7 @@ _OF_THE_RUN: frozenset[type] = frozenset({Error, Done, Unknown})
 
 def secrets_in(env: Mapping[str, str]) -> list[str]:
     """The values of variables whose names speak of secrets, the longest first."""
-    values = {value for name, value in env.items() if _is_secret(name, value)}
+    values = {value for name, value in env.items() if is_secret_variable(name, value)}
     return sorted(values, key=len, reverse=True)
 
 
@@ -55,7 +55,7 @@ def secrets_in_settings(settings: object, name: str = "") -> Iterator[str]:
         case list() | tuple():
             for value in settings:
                 yield from secrets_in_settings(value, name)
-        case str() if _is_secret(name, settings):
+        case str() if is_secret_variable(name, settings):
             yield settings
             # "Bearer abc": a server may repeat the second word only.
             yield from (word for word in settings.split()[1:] if len(word) >= _SHORTEST)
@@ -159,7 +159,7 @@ class Redactor:
         return self.text(text) != text
 
 
-def _is_secret(name: str, value: str) -> bool:
+def is_secret_variable(name: str, value: str) -> bool:
     is_named = _SECRET_NAME.search(name) is not None and _PLACE_NAME.search(name) is None
     return is_named and len(value) >= _SHORTEST
 

@@ -73,8 +73,8 @@ class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
     """None once the cost of any run is unknown: a partial sum would look too small."""
 
 
-class SessionStore(Protocol):
-    """The interface of a session store. Several worker threads may call it at a time."""
+class AgentSessions(Protocol):
+    """Remembers the current session of each agent. Several worker threads may call it at a time."""
 
     def get(self, agent: str, cwd: str) -> StoredSession | None:
         """Returns the agent's current session in this folder."""

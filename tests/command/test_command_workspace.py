@@ -65,7 +65,9 @@ def test_a_conflict_says_what_to_type(project, patch, tmp_path):
 
 def test_a_pack_passes_through_a_pipe(project, tmp_path):
     data = Workspace(project).pack().data
-    typed(tmp_path, "unpack", "-", "job", stdin=data)
+    told = typed(tmp_path, "unpack", "-", "job", stdin=data).stderr
+    assert "keep the pack" in told
+    assert "diff -" not in told
     assert (tmp_path / "job/a.txt").read_text() == "one\n"
     facts = json.loads(typed(tmp_path, "pack", "project", "-o", "x", "--json").stdout)
     assert facts == {"file": "x", "bytes": len(data), "left_out": []}
@@ -90,6 +92,28 @@ def test_a_mistake_says_what_to_do(project, tmp_path, words, code, told):
     done = typed(tmp_path, *words, code=code)
     assert told in done.stderr
     assert sorted(one.name for one in tmp_path.iterdir()) == ["project", "there"]
+
+
+def test_a_pack_in_the_place_of_a_patch_is_told(project, tmp_path):
+    typed(tmp_path, "pack", "project", "-o", "p.pack")
+    told = typed(tmp_path, "apply", "p.pack", "project", code=1).stderr
+    assert "name the patch, which `diff` made" in told
+
+
+def test_a_pack_that_the_next_one_would_include_is_told(project):
+    told = typed(project, "pack", "-o", "p.pack").stderr
+    assert "p.pack is in the folder, and the next pack has it, too: move it out" in told
+    assert "is in the folder" not in typed(project, "pack", "-o", "../p.pack").stderr
+
+
+def test_a_name_is_one_line_for_people_and_exact_for_programs(project, tmp_path):
+    typed(tmp_path, "pack", "project", "-o", "p.pack")
+    typed(tmp_path, "unpack", "p.pack", "job")
+    (tmp_path / "job/x\nadded    safe\x1b").write_text("")
+    out = typed(tmp_path, "diff", "p.pack", "job", "-o", "p.patch").stdout
+    assert out.splitlines()[0].endswith(r"x\nadded    safe\u001b")
+    facts = typed(tmp_path, "apply", "p.patch", "project", "--check", "--json").stdout
+    assert json.loads(facts)["changes"] == [{"what": "added", "name": "x\nadded    safe\x1b"}]
 
 
 def test_submodules_links_and_control_files_name_their_flags(project, tmp_path):

@@ -197,7 +197,7 @@ def test_no_command_lets_strangers_take_over_the_terminal(leaf, world):
 
 PIPED = sorted(set(LEAVES) - {"chat", "fake", "sessions tail", "sessions delete"})
 """Those that end by themselves; the others follow below."""
-EXACT = ("sessions export", "policy show", "workspace apply")
+EXACT = ("sessions export", "policy show")
 """What was asked for as data goes into a pipe as it is."""
 
 

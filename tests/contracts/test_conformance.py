@@ -12,7 +12,6 @@ BETWEEN = {"S1-71a", "S3-52a", "S4-40a"}
 OUTSIDE = re.compile(r"fixtures_[f]older|shared/" + "fixtures")
 ANY_NUMBER = re.compile(NUMBER.pattern + r"|\bD-\d+\b")
 """Numbers of clauses, and of the defects that other projects had."""
-TESTS = list(all_tests())
 CLAUSES = {clause.number: clause for clause in clauses()}
 
 
@@ -50,7 +49,7 @@ def test_the_page_uses_the_public_word():
 @pytest.mark.parametrize("number", CLAUSES)
 def test_every_clause_has_a_test_in_a_plain_clone(number):
     """Without the fixtures of other projects in ../shared."""
-    naming = [test for test in TESTS if number in test.numbers and not test.is_extra]
+    naming = [test for test in all_tests() if number in test.numbers and not test.is_extra]
     assert naming, f"no test names {number}"
 
 
@@ -64,19 +63,19 @@ def test_only_the_extras_read_data_outside_of_the_repository():
 
 def test_the_tests_name_no_clause_that_does_not_exist():
     """A mistyped number would leave its clause without a test."""
-    named = {number for test in TESTS for number in test.numbers}
+    named = {number for test in all_tests() for number in test.numbers}
     assert named - set(CLAUSES) == set()
 
 
 def test_every_docstring_says_what_is_tested():
     """A reader does not know the numbers by heart."""
-    bare = [f"{test.file}::{test.name}" for test in TESTS if is_bare(test)]
+    bare = [f"{test.file}::{test.name}" for test in all_tests() if is_bare(test)]
     assert bare == []
 
 
 def test_no_docstring_only_repeats_the_name_of_its_test():
     """It adds what is checked or why it matters."""
-    repeating = [f"{test.file}::{test.name}" for test in TESTS if is_repetition(test)]
+    repeating = [f"{test.file}::{test.name}" for test in all_tests() if is_repetition(test)]
     assert repeating == []
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from geminorum.errors import SetupError
-from geminorum.store import SCHEMA_VERSION, SessionStore, SqliteSessions, StoredSession
+from geminorum.store import SCHEMA_VERSION, AgentSessions, SqliteSessions, StoredSession
 
 
 @pytest.fixture
@@ -185,5 +185,5 @@ def test_a_file_that_was_deleted_is_made_again(store, tmp_path):
 
 
 def test_it_is_a_session_store(store):
-    as_protocol: SessionStore = store
+    as_protocol: AgentSessions = store
     assert {"get", "record", "list", "forget"} <= set(dir(as_protocol))

@@ -299,9 +299,15 @@ BEGIN_TOGETHER = """
 import threading
 from geminorum import cost
 
+started = set()
+# The list is read in a moment: a thread may be gone before all have begun.
+threading.setprofile(lambda *_: started.add(threading.current_thread()))
 for _ in range(5):
     cost.warm_up()
-print(sum(one.name == cost.PRICES_THREAD for one in threading.enumerate()))
+for thread in threading.enumerate():
+    if thread.name == cost.PRICES_THREAD:
+        thread.join()
+print(sum(one.name == cost.PRICES_THREAD for one in started))
 """
 
 

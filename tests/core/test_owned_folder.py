@@ -129,3 +129,42 @@ def test_a_folder_that_another_locks_first_is_given_up(tmp_path, monkeypatch):
     with OwnedFolder("room-", tmp_path) as folder:
         assert [*tmp_path.iterdir()] == [folder]
     os.close(locks[0])
+
+
+def test_a_folder_is_removed_whatever_an_agent_left_in_it(tmp_path):
+    """More folders in each other than Python can enter, and a link to somebody's files."""
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/kept").write_text("")
+    with OwnedFolder("agent-", tmp_path) as folder:
+        part = "/".join(["d"] * 30)
+        (folder / "deep").mkdir()
+        for _ in range(40):
+            (folder / "one" / part).mkdir(parents=True)
+            (folder / "deep").rename(folder / "one" / part / "x")
+            (folder / "one").rename(folder / "deep")
+        (folder / "deep/d/link").symlink_to(tmp_path / "outside")
+        (folder / "deep/d/.geminorum-removed-0").mkdir()
+    assert [one.name for one in tmp_path.iterdir()] == ["outside"]
+    assert (tmp_path / "outside/kept").exists()
+
+
+READ_ONLY = """
+import os, sys
+from geminorum.system.owned_folder import OwnedFolder
+
+if os.getuid() == 0:
+    os.setuid(65534)
+with OwnedFolder("agent-") as folder:
+    (folder / "cache/module").mkdir(parents=True)
+    (folder / "cache/module/code").write_text("")
+    for name in ("cache/module", "cache"):
+        (folder / name).chmod(0o555)
+print(folder.exists())
+"""
+
+
+def test_folders_that_nobody_may_write_in_are_removed():
+    """As Go's module cache has them."""
+    words = [sys.executable, "-c", READ_ONLY]
+    done = subprocess.run(words, check=True, capture_output=True, text=True)
+    assert done.stdout == "False\n"

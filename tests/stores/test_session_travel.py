@@ -1,15 +1,20 @@
 """A session goes from machine to machine through a store; nothing is overwritten silently."""
 
 import json
+from concurrent.futures import Future
 
 import pytest
 from two_homes import SESSION, machine, turn
 
-from geminorum import sessions
+from geminorum import Done, Error, Text, TextDelta, ToolResult, sessions
 from geminorum.errors import InvalidOptions, SessionBusy, SessionLost, StoreError, Unsupported
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.store import SqliteStore, listed
+from geminorum.sessions.store import find as find_stored
 from geminorum.sessions.store.local_files import gather_files
+from geminorum.sessions.store.log import SessionLog
+from geminorum.transports.stored.checkpoints import Checkpoints
+from geminorum.wire.stored.entries import About
 
 
 @pytest.fixture
@@ -249,7 +254,7 @@ def test_torn_data_costs_the_last_turn_only(store, here, there):
     turn(here, store, "one")
     turn(here, store, "two")
     torn = SqliteStore(here.home / "torn.db")
-    kept = store.load(SESSION)
+    kept = [*store.load(SESSION)]
     for number, entry in enumerate([*kept[:-1], kept[-1][:-3]], 1):
         torn.append(SESSION, number, entry)
     told = turn(there, torn, "three")
@@ -278,3 +283,80 @@ def test_a_broken_store_lets_the_session_here_go_on(here, store):
 def test_a_broken_store_and_no_session_here_is_an_error(here):
     with pytest.raises(StoreError, match="no route to host"):
         here.sync(Broken()).restore(SESSION)
+
+
+def test_a_turn_that_was_saved_while_it_went_on_is_there_and_its_end_is_missed(store, here, there):
+    turn(here, store, "one")
+    killed = here.sync(store)
+    killed.restore(SESSION)
+    killed.begin_turn()
+    here.say("two")
+    assert killed.save_checkpoint(SESSION) == []
+    here.say("never saved")
+    killed.close()
+    _, told = there.sync(store).restore(SESSION)
+    assert there.heard == ["one", "two"]
+    assert ["was never saved" in notice.message for notice in told] == [True]
+
+
+def test_a_checkpoint_follows_a_finished_step_and_no_other_too_soon():
+    saved: list[str] = []
+
+    def save(session: str) -> Future[list[Error]]:
+        saved.append(session)
+        done: Future[list[Error]] = Future()
+        done.set_result([])
+        return done
+
+    often = Checkpoints(0.0, save)
+    often.see([TextDelta(text="a")], SESSION)
+    often.see([Text(text="a")], None)
+    assert saved == []  # Nothing is finished, and then nobody knows in which session.
+    often.see([], SESSION)
+    often.see([ToolResult(id="1", name="read_file", status="success")], SESSION)
+    assert saved == [SESSION] * 2
+    often.see([Text(text="b"), Done(status="success")], SESSION)
+    assert len(saved) == 2  # The turn is saved as a whole.
+    seldom, never = Checkpoints(3600.0, save), Checkpoints(None, save)
+    for _ in range(3):
+        seldom.see([Text(text="c")], SESSION)
+        never.see([Text(text="c")], SESSION)
+    assert len(saved) == 3
+
+
+@pytest.mark.parametrize("wanted", ["latest", "abcd"])
+def test_a_resume_of_nothing_leaves_nothing_in_the_store(store, here, wanted):
+    """It would be the latest session from then on, and have no turn."""
+    lost = here.sync(store)
+    lost.restore(wanted)
+    lost.begin_turn()
+    lost.close()
+    assert store.list() == []
+
+
+def test_the_latest_session_is_one_that_has_a_turn(store, here, there, tmp_path):
+    turn(here, store, "one")
+    ghost = SessionLog(store, "abcd", "somebody")
+    ghost.read()
+    ghost.begin_turn(About())
+    assert there.sync(store).restore("latest")[0] == SESSION
+    assert find_stored(store, "latest") == SESSION
+
+
+def test_a_turn_that_is_here_but_not_in_the_store_is_not_said_to_be_missing(store, here):
+    turn(here, store, "one")
+    killed = here.sync(store)
+    killed.restore(SESSION)
+    killed.begin_turn()
+    here.say("two")
+    killed.close()
+    _, told = here.sync(store).restore(SESSION)
+    assert here.heard == ["one", "two"]
+    assert ["what it left on this machine is kept" in notice.hint for notice in told] == [True]
+
+
+def test_to_look_into_a_store_makes_no_file(tmp_path):
+    absent = SqliteStore(tmp_path / "mistyped" / "sessions.db")
+    assert absent.list() == []
+    assert [*absent.load(SESSION)] == []
+    assert not (tmp_path / "mistyped").exists()

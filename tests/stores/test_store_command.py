@@ -1,14 +1,23 @@
 """`--store` and GEMINORUM_STORE: in `run` and `chat`, and in `sessions`."""
 
+import asyncio
 import json
+from io import StringIO
 from pathlib import Path
 
 import pytest
-from two_homes import SESSION, machine, turn
+from rich.console import Console
+from two_homes import SESSION, Machine, machine, turn
 
 from command_line import geminorum_command as command
+from geminorum import Error, Options
+from geminorum.apps.command.chat import conversation as chatting
+from geminorum.apps.command.chat.picking import events_in, pick_session, saved_sessions
 from geminorum.apps.command.flags.options import with_options
-from geminorum.apps.command.flags.table import OPTIONS_FLAGS, Via
+from geminorum.apps.command.flags.table import OPTIONS_FLAGS, Program, Via
+from geminorum.apps.command.render.live import PlainView, QuietView
+from geminorum.apps.command.render.output import Showing
+from geminorum.apps.command.run.undo import Copies
 from geminorum.sessions.store import SqliteStore
 
 
@@ -79,4 +88,86 @@ def test_a_run_and_a_chat_continue_a_session_of_a_store(fake_gemini, url, tmp_pa
     said = str([content["parts"] for content in fake_gemini.requests[-1].contents])
     words = ("Remember seven", "Which?", "Seven, of course.", "And now?")
     assert [said.count(word) for word in words] == [1, 1, 1, 1]
-    assert len(SqliteStore(Path(url.removeprefix("sqlite:///"))).load(SESSION)) == 6
+    store = SqliteStore(Path(url.removeprefix("sqlite:///")))
+    assert len([*store.load(SESSION)]) == 5
+
+
+@pytest.mark.gemini_cli
+def test_a_chat_offers_the_sessions_of_the_store(fake_gemini, url, tmp_path, real_transport):
+    fake_gemini.say("Nothing.").say("Seven.")
+    env = {**fake_gemini.env, "GEMINORUM_STORE": url}
+    cwd = tmp_path / "elsewhere"
+    cwd.mkdir()
+    flags = ("--cli", str(real_transport.executable), "-m", "gemini-2.5-flash")
+    lines = "\nWhat do you know?\n/resume\n1\nWhich?\n/save all.md\n"
+    done = command("chat", "--pick", *flags, stdin=lines, env=env, cwd=cwd)
+    assert done.returncode == 0, done.stderr
+    assert "here: Remember seven" in done.stdout
+    assert f"continuing {SESSION}: Remember seven" in done.stdout
+    said = [str(one.contents) for one in fake_gemini.requests]
+    assert ["Remember seven" in one for one in said] == [False, True]
+    assert "Remember seven" in (cwd / "all.md").read_text()
+
+
+def _choice(tmp_path, url: str | None, *answers: str, here: str | None = None):
+    """What somebody who answers so picks; and what is shown."""
+    cwd = tmp_path / "work-here" / "here"
+    options = Options(cwd=cwd, home=tmp_path / "home-here", store=url)
+    screen = Console(file=StringIO(), width=200)
+    picking = pick_session(Answers(*answers), screen, options, enter="none", here=here)
+    found = asyncio.run(picking)
+    return found, screen.file.getvalue(), options
+
+
+class Answers:
+    """Somebody who was asked, and says what is to be said."""
+
+    def __init__(self, *answers: str) -> None:
+        self.answers = list(answers)
+
+    async def answer(self, question: str) -> str:
+        return self.answers.pop(0)
+
+
+OTHER = "fedcba98-0000-4000-8000-000000000000"
+
+
+def test_a_session_is_offered_once_and_so_are_those_that_only_this_folder_has(url, tmp_path):
+    local = Machine(tmp_path / "home-here", tmp_path / "work-here" / "here")
+    local.say("only here", session=OTHER)
+    there = machine(tmp_path, "there")
+    turn(there, SqliteStore(tmp_path / "sessions.db"), "and eight")
+    picked, shown, options = _choice(tmp_path, url, "2")
+    assert shown.count("Remember seven") == shown.count("only here") == 1
+    assert picked.id in (SESSION, OTHER)
+    by_id = {info.id: info for info in saved_sessions(options)}
+    said = {name: str(events_in(options, info)) for name, info in by_id.items()}
+    assert "and eight" in said[SESSION]  # The store's copy is the newer one.
+    assert "only here" in said[OTHER]
+    _, shown, _ = _choice(tmp_path, None, "")
+    assert "Remember seven" in shown
+
+
+def test_a_session_of_the_store_that_is_damaged_is_not_offered(url, tmp_path):
+    SqliteStore(tmp_path / "sessions.db").append("damaged", 1, b"junk")
+    _, shown, _ = _choice(tmp_path, url, "")
+    assert shown.count("\n") == 1
+    with pytest.raises(EOFError):
+        _choice(tmp_path, url, here=SESSION)
+
+
+def test_a_store_that_fails_does_not_end_a_chat(url, tmp_path, monkeypatch):
+    screen = Console(file=StringIO(), width=200)
+    monkeypatch.setattr(chatting, "console", lambda: screen)
+    (tmp_path / "no.db").write_text("this is no database, but long enough to be taken for one")
+    options = Options(cwd=tmp_path, store=f"sqlite:///{tmp_path}/no.db")
+    with Copies() as copies:
+        table = chatting.ChatContext(Via.ACP, Program(), Showing(), Answers(), copies)
+        assert asyncio.run(chatting._pick_in_chat(table, options)) is None
+    assert "not a database" in screen.file.getvalue()
+
+
+@pytest.mark.parametrize("view", [QuietView, PlainView])
+def test_what_could_not_be_saved_is_said_once_also_with_quiet(view, capsys):
+    view().show(Error("the turn is not in the store: no room", "STORE", recoverable=True))
+    assert capsys.readouterr().err.count("! the turn is not in the store: no room\n") == 1

@@ -76,13 +76,13 @@ async def test_a_chat_saves_each_turn_and_a_cancelled_one(fake_gemini, machines,
     fake_gemini.say("One.").say("Two.").say("Wait", "for it", drip=30).say("Three.")
     async with connect(machines.options("a"), via=real_transport) as chat:
         await chat.ask("First")
-        saved = machines.store.load(chat.session_id)
+        saved = [*machines.store.load(chat.session_id)]
         await chat.ask("Second")
         async with chat.turn("Third") as live:
             async for event in live:
                 if event.type == "text_delta":
                     break
-        again = machines.store.load(chat.session_id)
+        again = [*machines.store.load(chat.session_id)]
     assert [len(saved), len(again)] == [1, 5]
     there = machines.options("b", resume=chat.session_id)
     result = await ask("Fourth", there, via=real_transport)
@@ -143,7 +143,7 @@ async def test_a_failing_store_does_not_end_a_run(stand_in, machines, saved, nam
         return
     second = await ask("Hi", options.changed(resume="mine"), via=stand_in(INIT, SAID, DONE))
     assert second.errors == []
-    assert dict(machines.store.list()) == {"mine": len(machines.store.load("mine"))}
+    assert dict(machines.store.list()) == {"mine": len([*machines.store.load("mine")])}
     broken.names = (name,)
     again = run("Hi", options.changed(resume="mine"), via=stand_in(INIT, SAID, DONE))
     events = [event async for event in again]
@@ -165,6 +165,30 @@ async def test_a_store_that_hangs_holds_up_a_run_for_a_while_only(
     assert ["not answered" in one.message for one in first.errors] == [True]
     assert ["not answered" in one.message for one in second.errors] == [True, True]
     broken.go_on.set()
+
+
+async def test_a_save_that_comes_late_does_not_read_a_turn_at_work(
+    stand_in, machines, saved, monkeypatch
+):
+    """What the CLI has half written by then is no whole turn."""
+    monkeypatch.setattr(conversation, "_SAVE_SECONDS", 0.2)
+    monkeypatch.setattr(conversation, "_NOTE_SECONDS", 0.2)
+    broken = Failing(machines.store, hang=True)
+    here = Machine(Path(saved.home), Path(saved.cwd))
+    async with connect(saved.changed(store=broken), via=stand_in(INIT, SAID, DONE)) as chat:
+        await chat.ask("Hi")
+        number = len([*machines.store.load("mine")])
+        chat._conversation._thread.start(broken.go_on.wait)  # As a renewal that hangs.
+        assert "not answered" in (await chat.ask("Hi")).errors[-1].message
+        async with chat.turn("Hi") as live:
+            here.say("half of a turn", session="mine")
+            broken.go_on.set()
+            await asyncio.wrap_future(chat._conversation._thread.start(lambda: None))
+            late = [raw for raw in machines.store.load("mine", number) if b"half of" in raw]
+            async for _ in live:
+                pass
+    assert late == []
+    assert any(b"half of" in raw for raw in machines.store.load("mine", number))
 
 
 async def test_a_cancel_during_a_save_loses_nothing(stand_in, machines, saved):

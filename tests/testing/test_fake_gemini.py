@@ -7,6 +7,7 @@ import json
 import os
 import re
 import socket
+import ssl
 import stat
 import subprocess
 import sys
@@ -24,6 +25,8 @@ from geminorum.testing import FakeGemini, Request, Say, Tokens, prose
 from shared_run import private_place
 
 MODEL = "gemini-3.8-flash"
+TRUSTED = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+"""Nobody: without it, each client loads all authorities twice, and speaks plain HTTP then."""
 
 
 @pytest.fixture
@@ -36,6 +39,7 @@ def google_client(fake: FakeGemini) -> Any:
     from google import genai
 
     options = {"base_url": fake.url, "api_version": "v1beta"}
+    options |= {"client_args": {"verify": TRUSTED}, "async_client_args": {"ssl": TRUSTED}}
     return genai.Client(api_key="any", vertexai=False, http_options=options)
 
 

@@ -10,11 +10,9 @@ import signal
 import socket
 import subprocess
 import sys
-import textwrap
 import threading
 import time
 import uuid
-from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 
@@ -29,11 +27,13 @@ from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.process import keeper_program
 from geminorum.transports.process.keeper import KEEPERS, KeptProcess
 from geminorum.transports.process.keeper_program import EXITED, GONE, SIGNALLED
+from geminorum.transports.process.lease_memory import LEASE_MEMORY
 from geminorum.transports.process.marked_tree import marked
 from geminorum.transports.process.piped import PipedChild
 from geminorum.transports.process.tree import Child
 from geminorum.transports.process.watcher import main as watch_marks
 from geminorum.transports.process.windows_job import ExtendedLimits
+from owners import is_alive, keeper_of, wait_until
 
 INIT = {"type": "init", "session_id": "s-1", "model": "flash"}
 HELLO = {"type": "message", "role": "assistant", "content": "Hello", "delta": True}
@@ -41,40 +41,6 @@ RESULT = {"type": "result", "status": "success"}
 ESCAPES = ("tool", "stubborn", "bare")
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="keepers are Linux's")
-
-
-def wait_until(happened: Callable[[], bool], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def keeper_of(pid: int) -> int:
-    return psutil.Process(pid).ppid()
-
-
-@pytest.fixture
-def owner():
-    """Starts a Python program that runs agents, to be killed."""
-    started = []
-
-    def program(code: str) -> subprocess.Popen[bytes]:
-        one = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)], env=dict(os.environ))
-        started.append(one)
-        return one
-
-    yield program
-    for one in started:
-        one.kill()
-        one.wait()
 
 
 def test_nothing_of_a_run_outlives_us(stand_in, owner, tmp_path):
@@ -465,6 +431,27 @@ async def test_a_keeper_survives_what_it_cannot_hold_or_was_not_given(tmp_path):
         assert child.exit_code is None
 
 
+KILLING = """
+    import os, subprocess
+    from geminorum.transports.process import keeper_program as program
+
+    program.OWN_CHILDREN = {place!r}
+    program._libc.prctl(program.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    job = "(sleep 600 & echo $!; sleep 600) & setsid sleep 600 & echo $!; wait"
+    child = subprocess.Popen(["sh", "-c", job], stdout=subprocess.PIPE)
+    pids = [child.pid, int(child.stdout.readline()), int(child.stdout.readline())]
+    ends = [os.pidfd_open(pid) for pid in pids]
+    program._kill_all()
+    for end in ends:
+        program._poll([end])
+"""
+
+
+@pytest.mark.parametrize("place", [keeper_program.OWN_CHILDREN, "/not/there"])
+def test_a_tree_is_killed_whether_or_not_the_system_lists_children(owner, place):
+    assert owner(KILLING.format(place=place)).wait(30) == 0
+
+
 def test_a_fork_that_fails_is_the_trouble_of_one_run(monkeypatch):
     """The system has no more processes for us; that must not end those that run."""
 
@@ -477,7 +464,8 @@ def test_a_fork_that_fails_is_the_trouble_of_one_run(monkeypatch):
     with ours, theirs, told, telling, monkeypatch.context() as patch:
         patch.setattr(signal, "set_wakeup_fd", lambda *_, **__: -1)
         patch.setattr(signal, "signal", lambda *_: None)
-        server = keeper_program.Server(keeper_program.Owner(os.getpid()), theirs)
+        lease = keeper_program.Lease(os.dup(LEASE_MEMORY.descriptor()))
+        server = keeper_program.Server(keeper_program.Owner(os.getpid()), theirs, lease)
         patch.setattr(os, "fork", no_fork)
         socket.send_fds(ours, [b"run"], fds)
         assert server._accept()

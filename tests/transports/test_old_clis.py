@@ -13,6 +13,7 @@ from test_permissions import LEVELS, decision_on
 from geminorum import Cli, Options, Policy, Rule, ask
 from geminorum.errors import ConfigError, Unsupported
 from geminorum.permissions import TOOL_GROUPS
+from geminorum.sessions.store import SqliteStore
 from geminorum.wire.launch.argv import arguments, missing_flags
 from geminorum.wire.policy.legacy_tools import LegacyTools, legacy_tools
 
@@ -208,6 +209,20 @@ async def test_what_an_old_cli_does_not_support_is_refused_before_it_starts(
     with pytest.raises(Unsupported, match="too old for plan mode"):
         await ask("Hi", Options(cwd=workspace, approval="plan"), via=old.transport())
     assert not old.was_started
+
+
+@pytest.mark.parametrize(("version", "refused"), [("0.28.2", True), ("0.29.0", False)])
+async def test_a_cli_that_would_not_find_sessions_of_a_store_is_refused(
+    old_cli, workspace, tmp_path, version, refused
+):
+    """0.28 looks for the sessions of a folder under a hash of its path."""
+    old, options = old_cli(version), Options(cwd=workspace, store=SqliteStore(tmp_path / "s.db"))
+    if refused:
+        with pytest.raises(Unsupported, match="too old for store"):
+            await ask("Hi", options, via=old.transport())
+    else:
+        await ask("Hi", options, via=old.transport())
+    assert old.was_started is not refused
 
 
 LIMITED = {"disallowed_tools": ["glob"]}

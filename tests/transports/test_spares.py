@@ -35,6 +35,7 @@ from geminorum import run as start
 from geminorum.testing import FakeGemini
 from geminorum.transports.cli import spares
 from geminorum.transports.launch.start_record import Look, StartRecord, State, state_of
+from geminorum.transports.process.agent_lease import AGENT_LEASE
 from stand_in import make_package
 
 MODEL = "gemini-2.5-flash"
@@ -457,6 +458,29 @@ async def test_one_that_is_killed_with_the_prompt_in_its_hands_costs_no_run(
     assert sum(isinstance(event, Init) for event in events) == 1
     assert live.session_id != spare.session_id
     assert said("a CLI that was started ahead was killed")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="leases are Linux's")
+async def test_a_prompt_whose_lease_has_passed_is_not_given_to_another(
+    fake_gemini, options, quick_ahead, said, monkeypatch
+):
+    """Another machine may have it by now."""
+    await first_run(fake_gemini, options, quick_ahead)
+    send = spares.Spare.send
+
+    async def send_and_lapse(self: spares.Spare, prompt: bytes) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+        await send(self, prompt)
+        AGENT_LEASE.renew(0)
+
+    monkeypatch.setattr(spares.Spare, "send", send_and_lapse)
+    try:
+        with pytest.raises(errors.MissingResult, match="the lease") as failed:
+            await ask("Hello", options, via=quick_ahead)
+    finally:
+        AGENT_LEASE.end()
+    assert failed.value.retryable
+    assert said("a CLI that was started ahead was killed") == []
 
 
 async def test_one_that_speaks_before_it_is_asked_is_not_trusted(

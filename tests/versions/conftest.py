@@ -12,6 +12,9 @@ from geminorum.install import shim_in
 from versions.features import FEATURES, TESTED_CLI
 from versions.table import ROOT, record_of
 
+# What differs between two histories is worth a look.
+pytest.register_assert_rewrite("versions.two_machines")
+
 
 @pytest.fixture(scope="session")
 def real_transport() -> Cli:

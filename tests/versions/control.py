@@ -10,15 +10,21 @@ from pathlib import Path
 
 import pytest
 import test_attacks as attacks
+import test_next_clis as next_clis
 import test_running as running
 import test_stopping as stopping
 
-from geminorum import Cli, Options, Policy, ToolResult, ask, connect
+from geminorum import Acp, Cli, Options, Policy, Pool, ToolResult, ask, connect
 from geminorum import run as start
 from geminorum.doctor import probes
-from geminorum.errors import ConfigError, RunTimeout, SessionLost, TrustError
+from geminorum.errors import ConfigError, RunTimeout, SessionLost, TrustError, Unsupported
+from geminorum.install import PINNED_CLI, shim_in
+from geminorum.transports.launch import newer_cli
 from geminorum.wire.effort import thinking
-from versions.features import OTHER_MODEL, TESTED_CLI
+from geminorum.wire.launch.argv import ACP
+from versions.features import OTHER_MODEL, TESTED_CLI, parsed
+from versions.table import ROOT
+from versions.two_machines import Journey
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -294,6 +300,76 @@ async def test_lost_session(fake_gemini, options, real_transport):
     bogus = "3e0923c9-7033-438d-a978-a361d8031f47"
     with pytest.raises(SessionLost):
         await ask("Which?", options.changed(resume=bogus), via=real_transport)
+
+
+@pytest.fixture
+def journey(tmp_path, fake_gemini, monkeypatch):
+    return Journey(tmp_path / "machines", fake_gemini, monkeypatch)
+
+
+@pytest.fixture
+def warm_transport(real_transport):
+    return Acp(executable=real_transport.executable)
+
+
+async def test_store(journey, real_transport):
+    await journey.begin(real_transport)
+    await journey.continue_there(real_transport)
+    await journey.come_back(real_transport)
+
+
+async def test_store_warm(journey, warm_transport):
+    await journey.begin(warm_transport)
+    await journey.continue_there(warm_transport)
+    await journey.come_back(warm_transport)
+
+
+async def test_store_cli_to_acp(journey, real_transport, warm_transport):
+    with journey.there.switched_on():
+        # Where there is no `Acp`, that shows before the first machine has begun.
+        async with Pool(warm_transport) as pool:
+            await pool.warm(journey.there.options(home=journey.there.home))
+            await journey.begin(real_transport)
+            await journey.continue_there(pool)
+        await journey.come_back(real_transport)
+
+
+async def test_store_acp_to_cli(journey, real_transport, warm_transport):
+    await journey.begin(warm_transport)
+    await journey.continue_there(real_transport)
+    await journey.come_back(warm_transport)
+
+
+PINNED = shim_in(ROOT / ".gemini-cli")
+next_cli = next_clis.next_cli
+
+
+async def test_store_to_newer_cli(journey, real_transport):
+    await journey.begin(real_transport)
+    await journey.continue_there(Cli(executable=PINNED))
+    await journey.come_back(Acp(executable=PINNED))
+
+
+@pytest.fixture
+def newer(request, monkeypatch):
+    """A CLI that is newer than the one under test: the pinned one, or itself as version 0.99."""
+    if TESTED_CLI != PINNED_CLI:
+        return Cli(executable=PINNED)
+    executable = request.getfixturevalue("next_cli")
+    monkeypatch.setattr(newer_cli, "_warned", {(0, 99, 0)})
+    return Cli(executable=executable)
+
+
+async def test_store_from_newer_cli(journey, newer, real_transport, warm_transport):
+    await journey.begin(newer)
+    warm = [warm_transport] if parsed(TESTED_CLI) >= ACP else []
+    for transport in (real_transport, *warm):
+        n_requests = len(journey.fake.log)
+        with pytest.raises(Unsupported, match="was written by CLI"):
+            await journey.continue_there(transport)
+        assert len(journey.fake.log) == n_requests
+        assert journey.there.is_unused
+        journey.assert_kept()
 
 
 async def test_cancel(sleeping, real_transport):

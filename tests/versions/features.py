@@ -13,6 +13,7 @@ from geminorum.wire.launch.argv import (
     POLICY,
     SESSION_ID,
     SKIP_TRUST,
+    STORES,
     Version,
 )
 
@@ -149,6 +150,22 @@ FEATURES = {
     "test_conversation": Feature("`connect()`: the second turn remembers the first"),
     "test_warm_conversation": Feature(probes.WARM, since=ACP, note=NO_WARM),
     "test_warm_approval": Feature(probes.WARM_ASK, since=ACP, note=NO_WARM),
+    "test_store": Feature(
+        "`store`: a session continues on another machine, under another path", since=STORES
+    ),
+    "test_store_warm": Feature("… also through `Acp`", since=ACP, note=NO_WARM),
+    "test_store_cli_to_acp": Feature(
+        "… begun on `Cli`, continued on `Acp`", since=ACP, note=NO_WARM
+    ),
+    "test_store_acp_to_cli": Feature(
+        "… begun on `Acp`, continued on `Cli`", since=ACP, note=NO_WARM
+    ),
+    "test_store_to_newer_cli": Feature(
+        f"… continued by CLI {PINNED_CLI}, on `Cli` and on `Acp`", since=STORES
+    ),
+    "test_store_from_newer_cli": Feature(
+        "… a session that a newer CLI has written: `Unsupported`, before anything starts"
+    ),
     "test_functions": Feature(probes.FUNCTIONS, since=HOOKS, note=NO_HOOKS),
     "test_output_schema": Feature(probes.SCHEMA, since=HOOKS, note=NO_HOOKS),
     "test_system_prompt_appended": Feature("`system_prompt`"),

@@ -198,6 +198,7 @@ def test_a_line_beyond_the_guard_is_dropped_and_said_so():
     ]
 
 
+@example([b"0123456789\r"], [1])
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(0, 200), max_size=6))
 def test_the_guard_holds_however_the_bytes_are_cut(lines, cuts):
     data = b"".join(line.replace(b"\n", b"") + b"\n" for line in lines)

@@ -9,12 +9,13 @@ import os
 import random
 import subprocess
 import tarfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from geminorum.errors import InvalidPack, WorkspaceConflict, WorkspaceError, WorkspaceTooLarge
-from geminorum.workspace import Pack, Patch, Workspace
+from geminorum.workspace import Pack, Patch, Workspace, beneath
 from geminorum.workspace.names import leads_out, problem_with
 from random_trees import contents_of
 
@@ -154,7 +155,7 @@ def test_a_bomb_ends_at_the_limit():
     liar.size = 10**12
     raw = gzip.decompress(archive(member("files/a")))[:1024]
     with pytest.raises(WorkspaceTooLarge):
-        Pack(gzip.compress(raw + liar.tobuf() + b"\0" * 1024)).base()
+        Pack(gzip.compress(raw + liar.tobuf(tarfile.GNU_FORMAT) + b"\0" * 1024)).base()
 
 
 def test_a_flood_of_entries_or_of_padding_ends_at_the_limit(monkeypatch):
@@ -167,23 +168,56 @@ def test_a_flood_of_entries_or_of_padding_ends_at_the_limit(monkeypatch):
         Pack(padding).base(max_bytes=1000)
 
 
+def _peak_bytes(work) -> int:
+    tracemalloc.start()
+    try:
+        with pytest.raises(WorkspaceError):
+            work()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_endless_name_is_not_read_into_memory():
+    """100 MB of a name are 100 kB when they are packed."""
+    info = tarfile.TarInfo("././@LongLink")
+    info.type, info.size = tarfile.GNUTYPE_LONGNAME, 100_000_000
+    start = gzip.decompress(archive())[:1024]
+    data = gzip.compress(start + info.tobuf(tarfile.GNU_FORMAT) + b"x" * info.size, 1)
+    assert _peak_bytes(Pack(data).base) < 10_000_000
+
+
+@pytest.mark.parametrize("depth", [2000, 150])
+def test_deep_folders_do_not_fill_the_memory(depth):
+    """Each of 300 names would need two thousand folders above it."""
+    names = [f"files/{n}{'/d' * (depth - 2)}/f" for n in range(300)]
+    data = archive(*map(member, names))
+    if depth < 200:
+        assert len(Pack(data).base().tree) == 300
+    else:
+        assert _peak_bytes(Pack(data).base) < 10_000_000
+
+
+def test_names_are_counted_too(monkeypatch):
+    monkeypatch.setattr("geminorum.workspace.archive._MAX_NAMES_BYTES", 1000)
+    with pytest.raises(WorkspaceTooLarge, match="entries"):
+        Pack(archive(*(member(f"files/{n}{'/d' * 50}/f") for n in range(20)))).base()
+
+
 def test_names_that_the_file_system_confuses_leave_nothing_behind(tmp_path, monkeypatch):
     """As on a Mac: `a` is there once `A` is."""
     seen: set[str] = set()
+    real = beneath.create_file
 
-    def refuse_twins(real):
-        def call(path, *more, **options):
-            folded = os.fspath(path).casefold()
-            if folded.startswith(os.fspath(tmp_path)) and folded in seen:
-                raise FileExistsError(17, "File exists", path)
-            seen.add(folded)
-            return real(path, *more, **options)
-
-        return call
+    def refuse_twins(folder, name, *more):
+        if name.casefold() in seen:
+            raise FileExistsError(17, "File exists", name)
+        seen.add(name.casefold())
+        real(folder, name, *more)
 
     data = archive(member("files/A"), member("files/a"))
     with monkeypatch.context() as patched:
-        patched.setattr("geminorum.workspace.files.os.open", refuse_twins(os.open))
+        patched.setattr(beneath, "create_file", refuse_twins)
         with pytest.raises(WorkspaceConflict, match="does not tell its name"):
             Workspace.unpack(data, tmp_path / "there")
     assert list(tmp_path.iterdir()) == []
@@ -202,6 +236,7 @@ def here(tmp_path):
 
 HASH = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 EMPTY = {**OLD, "digest": HASH}
+SPLIT_REPOSITORY = ("a/HEAD", "a/commondir", "b/config", "b/objects/x", "b/refs/x")
 
 
 @pytest.mark.parametrize(
@@ -225,6 +260,12 @@ EMPTY = {**OLD, "digest": HASH}
             *(member(f"files/bare/{one}") for one in ("HEAD", "config", "objects/x", "refs/x")),
             before={f"bare/{one}": None for one in ("HEAD", "config", "objects/x", "refs/x")},
         ),
+        # The same in two folders: `commondir` says where the rest is.
+        patch_of(
+            *(member(f"files/{one}") for one in SPLIT_REPOSITORY),
+            before=dict.fromkeys(SPLIT_REPOSITORY),
+        ),
+        patch_of(member("files/GEMINI~1/x"), before={"GEMINI~1/x": None}),
     ],
 )
 def test_a_patch_that_could_do_harm_writes_nothing(here, patch):

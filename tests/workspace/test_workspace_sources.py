@@ -95,3 +95,19 @@ def test_a_machine_without_git_is_told_what_to_do(remote, tmp_path, monkeypatch)
         pack(remote)
     (tmp_path / "plain").mkdir()
     assert pack(tmp_path / "plain").base().tree == {}
+
+
+def test_an_address_in_the_place_of_a_folder_says_what_to_write():
+    for source in ("https://ada:S3CRET@host/path", "git@host:path"):
+        with pytest.raises(InvalidOptions, match=r"git\+https://host/path@ref") as caught:
+            pack(source)
+        assert "S3CRET" not in str(caught.value)
+
+
+def test_a_bare_repository_is_packed_by_its_address(remote, tmp_path):
+    """Its own files would be packed: configuration, hooks, and everything compressed."""
+    git(tmp_path, "clone", "--quiet", "--bare", str(remote), "bare.git")
+    with pytest.raises(WorkspaceError, match="is a bare git repository") as caught:
+        pack(tmp_path / "bare.git")
+    address = (caught.value.hint or "").rpartition(" ")[2]
+    assert [*pack(address).base().tree] == [".gitattributes", "a.txt"]

@@ -25,7 +25,7 @@ __all__ = [
     "markdown_it",
     "msgspec",
     "platformdirs",
-    "price_list",
+    "price_library",
     "psutil",
 ]
 
@@ -57,11 +57,11 @@ if TYPE_CHECKING:
     import msgspec
     import platformdirs
     import psutil
-    from genai_prices import data_snapshot as price_list
+    from genai_prices import data_snapshot as price_library
 else:
     asyncio = lazy_module("asyncio")
     markdown_it = lazy_module("markdown_it")
     msgspec = lazy_module("msgspec")
     platformdirs = lazy_module("platformdirs")
-    price_list = lazy_module("genai_prices.data_snapshot")
+    price_library = lazy_module("genai_prices.data_snapshot")
     psutil = lazy_module("psutil")

@@ -4,7 +4,6 @@ next one that is made after a kill -9."""
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import sys
 import tempfile
@@ -17,6 +16,7 @@ from typing import TypeAlias
 
 from geminorum.errors import SetupError
 from geminorum.runtime.lazy import psutil
+from geminorum.system.removal import remove_tree
 from geminorum.system.reserve import RESERVE
 from geminorum.system.shortage import require_descriptor
 
@@ -125,13 +125,13 @@ def _remove_if_unneeded(folder: Path, prefix: str, on_sweep: OnSweep) -> None:
             return
         if sys.platform == "win32":
             if _is_old_and_its_owner_gone(folder, prefix):
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
             return
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         try:
             if _try_to_lock(lock):
                 on_sweep(folder)
-                shutil.rmtree(folder, ignore_errors=True)
+                remove_tree(folder)
         finally:
             os.close(lock)
 
@@ -187,6 +187,6 @@ def _remove(folder: Path, lock: int, owner: int) -> None:
         return  # A fork inherits this call, but not the folder.
     # Links are removed, never followed.
     with RESERVE.spend():
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_tree(folder)
     if sys.platform != "win32":
         os.close(lock)

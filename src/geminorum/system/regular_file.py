@@ -18,11 +18,17 @@ class UnfitFile(OSError):
     """There is something, but not a regular file, or one with too much in it."""
 
 
-def open_regular(path: str | os.PathLike[str]) -> BinaryIO:
-    """The file, to be read in binary; UnfitFile where it is a pipe, a device or a folder."""
+def open_regular(path: str | os.PathLike[str], *, follow: bool = True) -> BinaryIO:
+    """The file, to be read in binary; UnfitFile where it is a pipe, a device or a folder.
+
+    Without `follow`, a link is no file either.
+    """
     # Before it is opened, too: to open a device may do something by itself.
-    _require_regular(path, os.stat(path).st_mode)  # noqa: PTH116
-    file = os.fdopen(os.open(path, _FLAGS | getattr(os, "O_BINARY", 0)), "rb")
+    _require_regular(path, os.stat(path, follow_symlinks=follow).st_mode)  # noqa: PTH116
+    flags = _FLAGS | getattr(os, "O_BINARY", 0)
+    if not follow:
+        flags |= getattr(os, "O_NOFOLLOW", 0)
+    file = os.fdopen(os.open(path, flags), "rb")
     try:
         _require_regular(path, os.fstat(file.fileno()).st_mode)
     except BaseException:

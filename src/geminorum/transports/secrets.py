@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
+from geminorum.credentials import credentials_in
 from geminorum.environment import environment_of, home_of
 from geminorum.options import Options
 from geminorum.redaction import Redactor, secrets_in, secrets_in_settings
@@ -31,7 +31,7 @@ def _secrets(options: Options, env: Mapping[str, str], transport: Transport) -> 
     yield from _passwords(env)
     yield from getattr(transport, "secrets", tuple)()
     if isinstance(options.store, str):
-        yield from password_in(options.store)
+        yield from credentials_in(options.store)
     found: list[str] = []
     # What cannot be read is not known to the run either; what was read before that is.
     with suppress(OSError, ImportError), RESERVE.spend():  # The module may have to be loaded yet.
@@ -53,14 +53,4 @@ def _written(options: Options, env: Mapping[str, str]) -> Iterator[str]:
 def _passwords(env: Mapping[str, str]) -> Iterator[str]:
     for name, value in env.items():
         if name.upper().endswith("_PROXY"):
-            yield from password_in(value)
-
-
-def password_in(address: str) -> Iterator[str]:
-    """The password of an address: `https://user:password@host`."""
-    try:
-        password = urlsplit(address).password
-    except ValueError:
-        return
-    if password:
-        yield from (password, unquote(password))
+            yield from credentials_in(value)

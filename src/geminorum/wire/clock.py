@@ -6,7 +6,8 @@ from datetime import UTC, datetime
 
 _LATEST = 253_370_764_800_000
 """The year 9999 begins. Later moments cannot be told in every time zone, and tell nothing."""
-_FRACTIONS = {f"{number:03}Z": number for number in range(1000)}
+FRACTIONS = {f"{number:03}Z": number for number in range(1000)}
+"""The milliseconds in the last four letters of a stamp."""
 
 
 class Clock:
@@ -15,15 +16,17 @@ class Clock:
     """
 
     def __init__(self) -> None:
-        self._second = "none yet"
-        self._base = 0
+        self.second = "none yet"
+        """The first twenty letters of the stamps of the latest second."""
+        self.base = 0
+        """When that second began."""
         self.last = 0
         """The latest moment that a stamp told."""
 
     def milliseconds(self, stamp: str) -> int:
         """Since 1970; where the stamp says nothing, as late as the one before."""
-        if stamp[:20] == self._second and (fraction := _FRACTIONS.get(stamp[20:])) is not None:
-            self.last = last = self._base + fraction
+        if stamp[:20] == self.second and (fraction := FRACTIONS.get(stamp[20:])) is not None:
+            self.last = last = self.base + fraction
             return last
         self.last = self._parsed(stamp)
         return self.last
@@ -39,6 +42,6 @@ class Clock:
         # A date before 1970 comes from a broken clock, and may not exist in every time zone.
         if not 0 <= milliseconds <= _LATEST:
             return self.last
-        if stamp[20:] in _FRACTIONS:
-            self._second, self._base = stamp[:20], milliseconds // 1000 * 1000
+        if stamp[20:] in FRACTIONS:
+            self.second, self.base = stamp[:20], milliseconds // 1000 * 1000
         return milliseconds

@@ -62,6 +62,8 @@ class Ending:
     """What could not be reached, and why; empty where all was well."""
     newer: str = ""
     """What to do about a CLI that came after this release; empty where it is a known one."""
+    is_lapsed: bool = False
+    """Was it killed because our lease over it has passed?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +156,8 @@ def _out_of_time(ending: Ending) -> Verdict:
 _NO_NETWORK = advice(
     f"{errors.NetworkError.default_hint}[; {{Options.network_timeout=…}} tries for longer]"
 )
+LAPSED = "killed before its result: the lease of this process over its agents has passed"
+_RENEW = advice("renew the lease and ask again[; what arrived is in {.result}]")
 _NO_HOOKS = 'look for "hooksConfig" in the settings of the folder and of the system'
 _NO_PRICE = advice(
     "[pass {Cli.prices=PriceBook(…)} with its price][, or leave {Options.max_budget_usd} out]"
@@ -176,6 +180,8 @@ def kind_of_failure(message: str, ending: Ending) -> type[errors.GeminorumError]
 def by_exit(ending: Ending, *, only_garbage: bool = False) -> Verdict:
     """What became of a program that ended without a word about it."""
     code, why = ending.exit_code, last_words(ending.stderr)
+    if ending.is_lapsed:
+        return failed(errors.MissingResult, LAPSED, recoverable=True, hint=_RENEW)
     if code == 130:
         return Verdict("interrupted")
     if code == 42 and _SESSION_TAKEN.search(why):

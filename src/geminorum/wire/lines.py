@@ -32,9 +32,11 @@ class Lines:
             longest = 0
         if rest:
             self._hold(rest)
-        if b"\r" in chunk or (longest and lines[0].endswith(b"\r")):
-            lines = [line.removesuffix(b"\r") for line in lines]
-        return lines if max(longest, len(chunk)) <= self._limit else self._short(lines, longest)
+        has_returns = b"\r" in chunk or (longest and lines[0].endswith(b"\r"))
+        # Before these are taken off: a line that came in pieces is as long as all of them.
+        if max(longest, len(chunk)) > self._limit:
+            lines = self._short(lines, longest)
+        return [line.removesuffix(b"\r") for line in lines] if has_returns else lines
 
     def rest(self) -> bytes:
         """What came after the last line end: a torn or an unterminated last line."""

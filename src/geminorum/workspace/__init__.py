@@ -10,9 +10,21 @@ home.apply(there.diff())                               # all of it, or Workspace
 
 from geminorum.workspace.archive import MAX_BYTES
 from geminorum.workspace.folder import Applied, Workspace, pack
+from geminorum.workspace.names import shown
+from geminorum.workspace.opening import Opened
 from geminorum.workspace.pack import Pack
 from geminorum.workspace.patch import Change, Patch
-from geminorum.workspace.rendering import shown
 from geminorum.workspace.tree import Entry
 
-__all__ = ["MAX_BYTES", "Applied", "Change", "Entry", "Pack", "Patch", "Workspace", "pack", "shown"]
+__all__ = [
+    "MAX_BYTES",
+    "Applied",
+    "Change",
+    "Entry",
+    "Opened",
+    "Pack",
+    "Patch",
+    "Workspace",
+    "pack",
+    "shown",
+]

@@ -14,24 +14,29 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from geminorum.errors import WorkspaceConflict, WorkspaceError
 from geminorum.runtime.lazy import msgspec
 from geminorum.runtime.typed import convert
-from geminorum.workspace.files import save_file
-from geminorum.workspace.names import STAGING, problem_with
+from geminorum.system.regular_file import read_bytes
+from geminorum.workspace import beneath
+from geminorum.workspace.files import failure_is_told, save_file
+from geminorum.workspace.names import STAGING, parents_of, problem_with, shown
 from geminorum.workspace.plan import Plan
-from geminorum.workspace.tree import Entry, mode_of, read_entry
+from geminorum.workspace.tree import Entry, entry_of, mode_of
 
 if sys.platform != "win32":
     import fcntl
 
-_JOURNAL = "journal.json"
+_JOURNAL, _MARK = "journal.json", "mark"
+_MAX_JOURNAL_BYTES = 1024 * 1024 * 1024
+_ROUNDS = 20
 _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
@@ -48,16 +53,14 @@ class Step(NamedTuple):
 
 def carry_out(folder: Path, plan: Plan) -> None:
     """Does all steps of a plan; if one fails, undoes those before it and raises."""
-    with _staging(folder) as place:
-        steps = _stage(folder, place, plan)
+    with _staging(folder) as place, failure_is_told("the patch cannot be applied"):
+        steps = _stage(folder, plan)
         _write_journal(place, steps)
         try:
             for step in steps:
-                _do(folder, place, step)
+                _do(folder, step)
         except BaseException:
-            # If this fails, the journal stays for the next attempt.
             _undo_all(folder, place, steps)
-            (place / _JOURNAL).unlink()
             raise
         (place / _JOURNAL).unlink()
 
@@ -85,10 +88,8 @@ def refuse_unfinished(folder: Path) -> None:
 def _staging(folder: Path) -> Iterator[Path]:
     """The folder to work in, locked. One that a killed process left is cleared first."""
     place = folder / STAGING
-    with suppress(FileExistsError):
-        place.mkdir(mode=0o700)
-    _require_ours(place)
-    lock = _lock(place)
+    with failure_is_told("the patch cannot be applied"):
+        lock = _lock(place)
     try:
         _clear(folder, place)
         yield place
@@ -102,17 +103,38 @@ def _staging(folder: Path) -> Iterator[Path]:
         os.close(lock)
 
 
-def _require_ours(place: Path) -> None:
-    """A journal is obeyed, so it must not be one that came with the files of a stranger."""
-    found = place.lstat()
-    is_private = sys.platform == "win32" or stat.S_IMODE(found.st_mode) == 0o700
-    is_ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
-    if not (stat.S_ISDIR(found.st_mode) and is_private and is_ours):
-        text = f"{place} was not made by geminorum"
-        raise WorkspaceError(text, paths=[STAGING], hint=f"look at it, then remove it: {place}")
-
-
 def _lock(place: Path) -> int:
+    """Makes the folder, and returns a lock on it."""
+    for _ in range(_ROUNDS):
+        with suppress(FileExistsError):
+            place.mkdir(mode=0o700)
+        _require_ours(place)
+        with suppress(FileNotFoundError):  # Another process has just completed its work.
+            lock = _try_to_lock(place)
+            if sys.platform == "win32" or os.path.samestat(os.fstat(lock), place.lstat()):
+                return lock
+            os.close(lock)
+    raise _busy(place)
+
+
+def _require_ours(place: Path) -> None:
+    """A folder that is a link, or that others may write in, is none of ours."""
+    with suppress(FileNotFoundError):
+        found = place.lstat()
+        # A folder may hand its group on to new ones: a bit of the mode, but no permission.
+        is_private = sys.platform == "win32" or found.st_mode & 0o777 == 0o700
+        is_ours = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+        if not (stat.S_ISDIR(found.st_mode) and is_private and is_ours):
+            raise _strange(place)
+
+
+def _strange(place: Path) -> WorkspaceError:
+    text = f"{place} was not made by geminorum in this folder"
+    hint = f"look at it, save what {place / 'old'} has of yours, then remove it"
+    return WorkspaceError(text, paths=[STAGING], hint=hint)
+
+
+def _try_to_lock(place: Path) -> int:
     if sys.platform == "win32":
         return os.open(os.devnull, os.O_RDONLY)
     lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -120,44 +142,66 @@ def _lock(place: Path) -> int:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(lock)
-        text = f"another patch is being applied in {place.parent}"
-        raise WorkspaceError(text, hint="try again in a moment", retryable=True) from error
+        raise _busy(place) from error
     return lock
+
+
+def _busy(place: Path) -> WorkspaceError:
+    text = f"another patch is being applied in {place.parent}"
+    return WorkspaceError(text, hint="try again in a moment", retryable=True)
 
 
 def _clear(folder: Path, place: Path) -> None:
     """Undoes what the journal there lists, if there is one, and makes room for new work."""
     if (place / _JOURNAL).exists():
         _undo_all(folder, place, _read_journal(place))
-        (place / _JOURNAL).unlink()
     for name in ("old", "new"):
         if (place / name).is_dir():
             shutil.rmtree(place / name)
         (place / name).mkdir()
 
 
-def _stage(folder: Path, place: Path, plan: Plan) -> list[Step]:
+def _stage(folder: Path, plan: Plan) -> list[Step]:
     """Writes the new files, and returns the steps that the plan consists of."""
     takes = [Step("take", name, n, entry) for n, (name, entry) in enumerate(plan.take.items())]
-    modes = {name: stat.S_IMODE((folder / name).stat().st_mode) for name in plan.remove_folders}
-    removes = [Step("remove", name, mode) for name, mode in modes.items()]
+    removes = [Step("remove", name, _mode_now(folder, name)) for name in plan.remove_folders]
     makes = [Step("make", name) for name in plan.make_folders]
     puts = [Step("put", name, n, entry) for n, (name, (entry, _)) in enumerate(plan.put.items())]
     for step in puts:
-        _write_new(folder, place, step, plan.put[step.name][1])
+        _write_new(folder, step, plan.put[step.name][1])
     return [*takes, *removes, *makes, *puts]
 
 
-def _write_new(folder: Path, place: Path, step: Step, contents: bytes) -> None:
-    path = place / "new" / str(step.number)
+def _mode_now(folder: Path, name: str) -> int:
+    return stat.S_IMODE(mode_of(folder, name) or 0o777)
+
+
+def _write_new(folder: Path, step: Step, contents: bytes) -> None:
     assert step.entry is not None
     if step.entry.kind == "link":
-        path.symlink_to(step.entry.target)
+        beneath.create_link(folder, _new(step), step.entry.target)
         return
-    save_file(path, contents, 0o777 if step.entry.executable else 0o666)
-    old = mode_of(folder, step.name)
-    if old is not None and stat.S_ISREG(old):
-        path.chmod(_changed_mode(old, executable=step.entry.executable))
+    mode = 0o777 if step.entry.executable else 0o666
+    beneath.create_file(folder, _new(step), contents, mode)
+    old = beneath.stat_of(folder, step.name)
+    if old is not None and stat.S_ISREG(old.st_mode):
+        _take_over(folder / _new(step), old, executable=step.entry.executable)
+
+
+def _take_over(path: Path, old: os.stat_result, *, executable: bool) -> None:
+    """Leaves a changed file to those who had it: its owner, its group, and who may read it."""
+    if hasattr(os, "chown"):
+        with suppress(PermissionError):
+            os.chown(path, old.st_uid, old.st_gid)
+    path.chmod(_changed_mode(old.st_mode, executable=executable))
+
+
+def _new(step: Step) -> str:
+    return f"{STAGING}/new/{step.number}"
+
+
+def _old(step: Step) -> str:
+    return f"{STAGING}/old/{step.number}"
 
 
 def _changed_mode(old: int, *, executable: bool) -> int:
@@ -168,95 +212,154 @@ def _changed_mode(old: int, *, executable: bool) -> int:
 
 def _write_journal(place: Path, steps: list[Step]) -> None:
     lines = [[*step[:3], asdict(step.entry) if step.entry else None] for step in steps]
-    save_file(place / "unfinished", json.dumps(lines).encode())
+    save_file(place / _MARK, b"")
+    journal = {"mark": _mark(place), "steps": lines}
+    save_file(place / "unfinished", json.dumps(journal).encode())
     (place / "unfinished").rename(place / _JOURNAL)
+
+
+def _mark(place: Path) -> list[int]:
+    """What nobody knows of a file before it is there: a journal from elsewhere cannot have it.
+
+    A journal is obeyed, and a clone or an archive can bring one along.
+    """
+    try:
+        found = (place / _MARK).lstat()
+    except FileNotFoundError as error:
+        raise _strange(place) from error
+    return [found.st_ino, found.st_ctime_ns]
 
 
 def _read_journal(place: Path) -> list[Step]:
     try:
-        lines: Any = json.loads((place / _JOURNAL).read_bytes())
+        journal: Any = json.loads(read_bytes(place / _JOURNAL, _MAX_JOURNAL_BYTES))
+        is_ours, lines = journal["mark"] == _mark(place), journal["steps"]
         steps = [Step(*line) for line in convert(lines, list[tuple[str, str, int, Entry | None]])]
-    except (ValueError, msgspec.MsgspecError) as error:
-        raise WorkspaceError(f"{place / _JOURNAL} cannot be read: {error}") from error
-    if bad := [step.name for step in steps if problem_with(step.name)]:
-        raise WorkspaceError(f"{place / _JOURNAL} names {bad[0]!r}", paths=bad)
+    except (ValueError, KeyError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+        raise _strange(place) from error
+    if not is_ours or any(problem_with(step.name) for step in steps):
+        raise _strange(place)
     return steps
 
 
-def _do(folder: Path, place: Path, step: Step) -> None:
-    path = folder / step.name
+def _do(folder: Path, step: Step) -> None:
     match step.verb:
         case "take":
-            _take(path, place / "old" / str(step.number), step)
+            _take(folder, step)
         case "remove":
-            path.rmdir()
+            beneath.remove_folder(folder, step.name)
         case "make":
-            path.mkdir()
+            beneath.make_folder(folder, step.name)
         case "put":
-            _put(place / "new" / str(step.number), path)
+            _put(folder, step)
 
 
-def _take(path: Path, old: Path, step: Step) -> None:
-    path.rename(old)
+def _take(folder: Path, step: Step) -> None:
+    try:
+        beneath.move(folder, step.name, _old(step))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _moved_away(step) from error
     # Only now nobody can change it any more by its name.
-    found = read_entry(old.parent, old.name)
-    if found is None or found[0] != step.entry:
-        text = f"{step.name} changed while the patch was applied; nothing was written"
-        raise WorkspaceConflict(text, paths=[step.name], hint="try again", retryable=True)
+    if entry_of(folder, _old(step)) != step.entry:
+        raise _moved_away(step)
 
 
-def _put(new: Path, path: Path) -> None:
+def _moved_away(step: Step) -> WorkspaceConflict:
+    text = f"{shown(step.name)} changed while the patch was applied; nothing was written"
+    return WorkspaceConflict(text, paths=[step.name], hint="try again", retryable=True)
+
+
+def _put(folder: Path, step: Step) -> None:
     """Moves a file to its place. A hard link fails if there is something; a rename would not."""
     try:
-        os.link(new, path, follow_symlinks=False)
+        beneath.link_again(folder, _new(step), step.name)
     except FileExistsError as error:
-        text = f"{path} appeared while the patch was applied; nothing was written"
-        raise WorkspaceConflict(text, paths=[path.name], hint="try again") from error
+        text = f"{shown(step.name)} appeared while the patch was applied; nothing was written"
+        raise WorkspaceConflict(text, paths=[step.name], hint="try again") from error
+    except NotADirectoryError as error:
+        raise _moved_away(step) from error
     except OSError as error:
-        if error.errno not in _NO_HARD_LINKS or os.path.lexists(path):
+        is_there = beneath.stat_of(folder, step.name) is not None
+        if error.errno not in _NO_HARD_LINKS or is_there:
             raise
-        new.rename(path)
+        beneath.move(folder, _new(step), step.name)
 
 
 def _undo_all(folder: Path, place: Path, steps: list[Step]) -> None:
     """Undoes all steps that were done. What somebody else wrote since then is kept, and told."""
-    kept = [step.name for step in reversed(steps) if not _undo(folder, place, step)]
+    try:
+        kept = [step.name for step in reversed(steps) if not _undo(folder, step)]
+    except OSError as error:
+        # The journal stays for the next attempt.
+        text = f"a half-applied patch cannot be undone in {folder}: {error.strerror}"
+        hint = f"make room or allow writing there, then: geminorum workspace recover {folder}"
+        raise WorkspaceError(text, hint=hint) from error
     if kept:
-        (place / _JOURNAL).rename(place / "stopped.json")
-        saved = Path(tempfile.mkdtemp(prefix=f"{STAGING}-kept-", dir=folder))
-        place.rename(saved)
-        raise WorkspaceConflict(
-            f"these changed after the patch was interrupted, and were kept: {', '.join(kept)}",
-            paths=kept,
-            hint=f"compare them with the old versions in {saved}",
-        )
+        raise _kept(folder, place, kept)
+    (place / _JOURNAL).unlink()
 
 
-def _undo(folder: Path, place: Path, step: Step) -> bool:
+def _kept(folder: Path, place: Path, names: list[str]) -> WorkspaceConflict:
+    (place / _JOURNAL).rename(place / "stopped.json")
+    saved = Path(tempfile.mkdtemp(prefix=f"{STAGING}-kept-", dir=folder))
+    place.rename(saved)
+    text = ", ".join(map(shown, names))
+    return WorkspaceConflict(
+        f"these changed after the patch was interrupted, and were kept: {text}",
+        paths=names,
+        hint=f"compare them with the old versions in {saved}",
+    )
+
+
+def _undo(folder: Path, step: Step) -> bool:
     """Undoes a step, if it was done; False if that would overwrite somebody's work."""
-    path, old = folder / step.name, place / "old" / str(step.number)
     match step.verb:
         case "put":
-            return _undo_put(folder, step)
-        case "make" if path.is_dir() and not any(path.iterdir()):
-            path.rmdir()
-        case "remove" if not os.path.lexists(path):
-            path.mkdir(mode=step.number)
-            path.chmod(step.number)
-        case "take" if os.path.lexists(old):
-            return _undo_take(old, path)
+            _undo_put(folder, step)
+        case "make":
+            # One that somebody has put files in stays.
+            with suppress(OSError):
+                beneath.remove_folder(folder, step.name)
+        case "remove":
+            return _undo_remove(folder, step)
+        case "take" if beneath.stat_of(folder, _old(step)) is not None:
+            return _undo_take(folder, step)
     return True
 
 
-def _undo_put(folder: Path, step: Step) -> bool:
-    found = read_entry(folder, step.name)
-    if found is not None and found[0] == step.entry:
-        (folder / step.name).unlink()
-    return True
+def _undo_put(folder: Path, step: Step) -> None:
+    """Removes the file, if it is the one that was put there, and nobody's of the same contents."""
+    new, now = beneath.stat_of(folder, _new(step)), beneath.stat_of(folder, step.name)
+    if new is not None and now is not None and not os.path.samestat(new, now):
+        return
+    if entry_of(folder, step.name) == step.entry:
+        beneath.remove_file(folder, step.name)
 
 
-def _undo_take(old: Path, path: Path) -> bool:
-    if os.path.lexists(path):
+def _undo_remove(folder: Path, step: Step) -> bool:
+    if beneath.is_folder(folder, step.name):
+        return True
+    return _made_room(folder, step.name) and _is_done(
+        lambda: beneath.make_folder(folder, step.name, step.number)
+    )
+
+
+def _undo_take(folder: Path, step: Step) -> bool:
+    if beneath.stat_of(folder, step.name) is not None or not _made_room(folder, step.name):
         return False
-    old.rename(path)
+    return _is_done(lambda: beneath.move(folder, _old(step), step.name))
+
+
+def _made_room(folder: Path, name: str) -> bool:
+    """Makes the folders above a name that somebody removed since then."""
+    missing = [one for one in parents_of(name) if beneath.stat_of(folder, one) is None]
+    return all(_is_done(partial(beneath.make_folder, folder, one)) for one in reversed(missing))
+
+
+def _is_done(act: Callable[[], object]) -> bool:
+    """False if somebody's file or link is in the way."""
+    try:
+        act()
+    except (FileExistsError, NotADirectoryError, FileNotFoundError):
+        return False
     return True

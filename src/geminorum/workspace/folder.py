@@ -6,19 +6,25 @@ import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from geminorum.errors import InvalidOptions
-from geminorum.hints import advice
+from geminorum.hints import advice, python_only
 from geminorum.workspace.applying import carry_out, recover, refuse_unfinished
 from geminorum.workspace.archive import MAX_BYTES
-from geminorum.workspace.listing import list_origin
+from geminorum.workspace.listing import list_here
+from geminorum.workspace.opening import Opened
 from geminorum.workspace.pack import Base, Pack, pack_folder, unpack_into
 from geminorum.workspace.patch import Change, Patch, make_patch
 from geminorum.workspace.plan import Plan, plan_patch
 from geminorum.workspace.rendering import rendered
-from geminorum.workspace.sources import checked_out, git_source, is_git_source
-from geminorum.workspace.tree import read_entry
+from geminorum.workspace.sources import (
+    checked_out,
+    git_source,
+    is_git_source,
+    without_password,
+)
+from geminorum.workspace.tree import entry_of
 
 Location: TypeAlias = str | os.PathLike[str]
 
@@ -42,7 +48,7 @@ class Workspace:
         """`base` is the pack that the folder was unpacked from; only `diff` needs it."""
         self.folder = Path(folder).resolve()
         if not self.folder.is_dir():
-            raise InvalidOptions(f"{self.folder} is no folder", hint="name a folder that exists")
+            raise _no_folder(self.folder, str(folder))
         self._base = base
 
     @classmethod
@@ -57,19 +63,53 @@ class Workspace:
         return cls(into, base)
 
     @classmethod
-    def open(cls, source: Pack | Location, into: Location | None = None) -> Workspace:
+    def open(
+        cls,
+        source: Pack | bytes | Location,
+        into: Location | None = None,
+        *,
+        max_bytes: int = MAX_BYTES,
+    ) -> Workspace:
         """Makes a source available here: a pack or a git address in the folder `into`, or a folder
         that exists here, as it is.
 
         `diff` returns what changes from now on.
         """
-        if isinstance(source, Pack) or is_git_source(source):
-            if into is None:
-                raise InvalidOptions("a pack or a git address needs a folder to go into")
-            return cls.unpack(source if isinstance(source, Pack) else pack(source), into)
-        here = cls(source)
-        here._base = here.snapshot()
-        return here
+        if not _is_copied(source):
+            here = cls(cast("Location", source))
+            here._base = here.snapshot()
+            return here
+        if into is None:
+            hint = python_only("name one: Workspace.open(source, folder); or Workspace.opened(…)")
+            raise InvalidOptions("a pack or a git address needs a folder to go into", hint=hint)
+        if not isinstance(source, Pack | bytes):
+            source = pack(source, max_bytes=max_bytes)
+        return cls.unpack(source, into, max_bytes=max_bytes)
+
+    @classmethod
+    def opened(
+        cls,
+        source: Pack | bytes | Location,
+        *,
+        place: Location | None = None,
+        max_bytes: int = MAX_BYTES,
+    ) -> Opened:
+        """Opens a source for the length of a block, and removes what was made for it:
+
+        ```python
+        with Workspace.opened(pack) as there:  # or `async with`
+            ...  # an agent works in there.folder
+            patch = there.diff()
+        ```
+
+        A pack or a git address is in a temporary folder, in `place` if given. A folder that exists
+        here is used as it is, and stays.
+        """
+
+        def make(into: Path | None) -> Workspace:
+            return cls.open(source, into, max_bytes=max_bytes)
+
+        return Opened(make, place, is_copy=_is_copied(source))
 
     def pack(
         self,
@@ -96,9 +136,9 @@ class Workspace:
 
     def snapshot(self) -> Base:
         """The state of the folder as it is now, to compare with later."""
-        listing, rules = list_origin(self.folder, submodules=True)
-        found = {name: read_entry(self.folder, name) for name in listing.names}
-        return Base({name: pair[0] for name, pair in found.items() if pair}, rules)
+        listing, rules = list_here(self.folder)
+        found = {name: entry_of(self.folder, name) for name in listing.names}
+        return Base({name: entry for name, entry in found.items() if entry}, rules)
 
     def diff(self, *, control_files: bool = False, max_bytes: int = MAX_BYTES) -> Patch:
         """Returns what changed since the folder was unpacked or opened.
@@ -162,6 +202,18 @@ def pack(
         return packed(source)
     with checked_out(git_source(str(source))) as folder:
         return packed(folder)
+
+
+def _no_folder(folder: Path, text: str) -> InvalidOptions:
+    if "://" in text or text.startswith("git@"):
+        hint = "write git+ before the address of a repository: git+https://host/path@ref"
+        return InvalidOptions(f"{without_password(text)} is no folder", hint=hint)
+    return InvalidOptions(f"{folder} is no folder", hint="name a folder that exists")
+
+
+def _is_copied(source: Pack | bytes | Location) -> bool:
+    """Is it unpacked or cloned, and not used where it is?"""
+    return isinstance(source, Pack | bytes) or is_git_source(source)
 
 
 def _applied(plan: Plan) -> Applied:

@@ -10,17 +10,23 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from geminorum.errors import SetupError, WorkspaceError
 from geminorum.system.owned_folder import OwnedFolder
+from geminorum.system.regular_file import UnfitFile, open_regular, read_bytes
 from geminorum.system.search_path import childs_path
 
 TIMEOUT_SECONDS = 120.0
+_MAX_POINTER_BYTES = 4096
+_INSIDE = ("objects", "refs")
+_MAX_INDEX_BYTES = 512 * 1024 * 1024
 _NOTHING = os.devnull
 _SETTINGS = {
     "core.hooksPath": _NOTHING,
@@ -57,16 +63,26 @@ def find_repository(folder: Path) -> Repository | None:
     return None
 
 
+def is_bare(folder: Path) -> bool:
+    """Is it a repository without files, as servers have them?"""
+    return (folder / "HEAD").is_file() and all((folder / one).is_dir() for one in _INSIDE)
+
+
 def _private_folder(dot_git: Path) -> Path | None:
     if dot_git.is_file():
-        words = dot_git.read_bytes()[:4096].decode("utf-8", "surrogateescape")
-        dot_git = dot_git.parent / words.removeprefix("gitdir:").strip()
+        dot_git = dot_git.parent / _pointer(dot_git).removeprefix("gitdir:").strip()
     return dot_git if (dot_git / "HEAD").is_file() else None
 
 
 def _shared_folder(private: Path) -> Path:
     pointer = private / "commondir"
-    return private / pointer.read_text().strip() if pointer.is_file() else private
+    return private / _pointer(pointer).strip() if pointer.is_file() else private
+
+
+def _pointer(path: Path) -> str:
+    """The path in a file that git keeps instead of a folder; no more of it than a path has."""
+    with open_regular(path) as file:
+        return os.fsdecode(file.read(_MAX_POINTER_BYTES)).partition("\0")[0]
 
 
 def tracked_names(repository: Repository) -> Mapping[str, bool]:
@@ -76,11 +92,21 @@ def tracked_names(repository: Repository) -> Mapping[str, bool]:
     with _empty_repository(is_sha256=_is_sha256(repository)) as own:
         # A split index has parts in files of their own.
         for part in (repository.private / "index", *repository.private.glob("sharedindex.*")):
-            shutil.copyfile(part, own / part.name)
+            _copy_index(part, own / part.name)
         # A sparse index names folders, which are trees among the objects.
         where = {"GIT_DIR": own, "GIT_OBJECT_DIRECTORY": repository.shared / "objects"}
         listed = run_git("ls-files", "-z", "--stage", where=where)
     return {name: mode == "160000" for mode, name in map(_staged, _split(listed))}
+
+
+def _copy_index(path: Path, copy: Path) -> None:
+    try:
+        if path.stat().st_size > _MAX_INDEX_BYTES:  # It may be sparse: not read before it is told.
+            raise UnfitFile(f"it has more than {_MAX_INDEX_BYTES:,} bytes")
+        copy.write_bytes(read_bytes(path, _MAX_INDEX_BYTES))
+    except OSError as error:
+        hint = "look at the repository with `git status`"
+        raise WorkspaceError(f"{path} cannot be read: {error}", hint=hint) from error
 
 
 def ignored_names(folder: Path, rules: str) -> set[str]:
@@ -88,22 +114,76 @@ def ignored_names(folder: Path, rules: str) -> set[str]:
 
     Folders end with `/`; what is in them is not named.
     """
-    with _empty_repository() as own:
-        (own / "info/exclude").write_bytes(rules.encode("utf-8", "surrogateescape"))
-        where = {"GIT_DIR": own, "GIT_WORK_TREE": folder}
-        which = ("--others", "--ignored", "--exclude-standard", "--directory")
+    which = ("--others", "--ignored", "--exclude-standard", "--directory")
+    with _rules_for(folder, rules) as where:
         return set(_split(run_git("ls-files", "-z", *which, where=where, cwd=folder)))
 
 
+def ignored_among(folder: Path, rules: str, names: Iterable[str]) -> set[str]:
+    """Which of these names are ignored, also in repositories within the folder."""
+    asked = b"".join(os.fsencode(f"{name}\0") for name in names)
+    if not asked:
+        return set()
+    which = ("check-ignore", "--no-index", "-z", "--stdin")
+    with _rules_for(folder, rules) as where:
+        # 1: none of them.
+        return set(_split(run_git(*which, where=where, cwd=folder, words=asked, fine=(0, 1))))
+
+
+@contextmanager
+def _rules_for(folder: Path, rules: str) -> Iterator[Mapping[str, Path]]:
+    with _empty_repository() as own:
+        (own / "info/exclude").write_bytes(rules.encode("utf-8", "surrogateescape"))
+        yield {"GIT_DIR": own, "GIT_WORK_TREE": folder}
+
+
 def run_git(
-    *arguments: str, where: Mapping[str, Path] | None = None, cwd: Path | None = None
+    *arguments: str,
+    where: Mapping[str, Path] | None = None,
+    cwd: Path | None = None,
+    words: bytes = b"",
+    fine: Collection[int] = (0,),
 ) -> bytes:
-    """Runs git with nobody's configuration; WorkspaceError with git's words if it fails."""
+    """Runs git with nobody's configuration; WorkspaceError with git's words if it fails.
+
+    `words` go to its stdin, and `fine` are the exit codes that are no failure.
+    """
     settings = [word for pair in _SETTINGS.items() for word in ("-c", "=".join(pair))]
-    done = _run([_program(), *settings, *arguments], _environment(where or {}), cwd)
-    if done.returncode:
-        raise WorkspaceError(f"git {arguments[0]} failed: {_last_words(done.stderr)}")
+    done = _run([_program(), *settings, *arguments], _environment(where or {}), cwd, words)
+    if done.returncode not in fine:
+        raise _failed(arguments[0], done.stderr.decode("utf-8", "replace"))
     return done.stdout
+
+
+def _failed(command: str, said: str) -> WorkspaceError:
+    hint = next((hint for sign, hint in _HINTS.items() if sign in said.lower()), None)
+    return WorkspaceError(f"git {command} failed: {_reason_in(said)}", hint=hint)
+
+
+_WHICH_REF = "name a branch, a tag or a whole commit: `git ls-remote` lists them"
+_LOGIN = "put a login for the host into ~/.netrc, or use git+ssh://"
+_HINTS = {
+    "dubious ownership": "it belongs to another user: make a clone of your own, and pack that",
+    "couldn't find remote ref": _WHICH_REF,
+    "not our ref": _WHICH_REF,
+    "invalid refspec": _WHICH_REF,
+    "could not read username": _LOGIN,
+    "authentication failed": _LOGIN,
+    "permission denied (": "add a key to your SSH agent: ssh-add",
+    "host key verification failed": "connect to the host with ssh once, which saves its key",
+    "could not resolve host": "check the address, and the network",
+    "unable to access": "check the address, and the network",
+    "does not appear to be a git repository": "check the address; a ref comes after the last @",
+    "no space left": "make room on the disk, then try again",
+}
+"""By what git says, in small letters."""
+
+
+def _reason_in(said: str) -> str:
+    """The line that says why: git's advice comes after it, and other words before it."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    reasons = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    return next(iter(reasons or lines[-1:]), "it did not say why")
 
 
 def _program() -> str:
@@ -115,22 +195,37 @@ def _program() -> str:
 
 
 def _run(
-    command: list[str], environment: dict[str, str], cwd: Path | None
+    command: list[str], environment: dict[str, str], cwd: Path | None, words: bytes = b""
 ) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(  # nosec B603
-            command,
-            env=environment,
-            cwd=cwd,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TIMEOUT_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired as error:
-        text = f"git took longer than {TIMEOUT_SECONDS:.0f} seconds"
-        hint = "look for a pipe named .gitignore, or a slow server"
-        raise WorkspaceError(text, hint=hint) from error
+    # In a session of its own: what git starts, such as ssh, ends with it.
+    with subprocess.Popen(  # nosec B603
+        command,
+        env=environment,
+        cwd=cwd,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(words, TIMEOUT_SECONDS)
+        except subprocess.TimeoutExpired as error:
+            _kill(process)
+            text = f"git took longer than {TIMEOUT_SECONDS:.0f} seconds"
+            hint = "look for a pipe named .gitignore, or a slow server"
+            raise WorkspaceError(text, hint=hint) from error
+        except BaseException:
+            _kill(process)
+            raise
+    return subprocess.CompletedProcess(command, process.returncode, out, err)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+        return
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _environment(where: Mapping[str, Path]) -> dict[str, str]:
@@ -175,11 +270,6 @@ def _split(output: bytes) -> list[str]:
 def _staged(line: str) -> tuple[str, str]:
     facts, _, name = line.partition("\t")
     return facts.split(" ")[0], name
-
-
-def _last_words(stderr: bytes) -> str:
-    lines = [line for line in stderr.decode("utf-8", "replace").splitlines() if line.strip()]
-    return lines[-1] if lines else "it did not say why"
 
 
 def user_ignore_file() -> Path:

@@ -3,21 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from geminorum.errors import WorkspaceError
 from geminorum.hints import advice
+from geminorum.system.regular_file import read_text
+from geminorum.workspace import beneath
 from geminorum.workspace.git import (
     Repository,
     find_repository,
+    ignored_among,
     ignored_names,
+    is_bare,
     tracked_names,
     user_ignore_file,
 )
-from geminorum.workspace.names import is_excluded, is_staging, is_vcs, problem_with
+from geminorum.workspace.names import (
+    is_excluded,
+    is_staging,
+    is_vcs,
+    listed,
+    parents_of,
+    problem_with,
+    shown,
+)
 from geminorum.workspace.tree import mode_of, without_parents
+
+_LONGEST_SHOWN = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,18 +62,35 @@ def list_origin(
     folder: Path, exclude: Collection[str] = (), *, submodules: bool = False
 ) -> tuple[Listing, Rules]:
     """Lists a folder for packing; WorkspaceError if it contains other repositories."""
+    if is_bare(folder):
+        hint = f"pack what is in it, at a ref: git+{folder.as_uri()}@HEAD"
+        raise WorkspaceError(f"{folder} is a bare git repository", hint=hint)
+    listing, rules, links = _list_tracked(folder, exclude)
+    modules = sorted({*listing.nested, *links})
+    if modules and not submodules:
+        raise _nested(modules)
+    for module in modules:
+        if module in links or _is_repository(folder, module):
+            _add_module(listing, folder, module, exclude)
+    listing.names = sorted(without_parents(listing.names))
+    return listing, rules
+
+
+def list_here(folder: Path) -> tuple[Listing, Rules]:
+    """Lists a folder for a comparison with itself later on: repositories in it are folders."""
+    listing, rules, _ = _list_tracked(folder, ())
+    return listing, rules
+
+
+def _list_tracked(folder: Path, exclude: Collection[str]) -> tuple[Listing, Rules, list[str]]:
+    """What travels, by which rules, and the submodules in the index."""
     repository = find_repository(folder)
     rules = Rules(repository is not None, _patterns_outside(repository, folder), tuple(exclude))
     tracked = _tracked_below(repository, folder) if repository else {}
     listing = list_names(folder, rules, [name for name in tracked if not tracked[name]])
     links = [name for name in tracked if tracked[name] and not is_excluded(name, exclude)]
-    modules = sorted({*listing.nested, *links})
-    if modules and not submodules:
-        raise _nested(modules)
-    for module in modules:
-        _add_module(listing, folder, module, exclude)
-    listing.names = sorted(without_parents(listing.names))
-    return listing, rules
+    # An index may come from anybody: one with `../lib` would pack a neighbour's files.
+    return listing, rules, [name for name in links if problem_with(name) is None]
 
 
 def list_names(folder: Path, rules: Rules, known: Collection[str]) -> Listing:
@@ -66,11 +98,22 @@ def list_names(folder: Path, rules: Rules, known: Collection[str]) -> Listing:
     ignored = ignored_names(folder, rules.ignore) if rules.uses_git else set()
     listing = Listing()
     _walk(folder, "", _Filter(rules, ignored), listing)
+    if rules.uses_git and listing.nested:
+        _drop_ignored_in_nested(folder, rules, listing)
     found = set(listing.names)
     more = (name for name in known if name not in found and not is_excluded(name, rules.exclude))
     listing.names += [name for name in more if _is_there(folder, name)]
     listing.names = sorted(without_parents(listing.names))
     return listing
+
+
+def _drop_ignored_in_nested(folder: Path, rules: Rules, listing: Listing) -> None:
+    """Git does not look into a repository within the folder, unless it is asked for each name."""
+    nested = {*listing.nested}
+    below = [name for name in listing.names if not nested.isdisjoint(parents_of(name))]
+    ignored = ignored_among(folder, rules.ignore, below)
+    listing.names = [name for name in listing.names if name not in ignored]
+    listing.left_out += sorted(ignored)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +128,15 @@ class _Filter:
 
 def _walk(folder: Path, below: str, chosen: _Filter, listing: Listing) -> None:
     before = len(listing.names)
-    for entry in _entries(folder / below):
+    for entry in _entries(folder, below):
         name = f"{below}/{entry.name}" if below else entry.name
         is_folder = entry.is_dir(follow_symlinks=False)
         if is_vcs(entry.name) or is_staging(name):
             _note_repository(listing, below, name)
         elif chosen.drops(name):
             listing.left_out.append(f"{name}/" if is_folder else name)
+        elif problem := problem_with(name):
+            raise _unfit(name, problem)
         elif is_folder:
             _walk(folder, name, chosen, listing)
         elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
@@ -102,9 +147,27 @@ def _walk(folder: Path, below: str, chosen: _Filter, listing: Listing) -> None:
         listing.names.append(below)
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        return sorted(entries, key=lambda entry: entry.name)
+def _entries(folder: Path, below: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder / below) as entries:
+            return sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        if not below:
+            raise WorkspaceError(f"{folder} is gone", hint="name a folder that exists") from None
+        return []  # Removed since it was listed.
+    except PermissionError as error:
+        raise _unfit(below or ".", f"cannot be read: {error.strerror}") from error
+
+
+def _unfit(name: str, problem: str) -> WorkspaceError:
+    top = name.partition("/")[0]
+    hint = advice(
+        "remove it, or leave it out of the pack: {workspace.exclude=name|exclude}",
+        name=top,
+        exclude=f"exclude={[top]}",
+    )
+    first = name if len(name) < _LONGEST_SHOWN else f"{name[:_LONGEST_SHOWN]}…"
+    return WorkspaceError(f"{shown(first)} {problem}", paths=[name], hint=hint)
 
 
 def _note_repository(listing: Listing, below: str, name: str) -> None:
@@ -120,7 +183,7 @@ def _is_there(folder: Path, name: str) -> bool:
 
 def _nested(modules: list[str]) -> WorkspaceError:
     return WorkspaceError(
-        f"other git repositories (submodules) are in the folder: {', '.join(modules)}",
+        f"other git repositories (submodules) are in the folder: {listed(modules)}",
         paths=modules,
         hint=advice(
             "pack their files too: {workspace.submodules|submodules=True}; or leave them out: "
@@ -133,17 +196,32 @@ def _nested(modules: list[str]) -> WorkspaceError:
 
 def _add_module(listing: Listing, folder: Path, module: str, exclude: Collection[str]) -> None:
     """Lists a repository within the folder by its own index and its own rules."""
-    if not (folder / module / ".git").exists():
-        text = f"the submodule {module} is not checked out"
-        raise WorkspaceError(
-            text, paths=[module], hint=f"git submodule update --init {module}, or leave it out"
-        )
+    if not _is_repository(folder, module):
+        raise _not_checked_out(module)
     below = f"{module}/"
     inner = [name.removeprefix(below) for name in exclude if name.startswith(below)]
     own, _ = list_origin(folder / module, inner, submodules=True)
     listing.names = [name for name in listing.names if not f"{name}/".startswith(below)]
     listing.names += [below + name for name in own.names]
     listing.left_out += [below + name for name in own.left_out]
+
+
+def _is_repository(folder: Path, module: str) -> bool:
+    # A link may lead to a repository that is somewhere else.
+    return beneath.stat_of(folder, f"{module}/.git") is not None
+
+
+def _not_checked_out(module: str) -> WorkspaceError:
+    return WorkspaceError(
+        f"the submodule {shown(module)} is not checked out",
+        paths=[module],
+        hint=advice(
+            "leave it out: {workspace.exclude=name|exclude}; or, in a clone of your own, "
+            "git submodule update --init",
+            name=module,
+            exclude=f"exclude={[module]}",
+        ),
+    )
 
 
 def _tracked_below(repository: Repository, folder: Path) -> dict[str, bool]:
@@ -163,12 +241,20 @@ def _patterns_outside(repository: Repository | None, folder: Path) -> str:
     if repository is None:
         return ""
     user = _text(user_ignore_file())
-    own = _text(repository.shared / "info/exclude")
+    own = _own_patterns(repository.shared / "info/exclude")
+    below = _parts_below(repository.top, folder)
+    anchored = [line for text in (user, own) for line in _moved(text, below)]
     above = [place for place in reversed(folder.parents) if _is_in(place, repository.top)]
     lines = [line for place in above for line in _rebased(place, folder)]
-    below = _place_of(folder, repository)
-    anchored = [line for text in (user, own) for line in _moved(text, below)]
     return "\n".join([*anchored, *lines, ""])
+
+
+def _own_patterns(path: Path) -> str:
+    """The repository's own rules. They travel, so they must not be a link to somebody's secrets."""
+    if path.is_symlink():
+        text = f"{path} is a link, and what it leads to would travel"
+        raise WorkspaceError(text, hint="put a file in its place")
+    return _text(path)
 
 
 def _is_in(place: Path, top: Path) -> bool:
@@ -176,26 +262,51 @@ def _is_in(place: Path, top: Path) -> bool:
 
 
 def _rebased(place: Path, folder: Path) -> Iterator[str]:
-    return _moved(_text(place / ".gitignore"), folder.relative_to(place).as_posix() + "/")
+    path = place / ".gitignore"
+    # Git does not follow such a link, either.
+    text = "" if path.is_symlink() else _text(path)
+    return _moved(text, _parts_below(place, folder))
 
 
-def _moved(text: str, below: str) -> Iterator[str]:
+def _parts_below(place: Path, folder: Path) -> tuple[str, ...]:
+    return folder.relative_to(place).parts
+
+
+def _moved(text: str, below: tuple[str, ...]) -> Iterator[str]:
     """Patterns for a folder as patterns for one below it.
 
     A pattern without a slash applies at any depth. One with a slash applies to one place, which
     may be outside of the folder below.
     """
-    for line in text.splitlines():
+    for line in text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n"):
         sign, body = ("!", line[1:]) if line.startswith("!") else ("", line)
         if not body or body.startswith("#"):
             continue
-        if body.startswith("**/") or "/" not in body.rstrip("/"):
+        if "/" not in body.rstrip("/"):
             yield line
-        elif body.lstrip("/").startswith(below):
-            yield f"{sign}/{body.lstrip('/').removeprefix(below)}"
+            continue
+        end = "/" if body.endswith("/") else ""
+        for rest in _remainders(body.strip("/").split("/"), below):
+            yield f"{sign}/{'/'.join(rest)}{end}"
+
+
+def _remainders(pattern: Sequence[str], below: Sequence[str]) -> Iterator[Sequence[str]]:
+    """What is left of a pattern in each way that its beginning matches the folders below."""
+    if not pattern:
+        return  # It matches the folder itself, which somebody wants to pack.
+    if not below:
+        yield pattern
+    elif pattern[0] == "**":
+        yield from _remainders(pattern[1:], below)
+        yield from _remainders(pattern, below[1:])
+    elif fnmatchcase(below[0], pattern[0]):
+        yield from _remainders(pattern[1:], below[1:])
 
 
 def _text(path: Path) -> str:
-    if not path.is_file():
+    try:
+        return read_text(path, errors="surrogateescape")
+    except FileNotFoundError:
         return ""
-    return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError as error:
+        raise WorkspaceError(f"{path} cannot be read: {error}") from error

@@ -7,20 +7,26 @@ from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
+from geminorum.views.plain_text import printable_line
+
 STAGING = ".geminorum-apply"
 """Where `apply` works, in the folder itself; never travels."""
 
 LinkTarget: TypeAlias = Callable[[str], str | None]
 """The target of the link with this name; None if there is no link."""
 
+# Windows has a short name for each: `git~1`.
 _VCS_FOLDERS = {".git", "git~1", ".hg", ".svn", ".bzr", ".jj"}
-_CONTROL_FOLDERS = {".gemini", ".agents"}
+_CONTROL_FOLDERS = {".gemini", "gemini~1", ".agents", "agents~1"}
 # Letters that some file systems do not see: `.g\u200cit` is `.git` on a Mac.
 _INVISIBLE = dict.fromkeys([*range(0x200C, 0x2010), *range(0x202A, 0x202F), 0xFEFF])
 _INVISIBLE |= dict.fromkeys(range(0x206A, 0x2070))
 _MAX_PART_BYTES = 255
 _MAX_NAME_BYTES = 4000
+_MAX_PARTS = 200
+"""Each folder above a name is remembered, so depth takes memory and time."""
 _MAX_HOPS = 40
+_NAMES_LISTED = 10
 
 
 def problem_with(name: str) -> str | None:
@@ -31,6 +37,8 @@ def problem_with(name: str) -> str | None:
     longest = max(len(encoded(part)) for part in parts)
     if longest > _MAX_PART_BYTES or len(encoded(name)) > _MAX_NAME_BYTES:
         return "is too long"
+    if len(parts) > _MAX_PARTS:
+        return f"is in more than {_MAX_PARTS} folders"
     if _has_foreign_sign(name) or any(part in ("", ".", "..") for part in parts):
         return "does not stay in the folder"
     if any(is_vcs(part) for part in parts):
@@ -74,7 +82,12 @@ def _folded(part: str) -> str:
 def is_excluded(name: str, patterns: Iterable[str]) -> bool:
     """Does a pattern match the name, or a folder above it?"""
     above = [name, *parents_of(name)]
-    return any(fnmatchcase(one, pattern.strip("/")) for pattern in patterns for one in above)
+    return any(_matches(one, pattern.strip("/")) for pattern in patterns for one in above)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    # `pages/[id].tsx` is a name first: as a pattern it would not match itself.
+    return name == pattern or fnmatchcase(name, pattern)
 
 
 def parents_of(name: str) -> list[str]:
@@ -129,3 +142,16 @@ def _follow(here: list[str], todo: list[str], target_of: LinkTarget) -> str | No
 def encoded(name: str) -> bytes:
     """A name as the file system has it; it need not be UTF-8."""
     return name.encode("utf-8", "surrogateescape")
+
+
+def shown(name: str) -> str:
+    """A name on one line that can be printed: no control characters, and not always UTF-8."""
+    return printable_line(encoded(name).decode("utf-8", "backslashreplace"))
+
+
+def listed(names: Iterable[str]) -> str:
+    """The first names of some, for a message."""
+    every = sorted(names)
+    first = ", ".join(map(shown, every[:_NAMES_LISTED]))
+    more = len(every) - _NAMES_LISTED
+    return first if more <= 0 else f"{first} and {more:,} more"

@@ -9,16 +9,19 @@ from pathlib import Path
 
 from geminorum.errors import InvalidPack, WorkspaceError
 from geminorum.hints import advice
+from geminorum.workspace import beneath
 from geminorum.workspace.archive import (
     MAX_BYTES,
     MAX_ENTRIES,
     Archive,
     Item,
     too_large,
+    too_many,
     write_archive,
 )
-from geminorum.workspace.files import TreeWriter, empty_folder, save_file
+from geminorum.workspace.files import TreeWriter, empty_folder, failure_is_told, save_file
 from geminorum.workspace.listing import Rules, list_origin
+from geminorum.workspace.names import listed, shown
 from geminorum.workspace.tree import LFS_POINTER, Tree, links_out_of, read_entry
 
 _LARGEST_SHOWN = 3
@@ -80,7 +83,8 @@ def pack_folder(
 def unpack_into(pack: Pack, folder: Path, max_bytes: int = MAX_BYTES) -> Base:
     """Unpacks into an empty or a new folder; on a failure, what was written is removed again."""
     base = pack.base(max_bytes)
-    with TreeWriter(empty_folder(folder)) as writer:
+    told = failure_is_told(f"the pack cannot be unpacked into {folder}")
+    with told, TreeWriter(empty_folder(folder)) as writer:
         for item in Archive(pack.data, "pack", max_bytes).items():
             writer.add(item)
     return base
@@ -88,18 +92,32 @@ def unpack_into(pack: Pack, folder: Path, max_bytes: int = MAX_BYTES) -> Base:
 
 def require_size(folder: Path, names: Collection[str], max_bytes: int) -> None:
     """Refuses a folder that is too large before anything is read."""
-    sizes = {name: (folder / name).lstat().st_size for name in names}
-    if sum(sizes.values()) <= max_bytes and len(sizes) <= MAX_ENTRIES:
-        return
+    sizes = {name: _size_of(folder, name) for name in names}
     largest = sorted(sizes, key=lambda name: -sizes[name])[:_LARGEST_SHOWN]
-    shown = ", ".join(f"{name} ({sizes[name]:,})" for name in largest)
-    what = f"{folder} has {sum(sizes.values()):,} bytes in {len(sizes):,} files: {shown}; it"
-    raise too_large(max_bytes, what, largest)
+    if len(sizes) > MAX_ENTRIES:
+        raise too_many(f"{folder} has {len(sizes):,} files; it", _leave_out(largest))
+    if sum(sizes.values()) > max_bytes:
+        shown_sizes = ", ".join(f"{shown(name)} ({sizes[name]:,})" for name in largest)
+        what = f"{folder} has {sum(sizes.values()):,} bytes in {len(sizes):,} files: {shown_sizes}"
+        raise too_large(max_bytes, f"{what}; it", largest)
+
+
+def _size_of(folder: Path, name: str) -> int:
+    found = beneath.stat_of(folder, name)
+    return found.st_size if found is not None else 0
+
+
+def _leave_out(names: Collection[str]) -> str:
+    first = next(iter(names), "")
+    top = first.partition("/")[0]
+    return advice(
+        "leave a folder out: {workspace.exclude=name|exclude}", name=top, exclude=f"exclude={[top]}"
+    )
 
 
 def _items(folder: Path, names: Iterable[str]) -> Iterator[Item]:
     for name in names:
-        # One that was removed since it was listed is gone, as if it had never been there.
+        # None: it was removed since it was listed.
         if (found := read_entry(folder, name)) is not None:
             yield Item(name, *found)
 
@@ -107,9 +125,9 @@ def _items(folder: Path, names: Iterable[str]) -> Iterator[Item]:
 def refuse_links(tree: Tree, kind: type[WorkspaceError]) -> None:
     """Refuses a tree with a link that leads out of it."""
     if bad := links_out_of(tree):
-        shown = ", ".join(f"{name} → {tree[name].target}" for name in bad[:_NAMES_SHOWN])
+        pairs = ", ".join(f"{shown(one)} → {shown(tree[one].target)}" for one in bad[:_NAMES_SHOWN])
         raise kind(
-            f"links lead out of the folder, or into a repository's own: {shown}",
+            f"links lead out of the folder, or into a repository's own: {pairs}",
             paths=bad,
             hint=advice(
                 "point them to a relative path inside, or leave them out: "
@@ -124,18 +142,13 @@ def _refuse_pointers(items: Iterable[Item]) -> None:
     bad = [item.name for item in items if item.contents.startswith(LFS_POINTER)]
     if bad:
         raise WorkspaceError(
-            f"{len(bad)} files are pointers of Git LFS, not the files: {_shown(bad)}",
+            f"{len(bad)} files are pointers of Git LFS, not the files: {listed(bad)}",
             paths=bad,
             hint=advice(
                 "fetch them with `git lfs pull`, or let the pointers travel: "
                 "{workspace.lfs_pointers|lfs_pointers=True}"
             ),
         )
-
-
-def _shown(names: Collection[str]) -> str:
-    first = ", ".join(list(names)[:_NAMES_SHOWN])
-    return first if len(names) <= _NAMES_SHOWN else f"{first} and {len(names) - _NAMES_SHOWN} more"
 
 
 def _rules_in(archive: Archive) -> Rules:

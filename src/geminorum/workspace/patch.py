@@ -12,12 +12,21 @@ from typing import Any, Literal
 from geminorum.errors import InvalidPack, WorkspaceError
 from geminorum.runtime.lazy import msgspec
 from geminorum.runtime.typed import convert
-from geminorum.workspace.archive import MAX_BYTES, Archive, Item, write_archive
+from geminorum.workspace import beneath
+from geminorum.workspace.archive import (
+    MAX_BYTES,
+    MAX_ENTRIES,
+    Archive,
+    Item,
+    too_large,
+    too_many,
+    write_archive,
+)
 from geminorum.workspace.files import TreeWriter, empty_folder, save_file
 from geminorum.workspace.listing import list_names
 from geminorum.workspace.names import encoded, is_control, parents_of, problem_with
 from geminorum.workspace.pack import Base, refuse_links, require_size
-from geminorum.workspace.tree import FOLDER, Entry, Tree, read_entry
+from geminorum.workspace.tree import FOLDER, Entry, Tree, entry_of, read_entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +112,7 @@ def make_patch(
     """Compares a folder with its base."""
     listing = list_names(folder, base.rules, base.tree)
     _require_room(folder, listing.names, base.tree, max_bytes)
-    now, new = _read(folder, listing.names, base.tree)
+    now, new = _read(folder, listing.names, base.tree, max_bytes)
     touched = {*new, *_gone(base.tree, now)}
     held = set() if control_files else {name for name in touched if is_control(name)}
     refuse_links({name: entry for name, entry in now.items() if name not in held}, WorkspaceError)
@@ -117,19 +126,28 @@ def make_patch(
 def _require_room(folder: Path, names: Iterable[str], base: Tree, max_bytes: int) -> None:
     """Refuses what would not fit before it is read: an agent may have made any file."""
     sizes = {name: entry.size for name, entry in base.items() if entry.kind == "file"}
-    new = [name for name in names if (folder / name).lstat().st_size != sizes.get(name)]
+    found = ((name, beneath.stat_of(folder, name)) for name in names)
+    new = [name for name, facts in found if facts and facts.st_size != sizes.get(name)]
     require_size(folder, new, max_bytes)
 
 
-def _read(folder: Path, names: Iterable[str], base: Tree) -> tuple[Tree, dict[str, bytes]]:
+def _read(
+    folder: Path, names: Iterable[str], base: Tree, max_bytes: int
+) -> tuple[Tree, dict[str, bytes]]:
     """Reads the entries of these names, and the contents of those that are not as in the base."""
     tree: Tree = {}
     new: dict[str, bytes] = {}
+    room = max_bytes
     for name in names:
-        if (found := read_entry(folder, name)) is not None:
-            tree[name], contents = found
-            if tree[name] != base.get(name):
-                new[name] = contents
+        entry = entry_of(folder, name)
+        if entry is not None and entry != base.get(name):
+            # Only what changed is read whole.
+            entry, new[name] = read_entry(folder, name) or (entry, b"")
+            room -= len(new[name])
+        if room < 0:
+            raise too_large(max_bytes, f"what changed in {folder}", [name])
+        if entry is not None:
+            tree[name] = entry
     return tree, new
 
 
@@ -145,6 +163,8 @@ def _old_entries(facts: Mapping[str, Any]) -> dict[str, Entry | None]:
         before: dict[str, Entry | None] = convert(facts["before"], dict[str, Entry | None])
     except (KeyError, msgspec.MsgspecError) as error:
         raise InvalidPack(f"its list of changes is damaged: {error}") from error
+    if len(before) > MAX_ENTRIES:
+        raise too_many()
     for name in before:
         if problem := problem_with(name):
             raise InvalidPack(f"the name {name!r} {problem}", paths=[name])

@@ -15,18 +15,19 @@ from typing import TypeAlias
 
 from geminorum.errors import InvalidPack, WorkspaceConflict, WorkspaceError
 from geminorum.hints import advice
+from geminorum.workspace import beneath
+from geminorum.workspace.beneath import is_folder
 from geminorum.workspace.names import (
     STAGING,
     is_control,
     is_excluded,
     is_vcs,
     leads_out,
+    listed,
     parents_of,
 )
 from geminorum.workspace.patch import Change, Patch
-from geminorum.workspace.tree import FOLDER, Entry, mode_of, read_entry
-
-_NAMES_SHOWN = 10
+from geminorum.workspace.tree import FOLDER, Entry, entry_of
 
 Contents: TypeAlias = list[tuple[Change, bytes]]
 
@@ -51,8 +52,7 @@ def plan_patch(
     folder: Path, patch: Patch, *, skip: Collection[str] = (), control_files: bool = False
 ) -> Plan:
     """Plans a patch; WorkspaceConflict if a file changed on both sides."""
-    chosen = [pair for pair in patch.contents if not is_excluded(pair[0].name, skip)]
-    plan, conflicts = _sorted_out(folder, chosen)
+    plan, conflicts = _sorted_out(folder, _chosen(patch, skip))
     conflicts |= _in_the_way(folder, plan)
     if conflicts:
         raise _conflict(conflicts)
@@ -63,13 +63,25 @@ def plan_patch(
     return plan
 
 
+def _chosen(patch: Patch, skip: Collection[str]) -> Contents:
+    """The changes that are not skipped. A name that the patch has is no pattern."""
+    named = {change.name for change in patch.changes} & {*skip}
+    patterns = [pattern for pattern in skip if pattern not in named]
+    return [
+        (change, contents)
+        for change, contents in patch.contents
+        if named.isdisjoint([change.name, *parents_of(change.name)])
+        and not is_excluded(change.name, patterns)
+    ]
+
+
 def _sorted_out(folder: Path, chosen: Contents) -> tuple[Plan, set[str]]:
-    plan, conflicts = Plan(), set()
+    plan, conflicts, emptied = Plan(), set(), _Emptied(chosen)
     for change, contents in chosen:
-        now = _now(folder, change.name)
-        if now == change.after or _is_folder_of_new_files(now, change, chosen):
+        now = None if emptied.is_same_file(folder, change) else _now(folder, change)
+        if now == change.after or emptied.is_filled_again(now, change):
             plan.already.append(change)
-        elif now == change.before or _is_folder_to_empty(now, change, chosen):
+        elif now == change.before or emptied.is_replaced(now, change):
             plan.changes.append(change)
             _plan_change(plan, change, contents)
         else:
@@ -77,29 +89,55 @@ def _sorted_out(folder: Path, chosen: Contents) -> tuple[Plan, set[str]]:
     return plan, conflicts
 
 
-def _now(folder: Path, name: str) -> Entry | None:
-    found = read_entry(folder, name)
-    if found is None and mode_of(folder, name) is not None:
+def _now(folder: Path, change: Change) -> Entry | None:
+    """What the name is. A file of another size than expected is not read: it may be huge."""
+    found = beneath.stat_of(folder, change.name)
+    if found is None:
+        return None
+    sizes = {one.size for one in (change.before, change.after) if one is not None}
+    if stat.S_ISREG(found.st_mode) and found.st_size not in sizes:
         return _SOMETHING_ELSE
-    return found[0] if found else None
+    return entry_of(folder, change.name) or _SOMETHING_ELSE
 
 
-# A pipe, a socket or a device: equal to nothing that a patch may have.
+# A pipe, a socket or a device, or a file that the patch does not know: equal to nothing in it.
 _SOMETHING_ELSE = Entry("folder", digest="something else")
 
 
-def _is_folder_to_empty(now: Entry | None, change: Change, chosen: Contents) -> bool:
-    """Does the patch delete the files of a folder that becomes a file or a link?"""
-    below = f"{change.name}/"
-    gone = any(one.after is None and one.name.startswith(below) for one, _ in chosen)
-    return now == FOLDER and change.before is None and change.after is not None and gone
+class _Emptied:
+    """Which folders a patch empties or fills, and which names it deletes."""
+
+    def __init__(self, chosen: Contents) -> None:
+        gone = [change.name for change, _ in chosen if change.after is None]
+        new = [change.name for change, _ in chosen if change.after is not None]
+        self._emptied = {parent for name in gone for parent in parents_of(name)}
+        self._filled = {parent for name in new for parent in parents_of(name)}
+        self._gone = {name.casefold(): name for name in gone}
+
+    def is_replaced(self, now: Entry | None, change: Change) -> bool:
+        """Does the patch delete the files of a folder that becomes a file or a link?"""
+        is_new = change.before is None and change.after is not None
+        return is_new and now == FOLDER and change.name in self._emptied
+
+    def is_filled_again(self, now: Entry | None, change: Change) -> bool:
+        """Is it the folder that the patch makes in the place of a file or a link?"""
+        return now == FOLDER and change.after is None and change.name in self._filled
+
+    def is_same_file(self, folder: Path, change: Change) -> bool:
+        """Is it there only as another spelling of a file that the patch deletes?"""
+        twin = self._gone.get(change.name.casefold())
+        return change.before is None and _is_same(folder, change.name, twin)
 
 
-def _is_folder_of_new_files(now: Entry | None, change: Change, chosen: Contents) -> bool:
-    """Is it the folder that the patch makes in the place of a file or a link?"""
-    below = f"{change.name}/"
-    filled = any(one.after is not None and one.name.startswith(below) for one, _ in chosen)
-    return now == FOLDER and change.after is None and filled
+def _is_same(folder: Path, name: str, twin: str | None) -> bool:
+    """Does the file system not tell these names apart, such as `README` and `readme`?"""
+    if twin is None or twin == name:
+        return False
+    one, other = beneath.stat_of(folder, name), beneath.stat_of(folder, twin)
+    if one is None or other is None or not os.path.samestat(one, other):
+        return False
+    # Where it does, a file with two names counts them.
+    return stat.S_ISDIR(one.st_mode) or one.st_nlink == 1
 
 
 def _plan_change(plan: Plan, change: Change, contents: bytes) -> None:
@@ -114,7 +152,7 @@ def _in_the_way(folder: Path, plan: Plan) -> set[str]:
     return {name for name in _wanted_names(plan) if _is_blocked(folder, name, plan)} | {
         name
         for name in plan.put
-        if _is_folder(folder, name) and not _becomes_empty(folder, name, plan)
+        if is_folder(folder, name) and not _becomes_empty(folder, name, plan)
     }
 
 
@@ -125,12 +163,7 @@ def _wanted_names(plan: Plan) -> list[str]:
 def _is_blocked(folder: Path, name: str, plan: Plan) -> bool:
     """Is there a file or link above the name, which stays?"""
     above = [parent for parent in parents_of(name) if parent not in plan.take]
-    return any(os.path.lexists(folder / one) and not _is_folder(folder, one) for one in above)
-
-
-def _is_folder(folder: Path, name: str) -> bool:
-    mode = mode_of(folder, name)
-    return mode is not None and stat.S_ISDIR(mode)
+    return any(os.path.lexists(folder / one) and not is_folder(folder, one) for one in above)
 
 
 def _becomes_empty(folder: Path, name: str, plan: Plan) -> bool:
@@ -155,7 +188,14 @@ def _plan_folders(folder: Path, plan: Plan) -> None:
         leaving.try_to_remove(name)
     plan.remove_folders = leaving.removed
     new = {one.name for one in plan.changes if one.after == FOLDER} | kept
-    missing = [name for name in new if name in plan.take or not _is_folder(folder, name)]
+    leave = {one.casefold(): one for one in plan.remove_folders}
+    missing = [
+        name
+        for name in new
+        if name in plan.take
+        or not is_folder(folder, name)
+        or _is_same(folder, name, leave.get(name.casefold()))
+    ]
     plan.make_folders = sorted(missing, key=lambda name: name.count("/"))
 
 
@@ -166,9 +206,9 @@ def _may_leave(folder: Path, plan: Plan) -> set[str]:
     for change in plan.changes:
         if change.before == FOLDER:
             above |= {*parents_of(change.name)}
-    replaced = [name for name in plan.put if _is_folder(folder, name)]
+    replaced = [name for name in plan.put if is_folder(folder, name)]
     inside = {found for name in replaced for found, is_one in _below(folder, name) if is_one}
-    return {name for name in above | named | inside if _is_folder(folder, name)}
+    return {name for name in above | named | inside if is_folder(folder, name)}
 
 
 @dataclass(slots=True)
@@ -188,11 +228,8 @@ class _Leaving:
 
 
 def _conflict(names: Collection[str]) -> WorkspaceConflict:
-    shown = ", ".join(sorted(names)[:_NAMES_SHOWN])
-    if len(names) > _NAMES_SHOWN:
-        shown += f" and {len(names) - _NAMES_SHOWN} more"
     return WorkspaceConflict(
-        f"changed on both sides: {shown}; nothing was written",
+        f"changed on both sides: {listed(names)}; nothing was written",
         paths=sorted(names),
         hint=advice(
             "apply the rest with {workspace.skip=name|skip}, or get the patch's versions, to merge "
@@ -209,7 +246,7 @@ def _refuse_control(folder: Path, plan: Plan) -> None:
     bad = {name for name in touched if is_control(name)} | _in_repositories(folder, plan)
     if bad:
         raise WorkspaceError(
-            f"the patch changes files that control agents or git: {', '.join(sorted(bad))}",
+            f"the patch changes files that control agents or git: {listed(bad)}",
             paths=sorted(bad),
             hint=advice(
                 "read them, then allow it: {workspace.control_files|control_files=True}; "
@@ -222,18 +259,21 @@ def _refuse_control(folder: Path, plan: Plan) -> None:
 
 def _in_repositories(folder: Path, plan: Plan) -> set[str]:
     """Files in folders that would be bare repositories: their configuration can run programs."""
-    made = {*plan.put, *plan.make_folders}
+    made = {name.casefold() for name in (*plan.put, *plan.make_folders)}
 
     def is_there(name: str) -> bool:
-        return name in made or os.path.lexists(folder / name)
+        return name.casefold() in made or os.path.lexists(folder / name)
 
-    places = {
-        place for name in plan.put for place in [*(f"{one}/" for one in parents_of(name)), ""]
-    }
-    bare = [
-        one for one in places if all(is_there(one + part) for part in ("HEAD", "objects", "refs"))
-    ]
-    return {name for name in plan.put for place in bare if name.startswith(place)}
+    def is_bare(place: str) -> bool:
+        # With `commondir`, objects, references and the configuration are elsewhere.
+        below = f"{place}/" if place else ""
+        has = [is_there(below + part) for part in ("HEAD", "commondir", "objects", "refs")]
+        return has[0] and (has[1] or all(has[2:]))
+
+    above = {name: [*parents_of(name), ""] for name in plan.put}
+    bare = {place for places in above.values() for place in places}
+    bare = {place for place in bare if is_bare(place)}
+    return {name for name, places in above.items() if not bare.isdisjoint(places)}
 
 
 def _refuse_links(folder: Path, plan: Plan) -> None:
@@ -245,7 +285,7 @@ def _refuse_links(folder: Path, plan: Plan) -> None:
     after |= {name: entry.target for name, (entry, _) in plan.put.items() if entry.kind == "link"}
     bad = _outside(after) - (_outside(before) - plan.put.keys())
     if bad:
-        text = f"the patch makes links that lead out of the folder: {', '.join(sorted(bad))}"
+        text = f"the patch makes links that lead out of the folder: {listed(bad)}"
         raise InvalidPack(text, paths=sorted(bad))
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from difflib import unified_diff
 from pathlib import Path
 
+from geminorum.views.plain_text import printable
+from geminorum.workspace.names import shown
 from geminorum.workspace.patch import Change, Patch
-from geminorum.workspace.tree import Entry, read_entry
+from geminorum.workspace.tree import Entry, entry_of, read_entry
 
 _MAX_TEXT_BYTES = 1024 * 1024
 """Larger files are told by their size: to compare them takes too long."""
@@ -15,13 +18,23 @@ _MAX_TEXT_BYTES = 1024 * 1024
 
 def rendered(folder: Path, patch: Patch) -> str:
     """The changes as a unified diff. Old lines come from the folder, if they are still there."""
-    renamed = {new: old for old, new in patch.renames.items()}
+    renamed = _renames(folder, patch)
     return "".join(
         line
         for change, contents in patch.contents
-        if change.name not in patch.renames
+        if change.name not in renamed.values()
         for line in _lines(folder, change, contents, renamed.get(change.name))
     )
+
+
+def _renames(folder: Path, patch: Patch) -> dict[str, str]:
+    """New names to old ones. A patch may lie, so only a file that is here counts as an old one."""
+    before = {change.name: change.before for change in patch.changes}
+    return {
+        new: old
+        for old, new in patch.renames.items()
+        if entry_of(folder, old) == before[old] is not None
+    }
 
 
 def _lines(folder: Path, change: Change, new: bytes, old_name: str | None) -> Iterator[str]:
@@ -35,8 +48,19 @@ def _lines(folder: Path, change: Change, new: bytes, old_name: str | None) -> It
         yield f"  {_size(change.before)} to {_size(change.after)}\n"
     elif before != after:
         names = (f"a/{shown(change.name)}", f"b/{shown(change.name)}")
-        for line in unified_diff(before.splitlines(True), after.splitlines(True), *names):
-            yield line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+        for line in unified_diff(_split(before), _split(after), *names):
+            yield _printed(line)
+
+
+def _split(text: str) -> list[str]:
+    """Into lines with their ends. Not `splitlines`, to which a form feed ends a line, too."""
+    return [line for line in re.split(r"(?<=\n)", text) if line]
+
+
+def _printed(line: str) -> str:
+    """Shows what acts on a terminal or hides: the text may be anybody's."""
+    body = printable(line.removesuffix("\n"))
+    return f"{body}\n" if line.endswith("\n") else f"{body}\n\\ No newline at end of file\n"
 
 
 def _old_contents(folder: Path, change: Change) -> bytes | None:
@@ -74,8 +98,3 @@ def _kind(entry: Entry | None) -> str:
 
 def _size(entry: Entry | None) -> str:
     return "nothing" if entry is None else f"{entry.size:,} bytes"
-
-
-def shown(name: str) -> str:
-    """A name as text that can be printed and encoded, also if it is not UTF-8."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

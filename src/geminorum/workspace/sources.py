@@ -16,7 +16,8 @@ from geminorum.workspace.git import run_git
 
 _PREFIX = "git+"
 _SCHEMES = ("https", "ssh", "file")
-_REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./+-]*")
+# As git allows, but for what would make it an option or a pattern of refs.
+_REF = re.compile(r"(?![-+./@])[^\x00-\x20\x7f~^:?*\[\\]+")
 
 
 class GitSource(NamedTuple):
@@ -42,6 +43,9 @@ def git_source(text: str) -> GitSource:
         raise _invalid(text, "its form")
     if (parts.netloc or "").rpartition("@")[2].startswith("-") or "\n" in text or "\0" in text:
         raise _invalid(text, "its host")
+    if parts.password is not None:
+        text = f"the address has a password, which others could see: {without_password(text)!r}"
+        raise InvalidOptions(text, hint="put it into ~/.netrc, or use git+ssh://")
     if not _REF.fullmatch(ref) or ".." in ref:
         raise _invalid(text, "its ref")
     if parts.scheme == "file":
@@ -58,9 +62,18 @@ def _split_ref(address: str) -> tuple[str, str]:
 
 def _invalid(text: str, what: str) -> InvalidOptions:
     return InvalidOptions(
-        f"{what} is not valid: {text!r}",
+        f"{what} is not valid: {without_password(text)!r}",
         hint="write git+https://host/path@ref, git+ssh://git@host/path@ref or git+file:///path@ref",
     )
+
+
+def without_password(text: str) -> str:
+    """An address that may be shown: the name of a user stays, and may not be a token."""
+    return _PASSWORD.sub(r"\1…@", text)
+
+
+# `git@host` is no secret; `token@host` and `user:token@host` are.
+_PASSWORD = re.compile(r"(://(?!git@)|://git(?=:))[^/@]*@")
 
 
 @contextmanager

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from geminorum.system.regular_file import open_regular
-from geminorum.workspace.names import leads_out, parents_of
+from geminorum.errors import WorkspaceError
+from geminorum.hints import advice
+from geminorum.workspace import beneath
+from geminorum.workspace.names import leads_out, parents_of, shown
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 
@@ -33,7 +35,11 @@ class Entry:
 Tree: TypeAlias = dict[str, Entry]
 """Names, relative and with `/`, to entries. Names that are not UTF-8 have surrogate escapes."""
 
+Take: TypeAlias = Callable[[bytes], object]
+"""Gets the contents of a file, piece by piece."""
+
 FOLDER = Entry("folder")
+_PIECE_BYTES = 1024 * 1024
 
 
 def file_entry(contents: bytes, *, executable: bool = False) -> Entry:
@@ -43,35 +49,60 @@ def file_entry(contents: bytes, *, executable: bool = False) -> Entry:
 
 def read_entry(folder: Path, name: str) -> tuple[Entry, bytes] | None:
     """Reads what a name is on disk; None if there is nothing, or nothing that can travel."""
-    mode = mode_of(folder, name)
-    if mode is None:
-        return None
-    if stat.S_ISLNK(mode):
-        # Not as a Path, which would drop a `./` in front and a `/` at the end.
-        return Entry("link", target=os.readlink(folder / name)), b""  # noqa: PTH115
-    if stat.S_ISDIR(mode):
-        return FOLDER, b""
-    return _read_file(folder / name) if stat.S_ISREG(mode) else None
+    pieces: list[bytes] = []
+    entry = entry_of(folder, name, pieces.append)
+    return None if entry is None else (entry, b"".join(pieces))
 
 
-def _read_file(path: Path) -> tuple[Entry, bytes]:
-    with open_regular(path) as file:
-        contents = file.read()
-        executable = bool(os.fstat(file.fileno()).st_mode & stat.S_IXUSR)
-    return file_entry(contents, executable=executable), contents
+def entry_of(folder: Path, name: str, take: Take | None = None) -> Entry | None:
+    """The same without the contents: of any size, a file takes little memory."""
+    found = beneath.stat_of(folder, name)
+    try:
+        if found is None:
+            return None
+        if stat.S_ISLNK(found.st_mode):
+            return Entry("link", target=beneath.target_of(folder, name))
+        if stat.S_ISDIR(found.st_mode):
+            return FOLDER
+        return _read_file(folder, name, take) if stat.S_ISREG(found.st_mode) else None
+    except FileNotFoundError:
+        return None  # Removed since then, as if it had never been there.
+    except OSError as error:
+        raise _unreadable(name, error) from error
+
+
+def _read_file(folder: Path, name: str, take: Take | None) -> Entry | None:
+    with os.fdopen(beneath.open_to_read(folder, name), "rb") as file:
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            return None
+        digest, size = sha256(), 0
+        # No more than it has now: somebody may write to it faster than we read.
+        while piece := file.read(min(_PIECE_BYTES, found.st_size - size)):
+            size += len(piece)
+            digest.update(piece)
+            if take is not None:
+                take(piece)
+    return Entry("file", digest.hexdigest(), size, bool(found.st_mode & stat.S_IXUSR))
+
+
+def _unreadable(name: str, error: OSError) -> WorkspaceError:
+    """Somebody replaces it while it is read, or it is not for us."""
+    return WorkspaceError(
+        f"{shown(name)} cannot be read: {error.strerror}",
+        paths=[name],
+        hint=advice(
+            "make it readable, or leave it out of the pack: {workspace.exclude=name|exclude}",
+            name=name,
+            exclude=f"exclude={[name]}",
+        ),
+    )
 
 
 def mode_of(folder: Path, name: str) -> int | None:
-    """The mode of what the name is, which may be a link; None if there is nothing.
-
-    A name below a link is nothing: what is behind the link has another name, or lies outside.
-    """
-    if any((folder / parent).is_symlink() for parent in parents_of(name)):
-        return None
-    try:
-        return (folder / name).lstat().st_mode
-    except (FileNotFoundError, NotADirectoryError):
-        return None
+    """The mode of what the name is, which may be a link; None if there is nothing."""
+    found = beneath.stat_of(folder, name)
+    return None if found is None else found.st_mode
 
 
 def links_out_of(tree: Tree) -> list[str]:

@@ -11,8 +11,8 @@ import threading
 def leave(code: int) -> None:
     """End the process as Python does, without tidying its memory, which the system takes back.
 
-    With a price list loaded, that takes as long as the start of Python. The steps are those of
-    `multiprocessing` at the end of its processes. Returns where they had better be Python's own.
+    To tidy it takes as long as the start of Python. The steps are those of `multiprocessing` at
+    the end of its processes. Returns where they had better be Python's own.
     """
     if sys.gettrace() is not None or sys.getprofile() is not None:
         return  # A debugger or a profiler goes on afterwards.

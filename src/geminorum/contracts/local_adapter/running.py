@@ -17,14 +17,14 @@ from geminorum.cost import PriceBook, Prices, price_book
 from geminorum.errors import GeminorumError, InvalidOptions, InvalidPrompt, SessionLost
 from geminorum.events import Event, TextDelta
 from geminorum.prompt import instructed
-from geminorum.store import SessionStore, StoredSession, folder_of
+from geminorum.store import AgentSessions, StoredSession, folder_of
 
 
 async def execute(
     config: GeminiLocalConfig,
     context: AdapterExecutionContext,
     *,
-    store: SessionStore | None = None,
+    store: AgentSessions | None = None,
     retry_fresh: bool = False,
     via: Transport | None = None,
     prices: Prices = None,
@@ -53,7 +53,7 @@ def execute_sync(
     config: GeminiLocalConfig,
     context: AdapterExecutionContext,
     *,
-    store: SessionStore | None = None,
+    store: AgentSessions | None = None,
     retry_fresh: bool = False,
     via: Transport | None = None,
     prices: Prices = None,
@@ -72,7 +72,7 @@ class _Plan:
 
     config: GeminiLocalConfig
     context: AdapterExecutionContext
-    store: SessionStore | None
+    store: AgentSessions | None
     transport: Transport
     prices: PriceBook | None
     prompt: str
@@ -82,7 +82,7 @@ class _Plan:
 def _planned(
     config: GeminiLocalConfig,
     context: AdapterExecutionContext,
-    store: SessionStore | None,
+    store: AgentSessions | None,
     via: Transport | None,
     prices: Prices,
 ) -> _Plan:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from geminorum.errors import StoreConflict as StoreConflict
 from geminorum.errors import StoreError as StoreError
+from geminorum.sessions.store.deleting import delete as delete
 from geminorum.sessions.store.fetching import fetch as fetch
 from geminorum.sessions.store.fetching import find as find
 from geminorum.sessions.store.listing import StoredInfo as StoredInfo
@@ -27,6 +28,7 @@ __all__ = [
     "StoreConflict",
     "StoreError",
     "StoredInfo",
+    "delete",
     "fetch",
     "find",
     "listed",

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
 from geminorum.errors import InvalidOptions, StoreError, Unsupported
-from geminorum.sessions.store.protocol import SessionStore
+from geminorum.sessions.reading import ID
+from geminorum.sessions.store.failures import explain_failures
+from geminorum.sessions.store.protocol import Listing, SessionStore
 from geminorum.wire.stored.entries import Damaged, decoded
 
 _WHOLE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_MAX_TEXT = 4096
+"""Of what a listing says about a session; a title has 80 letters, a path no more than this."""
 
 
 class StoredInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,15 +37,26 @@ class StoredInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def listed(store: SessionStore) -> list[StoredInfo]:
     """The sessions of a store, the last updated first. Reads one entry of each."""
-    infos = [_info_of(store, session, number) for session, number in store.list()]
+    infos = [_info_of(store, session, number) for session, number in named(store)]
     return sorted(infos, key=lambda info: info.updated, reverse=True)
+
+
+def with_turns(infos: Sequence[StoredInfo]) -> list[StoredInfo]:
+    """Those that can be continued: a first turn that was never saved leaves nothing."""
+    return [info for info in infos if info.size or info.problem]
+
+
+def named(store: SessionStore) -> Listing:
+    """The sessions of a store, without those whose ids are none: they become names of files."""
+    with explain_failures():
+        return [(session, number) for session, number in store.list() if ID.fullmatch(session)]
 
 
 def resolve_id(store: SessionStore, wanted: str) -> str:
     """The id that begins so; raises InvalidOptions if several do, returns one of none as it is."""
     if _WHOLE_ID.fullmatch(wanted):
         return wanted
-    found = sorted(session for session, _ in store.list() if session.startswith(wanted))
+    found = sorted(session for session, _ in named(store) if session.startswith(wanted))
     if len(found) > 1 and wanted not in found:
         names = ", ".join(found[:10])
         raise InvalidOptions(f"{wanted!r} may be any of {names}", hint="write more of the id")
@@ -49,14 +65,17 @@ def resolve_id(store: SessionStore, wanted: str) -> str:
 
 def _info_of(store: SessionStore, session: str, number: int) -> StoredInfo:
     try:
-        last = next(iter(store.load(session, number - 1)))
+        with explain_failures():
+            last = next(iter(store.load(session, number - 1)), None)
+        if last is None:
+            return StoredInfo(id=session, problem="its last entry is missing")
         about = decoded(last, session).about
-    except (StopIteration, Damaged, StoreError, Unsupported) as error:
-        return StoredInfo(id=session, problem=str(error) or "its last entry is missing")
+    except (Damaged, StoreError, Unsupported) as error:
+        return StoredInfo(id=session, problem=str(error)[:_MAX_TEXT])
     return StoredInfo(
         id=session,
-        title=about.title,
-        cwd=about.cwd,
+        title=about.title[:_MAX_TEXT],
+        cwd=about.cwd[:_MAX_TEXT],
         cli_version=about.cli_version,
         started=about.created,
         updated=about.updated,

@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from glob import escape
@@ -34,6 +35,8 @@ _MARK = ".project_root"
 _NOTES = ".geminorum-stores"
 _HALF_WRITTEN = ".stored-"
 """No session's file begins so."""
+_AN_HOUR = 3600
+_MAX_SHOWN = 200
 _LONG_AGO = "2000-01-01T00-00"
 """In a name that has to be made up: the CLI damages a session that it resumes in the minute of its
 name."""
@@ -68,11 +71,9 @@ def place_files(home: Path, cwd: Path, session: str, files: Mapping[str, StoredF
     """Writes the files of a session where the CLI looks for those of `cwd`. To be called with the
     session's lock held.
     """
-    if not ID.fullmatch(session):
-        raise InvalidOptions(f"{session!r} is not a session id")
+    _require_id(session)
     before = find_main_files(home, cwd, session)
-    project = _project_folder(home, cwd)
-    written = [_write(_place_of(project, session, role, one), one) for role, one in files.items()]
+    written = _write_all(_project_folder(home, cwd), session, files)
     for path in before:
         if path not in written:
             path.unlink(missing_ok=True)  # The same conversation under an older name.
@@ -80,9 +81,45 @@ def place_files(home: Path, cwd: Path, session: str, files: Mapping[str, StoredF
 
 def write_files(folder: Path, session: str, files: Mapping[str, StoredFile]) -> Path:
     """Writes the files into a folder, as in one of the CLI's; returns the conversation's own."""
+    _require_id(session)
+    return _write_all(folder, session, files)[-1]
+
+
+def _require_id(session: str) -> None:
+    """A store may hold any id, and this one becomes a part of paths."""
+    if not ID.fullmatch(session):
+        raise InvalidOptions(f"{session[:_MAX_SHOWN]!r} is not a session id")
+
+
+def _write_all(project: Path, session: str, files: Mapping[str, StoredFile]) -> list[Path]:
+    """The conversation comes last: whoever finds it takes all the others to be there."""
+    written = []
     for role, one in sorted(files.items(), reverse=True):
-        path = _write(_place_of(folder, session, role, one), one)
-    return path
+        path = _place_of(project, session, role, one)
+        _refuse_links(project, path)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _replace(path, one.data)
+        written.append(path)
+    for folder in {path.parent for path in written}:
+        _remove_half_written(folder)
+    return written
+
+
+def _remove_half_written(folder: Path) -> None:
+    """What processes left that were killed here; a younger one may be at work."""
+    for path in folder.glob(f"{_HALF_WRITTEN}*"):
+        with suppress(OSError):
+            if path.lstat().st_mtime < time.time() - _AN_HOUR:
+                path.unlink()
+
+
+def _refuse_links(project: Path, path: Path) -> None:
+    """A link would put the file anywhere."""
+    for folder in path.parents:
+        if folder == project:
+            return
+        if folder.is_symlink():
+            raise StoreError(f"{str(folder)!r} is a link", hint="replace it by a folder")
 
 
 def read_note(home: Path, session: str) -> bytes | None:
@@ -139,7 +176,7 @@ def _refuse_too_much(paths: Mapping[str, Path]) -> None:
 
 
 def _content(path: Path) -> bytes:
-    with open_regular(path) as file:
+    with open_regular(path, follow=False) as file:
         return file.read(MAX_SESSION_BYTES)
 
 
@@ -169,16 +206,8 @@ def _place_of(project: Path, session: str, role: str, file: StoredFile) -> Path:
     return project / "chats" / (file.name if is_usual else f"session-{_LONG_AGO}-{short}{suffix}")
 
 
-def _write(path: Path, file: StoredFile) -> Path:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _replace(path, file.data)
-    return path
-
-
 def _replace(path: Path, data: bytes | bytearray) -> None:
-    """In one step, and never through a link in the last folder."""
-    if path.parent.is_symlink():
-        raise StoreError(f"{str(path.parent)!r} is a link", hint="replace it by a folder")
+    """In one step, so that a crash leaves the old one or the new one."""
     handle, name = tempfile.mkstemp(prefix=_HALF_WRITTEN, dir=path.parent)
     temporary = Path(name)
     try:

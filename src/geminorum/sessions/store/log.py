@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from geminorum.errors import StoreConflict
+from geminorum.errors import StoreConflict, StoreError
 from geminorum.sessions.store.protocol import SessionStore
 from geminorum.wire.stored.entries import (
     About,
@@ -29,6 +29,12 @@ _ROUNDS = 3
 """Of writing a turn anew, after an entry that seemed to fail has arrived after all."""
 
 
+READ_SECONDS = 120.0
+"""How long a log may take to read. Nobody waits longer for it, and entries of a few bytes may make
+gigabytes of work.
+"""
+
+
 class SessionLog:
     """The log of a session. `read` comes before anything is added to it."""
 
@@ -44,8 +50,11 @@ class SessionLog:
         self._turn = uuid.uuid4().hex
 
     def read(self) -> Journal:
-        journal = Journal(self.session)
-        journal.extend(self._store.load(self.session))
+        journal, until = Journal(self.session), time.monotonic() + READ_SECONDS
+        for raw in self._store.load(self.session):
+            journal.add(raw)
+            if time.monotonic() > until:
+                raise StoreError(f"the store has sent a session for {READ_SECONDS:g} s")
         self.number, self._known = journal.number, journal.known_in_pieces()
         self._created = journal.about.created if journal.about else None
         return journal

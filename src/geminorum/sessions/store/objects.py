@@ -6,19 +6,24 @@ to create one twice. `pip install 'geminorum[stores]'` brings obstore, which doe
 
 from __future__ import annotations
 
+import os
 import re
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import uuid
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
 
+from geminorum.credentials import shown_address, without_credentials
 from geminorum.errors import InvalidOptions, SetupError, StoreConflict, StoreError
 from geminorum.runtime import typed
 from geminorum.runtime.lazy import lazy_module
-from geminorum.sessions.store.protocol import Listing
+from geminorum.sessions.store.failures import explain_failures
+from geminorum.sessions.store.protocol import MAX_ENTRY_BYTES, Listing
 
 if TYPE_CHECKING:
     import obstore
@@ -31,20 +36,28 @@ else:
 
 SCHEMES = ("s3", "gs", "az")
 _ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
-_ENTRIES, _LEASES = "entries", "leases"
-_MAX_ENTRY_BYTES = 8 * 1024 * 1024
-_READERS = 8
+_ENTRIES, _LEASES, _CLOCK = "entries", "leases", "clock"
+_READERS = 32
 """Objects that are read at the same time: each takes a round trip."""
 _CLIENT = {"timeout": "20s", "connect_timeout": "5s"}
 _RETRY = {"max_retries": 2}
+_MAX_LEASE_BYTES = 4096
+_MAX_REASON = 300
 _ROUNDS = 5
 """Of taking a lease that others take at the same moment."""
 
 
 class Lease(msgspec.Struct, frozen=True):
+    """Begins when the storage wrote it, by the storage's clock."""
+
     holder: str
-    until: float
-    """Seconds since 1970, by the clock of its holder."""
+    seconds: float
+    mark: str = ""
+    """Another in each: two with the same bytes would have the same tag, and one who is too late
+    could replace the second instead of the first."""
+
+
+_NO_LEASE, _LONG_AGO = Lease("", 0.0), datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class ObjectStore:
@@ -52,7 +65,7 @@ class ObjectStore:
 
     Credentials, region and endpoint come from the usual variables (`AWS_ACCESS_KEY_ID`,
     `AWS_ENDPOINT_URL`, …) or from the machine's role; `?region=…&endpoint=…` in the URL comes
-    first. The clocks of the machines that share it should agree within a few seconds.
+    first. Leases end by the clock of the storage.
     """
 
     def __init__(self, url: str) -> None:
@@ -64,57 +77,63 @@ class ObjectStore:
             raise SetupError("object storage needs the package obstore", hint=hint) from error
 
     def __repr__(self) -> str:
-        return f"ObjectStore({urlsplit(self._url)._replace(query='').geturl()!r})"
+        return f"ObjectStore({shown_address(self._url)!r})"
 
     def append(self, session: str, number: int, data: bytes) -> None:
-        is_next = number == 1 or (number > 1 and self._has(_entry(session, number - 1)))
-        try:
-            if is_next:
-                obstore.put(self._bucket, _entry(session, number), data, mode="create")
-                return
-        except refusals.AlreadyExistsError:
-            pass
+        with explain_failures(self._url):
+            is_next = number == 1 or (number > 1 and self._has(_entry(session, number - 1)))
+            try:
+                if is_next:
+                    obstore.put(self._bucket, _entry(session, number), data, mode="create")
+                    return
+            except refusals.AlreadyExistsError:
+                pass
         raise StoreConflict(f"entry {number} is not the next of session {session!r}")
 
     def load(self, session: str, after: int = 0) -> Iterator[bytes]:
-        # Names sort like numbers. What lies behind a gap is not part of the log.
-        found = [name for number, name in self._named(session, after) if number > after]
-        names = [
-            name for place, name in enumerate(found, after + 1) if name.endswith(f"/{place:010}")
-        ]
-        with ThreadPoolExecutor(_READERS) as readers:
-            for start in range(0, len(names), _READERS):
-                yield from readers.map(self._read, names[start : start + _READERS])
+        with explain_failures(self._url):
+            # Names sort like numbers. What lies behind a gap is not part of the log.
+            found = [name for number, name in self._named(session, after) if number > after]
+            numbered = enumerate(found, after + 1)
+            names = [name for place, name in numbered if name.endswith(f"/{place:010}")]
+            for data in self._read_ahead(names):
+                if data is None:
+                    return  # It is being deleted, the last entry first.
+                yield data
 
     def list(self) -> Listing:
         last: dict[str, int] = {}
-        for page in obstore.list(self._bucket, prefix=f"{_ENTRIES}/"):
-            for one in page:
-                session, number = _parsed(one["path"])
-                if session:
-                    last[session] = max(number, last.get(session, 0))
+        with explain_failures(self._url):
+            for page in obstore.list(self._bucket, prefix=f"{_ENTRIES}/"):
+                for one in page:
+                    session, number = _parsed(one["path"])
+                    if session:
+                        last[session] = max(number, last.get(session, 0))
         return [*last.items()]
 
     def delete(self, session: str) -> None:
-        # The last one first: whoever reads meanwhile finds a log that is only shorter.
-        names = [name for _, name in self._named(session, 0)]
-        for name in [*reversed(names), _lease(session)]:
-            obstore.delete(self._bucket, name)
+        with explain_failures(self._url):
+            # The last one first: whoever reads meanwhile finds a log that is only shorter.
+            names = [name for _, name in self._named(session, 0)]
+            for name in [*reversed(names), _lease(session)]:
+                self._delete(name)
 
     def acquire(self, session: str, holder: str, seconds: float) -> str:
-        for _ in range(_ROUNDS):
-            known, tag = self._lease_of(session)
-            if known is not None and known.holder != holder and known.until > time.time():
-                return known.holder
-            if self._put_lease(session, Lease(holder, time.time() + seconds), tag):
-                return holder
+        with explain_failures(self._url):
+            for _ in range(_ROUNDS):
+                known, written, tag = self._lease_of(session)
+                if known.holder not in ("", holder) and not self._has_ended(known, written):
+                    return known.holder
+                if self._put_lease(session, Lease(holder, seconds, uuid.uuid4().hex), tag):
+                    return holder
         raise StoreError(f"the lease of session {session!r} changes again and again")
 
     def release(self, session: str, holder: str) -> None:
         # Replaced and not deleted: no storage deletes only what is still the same.
-        known, tag = self._lease_of(session)
-        if known is not None and known.holder == holder:
-            self._put_lease(session, Lease("", 0.0), tag)
+        with explain_failures(self._url):
+            known, _, tag = self._lease_of(session)
+            if known.holder == holder:
+                self._put_lease(session, _NO_LEASE, tag)
 
     def _has(self, name: str) -> bool:
         try:
@@ -129,21 +148,53 @@ class ObjectStore:
         named = [(_parsed(one["path"]), one["path"]) for page in pages for one in page]
         return sorted((number, path) for (name, number), path in named if name == session)
 
-    def _read(self, name: str) -> bytes:
-        found = obstore.get(self._bucket, name)
-        if found.meta["size"] > _MAX_ENTRY_BYTES:
-            return b""  # Nobody who follows the protocol has written it: it is damaged.
-        return bytes(found.bytes())
+    def _read_ahead(self, names: Sequence[str]) -> Iterator[bytes | None]:
+        """In order; while one is looked at, those that follow are on their way."""
+        readers, ahead = ThreadPoolExecutor(_READERS), deque[Future[bytes | None]]()
+        try:
+            for name in names:
+                ahead.append(readers.submit(self._read, name))
+                if len(ahead) == _READERS:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            readers.shutdown(cancel_futures=True)
 
-    def _lease_of(self, session: str) -> tuple[Lease | None, str | None]:
+    def _read(self, name: str) -> bytes | None:
+        try:
+            found = obstore.get(self._bucket, name)
+            if found.meta["size"] > MAX_ENTRY_BYTES:
+                return b""  # Nobody who follows the protocol has written it: it is damaged.
+            return bytes(found.bytes())
+        except FileNotFoundError:
+            return None
+
+    def _delete(self, name: str) -> None:
+        try:
+            obstore.delete(self._bucket, name)
+        except FileNotFoundError:
+            return  # Another deletes it, too; S3 itself does not mind.
+
+    def _lease_of(self, session: str) -> tuple[Lease, datetime, str | None]:
+        """The lease, when it was written, and the tag of its object."""
         try:
             found = obstore.get(self._bucket, _lease(session))
         except FileNotFoundError:
-            return None, None
+            return _NO_LEASE, _LONG_AGO, None
+        written, tag = found.meta["last_modified"], found.meta["e_tag"]
+        if found.meta["size"] > _MAX_LEASE_BYTES:
+            return _NO_LEASE, written, tag
         try:
-            return typed.decode(bytes(found.bytes()), Lease), found.meta["e_tag"]
-        except msgspec.MsgspecError:
-            return None, found.meta["e_tag"]
+            return typed.decode(bytes(found.bytes()), Lease), written, tag
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return _NO_LEASE, written, tag
+
+    def _has_ended(self, lease: Lease, written: datetime) -> bool:
+        """By the clock of the storage: those of two machines may differ by an hour."""
+        obstore.put(self._bucket, _CLOCK, b"")
+        now: datetime = obstore.head(self._bucket, _CLOCK)["last_modified"]
+        return (now - written).total_seconds() >= lease.seconds
 
     def _put_lease(self, session: str, lease: Lease, tag: str | None) -> bool:
         """False if another was quicker."""
@@ -162,11 +213,24 @@ class ObjectStore:
 def _opened(url: str) -> Any:
     parts = urlsplit(url)
     if parts.scheme not in SCHEMES or not parts.netloc:
-        raise InvalidOptions(f"{url!r} names no bucket", hint="s3://bucket/folder, gs://…, az://…")
+        shown = shown_address(url)
+        raise InvalidOptions(
+            f"{shown!r} names no bucket", hint="s3://bucket/folder, gs://…, az://…"
+        )
     config: dict[str, Any] = dict(parse_qsl(parts.query))
-    client = {**_CLIENT, "allow_http": config.get("endpoint", "").startswith("http:")}
-    how: dict[str, Any] = {"client_options": client, "retry_config": _RETRY, **config}
-    return backends.from_url(parts._replace(query="").geturl(), **how)
+    client = {**_CLIENT, "allow_http": _endpoint(config).startswith("http:")}
+    how: dict[str, Any] = {"client_options": client, "retry_config": _RETRY, "config": config}
+    try:
+        return backends.from_url(parts._replace(query="").geturl(), **how)
+    except (refusals.BaseError, ValueError, TypeError) as error:
+        why = without_credentials(str(error), url)[:_MAX_REASON]
+        raise InvalidOptions(f"{shown_address(url)!r} cannot be opened: {why}") from None
+
+
+def _endpoint(config: Mapping[str, str]) -> str:
+    """Where to talk to; whoever names an address without encryption wants that."""
+    named = [config.get(name) for name in ("endpoint", "endpoint_url", "aws_endpoint")]
+    return next(filter(None, named), None) or os.environ.get("AWS_ENDPOINT_URL", "")
 
 
 def _checked(session: str) -> str:

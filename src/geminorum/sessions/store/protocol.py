@@ -7,6 +7,8 @@ from typing import Protocol, TypeAlias, runtime_checkable
 
 Listing: TypeAlias = Iterable[tuple[str, int]]
 """Each session's id, and the number of its last entry."""
+MAX_ENTRY_BYTES = 8 * 1024 * 1024
+"""Of what a store reads; geminorum writes less."""
 
 
 @runtime_checkable

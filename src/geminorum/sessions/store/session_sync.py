@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import platform
+import errno
 import re
-import uuid
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 from geminorum.errors import (
+    ConfigError,
     GeminorumError,
     SessionBusy,
     SessionLost,
@@ -21,11 +21,14 @@ from geminorum.errors import (
     Unsupported,
 )
 from geminorum.events import Error
+from geminorum.hints import advice
 from geminorum.sessions import places
 from geminorum.sessions.finding import find
 from geminorum.sessions.keeping import fork
 from geminorum.sessions.lock import SessionLock
-from geminorum.sessions.store.listing import listed, resolve_id
+from geminorum.sessions.store.failures import explain_failures
+from geminorum.sessions.store.holder import new_holder, shown_holder, take_lease
+from geminorum.sessions.store.listing import listed, resolve_id, with_turns
 from geminorum.sessions.store.local_files import (
     find_main_files,
     gather_files,
@@ -42,6 +45,7 @@ from geminorum.wire.stored.journal import Journal
 LEASE_SECONDS = 60.0
 """How long a session stays held after its holder was killed."""
 _MAX_CWD = 4096
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,2}(-[0-9A-Za-z.-]{1,60})?")
 
 Choice: TypeAlias = Literal["keep", "replace", "conflict"]
 
@@ -59,7 +63,7 @@ class SessionSync:
 
     def __init__(self, store: SessionStore, place: Place) -> None:
         self._store, self._place = store, place
-        self._holder = f"{platform.node() or 'somewhere'}:{os.getpid()}:{uuid.uuid4().hex[:12]}"
+        self._holder = new_holder()
         self._log: SessionLog | None = None
         """Of the session that this conversation is in, once there is one."""
         self._is_read = False
@@ -80,16 +84,26 @@ class SessionSync:
             session = self._resolved(wanted)
             self._log = SessionLog(self._store, session, self._holder)
             self._hold(session)
-            journal = self._read(self._log)
+            journal = self._read_held(self._log)
         except StoreError as error:
             return self._without_store(session, error)
-        return session, self._place_here(journal) if journal.number else []
+        with _explain_folder(self._place.home):
+            if journal.number:
+                return session, self._place_here(journal)
+            self._let_go_of_nothing(session)
+            return session, []
+
+    def _let_go_of_nothing(self, session: str) -> None:
+        """A session that nobody has gets no entry: it would be the latest of the store."""
+        if not find_main_files(self._place.home, self._place.cwd, session):
+            self.close()
+            self._log, self._is_read = None, False
 
     def _resolved(self, wanted: str) -> str:
-        with _store_errors():
+        with explain_failures():
             if wanted != "latest":
                 return self._by_start(wanted)
-            stored = listed(self._store)
+            stored = with_turns(listed(self._store))
         here = places.latest(self._place.home, self._place.cwd)
         if here is None or not stored:
             return here or (stored[0].id if stored else wanted)
@@ -117,14 +131,20 @@ class SessionSync:
         return session, [_notice(text, error.hint)]
 
     def _hold(self, session: str) -> None:
-        with _store_errors():
-            holder = self._store.acquire(session, self._holder, LEASE_SECONDS)
+        with explain_failures():
+            holder = take_lease(self._store, session, self._holder, LEASE_SECONDS)
         if holder != self._holder:
-            who = ":".join(holder.split(":")[:2])
-            raise SessionBusy(f"session {session!r} is open elsewhere, by {who}")
+            raise SessionBusy(f"session {session!r} is open elsewhere, by {shown_holder(holder)}")
+
+    def _read_held(self, log: SessionLog) -> Journal:
+        began = time.monotonic()
+        journal = self._read(log)
+        if time.monotonic() - began > LEASE_SECONDS / 3:
+            self._hold(log.session)  # Otherwise the lease might end before it is renewed.
+        return journal
 
     def _read(self, log: SessionLog) -> Journal:
-        with _store_errors():
+        with explain_failures():
             journal = log.read()
         self._is_read = True
         self._about = journal.about or self._about
@@ -144,7 +164,8 @@ class SessionSync:
             if choice != "keep":
                 place_files(home, cwd, session, journal.files)
                 write_note(home, session, journal.state)
-        return [*kept, *missing_in(journal)]
+        has_more_here = choice == "keep" and state_of(known_after(files)) != journal.state
+        return [*kept, *missing_in(journal, _KEPT_HERE if has_more_here else _GOES_ON)]
 
     def _keep_copy(self, session: str) -> list[Error]:
         home, cwd, _ = self._place
@@ -162,7 +183,7 @@ class SessionSync:
             return []
         try:
             if not self._is_lost:
-                with _store_errors():
+                with explain_failures():
                     log.begin_turn(self._about)
                 return []
         except StoreConflict:
@@ -184,6 +205,14 @@ class SessionSync:
             return [_notice(f"the turn is not in the store: {why}", hint)]
         return []
 
+    def save_checkpoint(self, session: str) -> list[Error]:
+        """Saves a turn that goes on. Whoever finds it learns that its end is missing."""
+        problems = self.save(session)
+        if not problems and self._log is not None:
+            with suppress(GeminorumError):
+                self.begin_turn()
+        return problems
+
     def _save(self, session: str) -> None:
         home, cwd, _ = self._place
         files = gather_files(home, cwd, session)
@@ -197,9 +226,12 @@ class SessionSync:
         if self._is_lost:
             raise StoreConflict(f"session {session!r} was continued elsewhere")
         self._about = self._described(session, files)
-        with _store_errors():
+        with explain_failures():
             log.save_turn(files, self._about)
-        write_note(home, session, log.state)
+        # The turn is in the store. Without the note, a file that a repair rewrites is taken for
+        # one that went on by itself, and kept as a fork.
+        with suppress(OSError):
+            write_note(home, session, log.state)
 
     def _log_of(self, session: str) -> SessionLog:
         """A conversation may turn out to be in another session than the one that was restored."""
@@ -224,14 +256,14 @@ class SessionSync:
     def renew(self) -> None:
         """Keeps the session for this conversation; notes if another has it by now."""
         if self._log is not None and not self._is_lost:
-            with _store_errors():
+            with explain_failures():
                 holder = self._store.acquire(self._log.session, self._holder, LEASE_SECONDS)
             self._is_lost = holder != self._holder
 
     def close(self) -> None:
         """Lets others have the session. A lease that cannot be released ends by itself."""
         if self._log is not None:
-            with suppress(GeminorumError), _store_errors():
+            with suppress(GeminorumError), explain_failures():
                 self._store.release(self._log.session, self._holder)
 
 
@@ -260,31 +292,34 @@ def choose(files: Mapping[str, SavedFile], note: bytes | None, journal: Journal)
     return "conflict"
 
 
-def missing_in(journal: Journal) -> list[Error]:
+def missing_in(journal: Journal, hint: str) -> list[Error]:
     """What the caller should know of turns that the store should have, and has not."""
     found = []
     if journal.problems:
         text = (
             f"the store's copy of session {journal.session!r} is damaged after its last whole turn"
         )
-        found.append(_notice(f"{text}: {journal.problems[-1]}", _GOES_ON))
+        found.append(_notice(f"{text}: {journal.problems[-1]}", hint))
     if journal.begun is not None:
-        at = datetime.fromtimestamp(min(max(journal.begun.at, 0), 2**42) / 1000, UTC)
-        who = ":".join(journal.begun.writer.split(":")[:2])
+        at = datetime.fromtimestamp(journal.begun.at / 1000, UTC)
+        who = shown_holder(journal.begun.writer)
         text = f"a turn that began at {at:%Y-%m-%d %H:%M:%S} UTC on {who} was never saved"
-        found.append(_notice(text, _GOES_ON))
+        found.append(_notice(text, hint))
     return found
 
 
 _GOES_ON = "the session continues after the last turn that was saved; look at what is missing there"
+_KEPT_HERE = "what it left on this machine is kept, and saved with the next turn"
 
 
 def refuse_older(version: str | None, wrote: str | None, session: str) -> None:
     """Raises Unsupported if this CLI is older than the one that wrote the session."""
     if version and wrote and numbers_in(version) < numbers_in(wrote):
+        # It comes out of the store, and people paste what stands in a hint into their shell.
+        newer = wrote if _VERSION.fullmatch(wrote) else "latest"
         raise Unsupported(
-            f"session {session!r} was written by CLI {wrote}, and this one is {version}",
-            hint=f"update it with `npm install -g @google/gemini-cli@{wrote}`",
+            f"session {session!r} was written by CLI {newer}, and this one is {version}",
+            hint=f"update it with `npm install -g @google/gemini-cli@{newer}`",
         )
 
 
@@ -309,12 +344,14 @@ def _notice(text: str, hint: str | None) -> Error:
 
 
 @contextmanager
-def _store_errors() -> Iterator[None]:
-    """A store may raise anything; what is not our own becomes a StoreError."""
+def _explain_folder(home: Path) -> Iterator[None]:
+    """A home that cannot be written to is not the store's fault; a full disk explains itself."""
     try:
         yield
-    except GeminorumError:
-        raise
-    except Exception as error:
-        text = f"the store failed: {type(error).__name__}: {error}"
-        raise StoreError(text[:500]) from error
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE):
+            raise
+        hint = advice("pass {Options.home=…} with a folder that can be written to")
+        raise ConfigError(
+            f"cannot put the session into {str(home)!r}: {error}", hint=hint
+        ) from error

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
+import sys
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from geminorum.errors import StoreConflict, StoreError, Unsupported
-from geminorum.sessions.store.protocol import Listing
+from geminorum.sessions.store.protocol import MAX_ENTRY_BYTES, Listing
 
 _SCHEMA_VERSION = 1
 _BUSY_SECONDS = 10.0
+_PAGE = 32
+"""Entries that are in memory at the same time."""
 _SCHEMA = f"""
+BEGIN IMMEDIATE;
 CREATE TABLE IF NOT EXISTS entries (
     session TEXT NOT NULL,
     number INTEGER NOT NULL,
@@ -27,16 +32,25 @@ CREATE TABLE IF NOT EXISTS leases (
     until REAL NOT NULL
 );
 PRAGMA user_version = {_SCHEMA_VERSION};
+COMMIT;
 """
 _APPEND = """
 INSERT INTO entries SELECT :session, :number, :data
 WHERE :number = 1 + (SELECT COALESCE(MAX(number), 0) FROM entries WHERE session = :session)
+"""
+# Nobody who follows the protocol has written a larger one: it is damaged.
+_LOAD = """
+SELECT number, CASE WHEN length(data) > :largest THEN x'' ELSE data END FROM entries
+WHERE session = :session AND number > :after ORDER BY number LIMIT :page
 """
 _ACQUIRE = """
 INSERT INTO leases VALUES (:session, :holder, :now + :seconds) ON CONFLICT (session)
 DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE leases.holder = excluded.holder OR leases.until <= :now
 """
+_BESIDE = ("", "-wal", "-shm", "-journal")
+"""What follows the name of the file in those that SQLite makes."""
+_OWN_FOLDER = "keep the store in a folder that only you can write to"
 
 
 class SqliteStore:
@@ -55,12 +69,17 @@ class SqliteStore:
             if database.execute(_APPEND, row).rowcount != 1:
                 raise StoreConflict(f"entry {number} is not the next of session {session!r}")
 
-    def load(self, session: str, after: int = 0) -> list[bytes]:
-        query = "SELECT data FROM entries WHERE session = ? AND number > ? ORDER BY number"
-        with self._transaction() as database:
-            return [data for (data,) in database.execute(query, (session, after))]
+    def load(self, session: str, after: int = 0) -> Iterator[bytes]:
+        while page := self._page(session, after):
+            for number, data in page:
+                if number != after + 1:
+                    return  # What lies behind a gap is not part of the log.
+                after = number
+                yield data
 
     def list(self) -> Listing:
+        if self._is_absent():
+            return []
         with self._transaction() as database:
             query = "SELECT session, MAX(number) FROM entries GROUP BY session"
             return database.execute(query).fetchall()
@@ -82,6 +101,23 @@ class SqliteStore:
             row = session, holder
             database.execute("DELETE FROM leases WHERE session = ? AND holder = ?", row)
 
+    def _page(self, session: str, after: int) -> Sequence[tuple[int, bytes]]:
+        if self._is_absent():
+            return []
+        with self._transaction() as database:
+            row = {"session": session, "after": after, "largest": MAX_ENTRY_BYTES, "page": _PAGE}
+            return database.execute(_LOAD, row).fetchall()
+
+    def _is_absent(self) -> bool:
+        """A look makes no file: the name may be mistyped."""
+        try:
+            self._path.lstat()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            pass  # Whoever opens it says what is wrong.
+        return False
+
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         # A connection for each: it belongs to one thread, and must not be open in a fork.
@@ -97,6 +133,7 @@ class SqliteStore:
     def _connect(self) -> sqlite3.Connection:
         if not self._is_ready:
             self._make_private()
+        self._refuse_planted()
         database = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
         try:
             # An entry that was acknowledged outlives a power failure.
@@ -117,6 +154,19 @@ class SqliteStore:
         except OSError as error:
             raise StoreError(f"cannot open the store {str(self._path)!r}: {error}") from error
 
+    def _refuse_planted(self) -> None:
+        """In a folder that everybody may write to, such as /tmp, a file may be another user's, who
+        would read along; SQLite makes and removes those beside it with every call.
+        """
+        if sys.platform == "win32" or not self._path.parent.stat().st_mode & stat.S_IWOTH:
+            return
+        for ending in _BESIDE:
+            path = self._path.with_name(self._path.name + ending)
+            with suppress(FileNotFoundError):
+                found = path.lstat()
+                if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
+                    raise StoreError(f"{str(path)!r} belongs to another user", hint=_OWN_FOLDER)
+
     def _prepare(self, database: sqlite3.Connection) -> None:
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version > _SCHEMA_VERSION:
@@ -125,5 +175,8 @@ class SqliteStore:
                 hint="update this one with `pip install --upgrade geminorum`",
             )
         if version < _SCHEMA_VERSION:
-            database.execute("PRAGMA journal_mode = WAL")
+            # Where another process makes the file at this moment, SQLite does not wait, but fails;
+            # the other sets the same mode.
+            with suppress(sqlite3.OperationalError):
+                database.execute("PRAGMA journal_mode = WAL").fetchone()
             database.executescript(_SCHEMA)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
+from geminorum.credentials import shown_address
 from geminorum.errors import InvalidOptions
 from geminorum.runtime.lazy import lazy_module
 from geminorum.sessions.store.protocol import SessionStore
@@ -39,13 +39,4 @@ def open_store(store: SessionStore | str) -> SessionStore:
         return objects.ObjectStore(store)
     if scheme in ("postgresql", "postgres"):
         return postgres.PostgresStore(store)
-    raise InvalidOptions(f"store={shown_url(store)!r} is not the URL of a store", hint=_URLS)
-
-
-def shown_url(url: str) -> str:
-    """The URL without a password."""
-    try:
-        password = urlsplit(url).password
-    except ValueError:
-        return "…"
-    return url.replace(f":{password}@", ":…@") if password else url
+    raise InvalidOptions(f"store={shown_address(store)!r} is not the URL of a store", hint=_URLS)

@@ -293,6 +293,11 @@ class AcpProcess:
         return self._child.exit_code
 
     @property
+    def is_lapsed(self) -> bool:
+        """Was it killed because our lease over it has passed?"""
+        return self._child.is_lapsed
+
+    @property
     def pid(self) -> int:
         return self._child.pid
 

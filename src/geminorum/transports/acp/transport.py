@@ -38,6 +38,7 @@ from geminorum.transports.launch.read_guard import check_folders
 from geminorum.transports.launch.resuming import fallback_notice, resolve_session
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.turns.slot import TurnSlot
+from geminorum.wire.ending import LAPSED
 
 if TYPE_CHECKING:
     from geminorum.transports.pool.transport import Pool
@@ -106,6 +107,8 @@ async def await_ready(process: AcpProcess, limit: float | None) -> None:
         text = f"no hello after {limit:g} s"
         raise StartTimeout(text, hint=advice("see {Acp.start_timeout=…}")) from error
     except (ProcessEnded, Refused) as error:
+        if process.is_lapsed:
+            raise MissingResult(LAPSED) from error
         hint = process.stderr() or "start it by hand: gemini --acp"
         raise ProtocolError("the CLI ended at its start", hint=hint) from error
 

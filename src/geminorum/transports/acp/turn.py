@@ -170,7 +170,9 @@ class AcpTurn:
             self._session = await self.conversation.wait_for_session()
         except ProcessEnded:
             await self._exit_known()
-            ending = Ending(self._process.exit_code, self.stderr, newer=self._newer)
+            process, newer = self._process, self._newer
+            is_lapsed = process.is_lapsed
+            ending = Ending(process.exit_code, self.stderr, newer=newer, is_lapsed=is_lapsed)
             self._end_without_session(ended_early(ending).error)
         except Refused as refused:
             self._network.look()
@@ -420,11 +422,9 @@ class AcpTurn:
             self._session_file.read()
 
     def _ending(self, prompted: acp.Prompted | None, error: acp.RpcError | None) -> TurnEnding:
-        stop, limit = self._stop.requested or (None, None)
-        code = self._process.exit_code if self._process.gone else None
         session = self._session
         return TurnEnding(
-            Ending(code, self.stderr, stop, limit, self._phase, self._network.trouble, self._newer),
+            self._process_ending(),
             prompted,
             error,
             session.session_file.rounds if session else (),
@@ -433,6 +433,12 @@ class AcpTurn:
             self._has_turn_limit(prompted),
             self._call.broken,
         )
+
+    def _process_ending(self) -> Ending:
+        stop, limit = self._stop.requested or (None, None)
+        process, network = self._process, self._network.trouble
+        code, lapsed = (process.exit_code, process.is_lapsed) if process.gone else (None, False)
+        return Ending(code, self.stderr, stop, limit, self._phase, network, self._newer, lapsed)
 
     @property
     def _newer(self) -> str:

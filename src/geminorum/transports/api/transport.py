@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from geminorum.cost import PriceBook, request_usd
+from geminorum.credentials import credentials_in
 from geminorum.decisions import Decide, Decisions
 from geminorum.environment import environment_of
 from geminorum.errors import InvalidOptions, Unsupported
@@ -25,7 +26,6 @@ from geminorum.spelling import snake_case
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.api.client import GenaiClient
 from geminorum.transports.api.turn import ApiTurn
-from geminorum.transports.secrets import password_in
 from geminorum.transports.turns.slot import TurnSlot
 from geminorum.wire.genai.request import Content, checked_history, config_of, model_of
 
@@ -94,7 +94,7 @@ class Api:
     def secrets(self) -> list[str]:
         """Values that must not appear in a run's errors."""
         given = [self.api_key or "", *secrets_in_settings(self.headers)]
-        return [*given, *password_in(self.proxy or ""), *password_in(self.base_url or "")]
+        return [*given, *credentials_in(self.proxy or ""), *credentials_in(self.base_url or "")]
 
     def deciding(self, decide: Decide) -> Api:
         """Returns a copy with another `decide`."""

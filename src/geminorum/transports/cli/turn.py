@@ -293,6 +293,8 @@ class CliTurn:
         code = self._child.exit_code
         # With 0 it ends on SIGTERM, too.
         was_killed = code is not None and code <= 0 and not self._child.written
+        if self._child.is_lapsed:
+            return False  # Whether the prompt is still ours to give is not known here.
         return self._spare is not None and was_killed and self._stop.requested is None
 
     async def _start_over(self) -> None:
@@ -434,6 +436,7 @@ class CliTurn:
                 self._phase,
                 self._limits.network.trouble,
                 advice_if_newer(self._conversation.program.version),
+                self._child.is_lapsed,
             ),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
+from pkgutil import get_data
 
 
 @cache
 def script_text(name: str) -> str:
-    return files(__package__).joinpath(name).read_text(encoding="utf-8")
+    # Not `importlib.resources`, which loads `zipfile`: the CLI starts only after that.
+    data = get_data(__package__, name)
+    assert data is not None
+    return data.decode()

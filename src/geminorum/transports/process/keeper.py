@@ -20,11 +20,13 @@ from pathlib import Path
 from geminorum.system.reserve import RESERVE
 from geminorum.transports.process import keeper_program as program
 from geminorum.transports.process.inherited import identity, limits, umask
+from geminorum.transports.process.lease_memory import LEASE_MEMORY, LeaseExpired
 from geminorum.transports.process.marked_tree import kill_everything
 from geminorum.transports.process.nameless_file import open_nameless_file
 
 _START_WAIT_SECONDS, _KILL_WAIT_SECONDS = 20.0, 2.0
 _LOST = "the process that keeps the runs was killed"
+_LAPSED = "the lease of this process over its agents has passed"
 
 
 class KeptProcess:
@@ -37,7 +39,7 @@ class KeptProcess:
         self.pid, self._line, self._end, self._run_id = pid, line, end, run_id
         self._server, self._keeper = family
         self._exit_code: int | None = None
-        self._is_signalled = self._is_gone = self._is_lost = False
+        self._is_signalled = self._is_gone = self._is_lost = self._is_lapsed = False
         self._listening = threading.Lock()
 
     def end_fd(self) -> int | None:
@@ -53,7 +55,8 @@ class KeptProcess:
         return self._is_gone
 
     def poll(self) -> int | None:
-        self._listen(0)
+        if self._exit_code is None:  # It ends once, and a reader of long output asks often.
+            self._listen(0)
         return self._exit_code
 
     def stop(self, grace: float) -> None:
@@ -64,6 +67,11 @@ class KeptProcess:
     def is_signalled(self) -> bool:
         self._listen(0)
         return self._is_signalled
+
+    @property
+    def is_lapsed(self) -> bool:
+        self._listen(0)
+        return self._is_lapsed
 
     def kill(self) -> None:
         if self._is_gone and not self._is_lost:
@@ -124,6 +132,9 @@ class KeptProcess:
             return
         if word == program.SIGNALLED:
             self._is_signalled = True
+            return
+        if word == program.LAPSED:
+            self._is_lapsed = self._exit_code is None
             return
         self._is_gone, self._is_lost = True, word != program.GONE
         if self._exit_code is None:
@@ -191,22 +202,25 @@ class KeeperServer:
                 if link is None:
                     break
                 try:
-                    self._wake()
+                    self.wake()
                     socket.send_fds(link, [b"run"], fds)
                     return
                 except ConnectionError:
                     self._forget()
         raise OSError(errno.ECONNRESET, _LOST)
 
-    def _wake(self) -> None:
-        """An agent of the same user may have stopped it."""
-        if self._program is not None:
-            self._program.send_signal(signal.SIGCONT)
+    def wake(self) -> None:
+        """Has the server look at the lease, and go on if an agent of the same user has stopped it.
+        Takes no lock: a signal handler may call it."""
+        server = self._program
+        with suppress(OSError):
+            if server is not None:
+                server.send_signal(signal.SIGCONT)
 
     def _link_to_server(self) -> socket.socket | None:
         """The way to the server; None where none can be had."""
         self._launch_if_needed()
-        self._wake()
+        self.wake()
         if self._link is not None and not self._is_ready:
             self._is_ready = _next_message(self._link, _START_WAIT_SECONDS) == program.READY
             if not self._is_ready:
@@ -227,11 +241,12 @@ class KeeperServer:
         self._is_ready = False
         with ExitStack() as stack:
             ours, theirs = map(stack.enter_context, _line())
-            words = ["-I", "-S", program.__file__, str(os.getpid()), str(theirs.fileno())]
+            fds = [theirs.fileno(), LEASE_MEMORY.descriptor()]
+            words = ["-I", "-S", program.__file__, *map(str, (os.getpid(), *fds))]
             # A list and no shell, and nothing of the caller in it.
             self._program = subprocess.Popen(  # nosec B603
                 [sys.executable, *words],
-                pass_fds=[theirs.fileno()],
+                pass_fds=fds,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -298,7 +313,8 @@ def _encode(command: Sequence[str], cwd: Path | None, env: Mapping[str, str]) ->
         raise ValueError("embedded null byte")
     if any(b"=" in name for name in variables):
         raise ValueError("illegal environment variable name")
-    return marshal.dumps((words, os.fsencode(cwd or Path.cwd()), variables, umask(), limits()))
+    folder = os.fsencode(cwd or Path.cwd())
+    return marshal.dumps((words, folder, variables, umask(), limits(), LEASE_MEMORY.term))
 
 
 def _pids_of_started(line: socket.socket, name: str) -> tuple[int, int]:
@@ -309,6 +325,8 @@ def _pids_of_started(line: socket.socket, name: str) -> tuple[int, int]:
         return numbers[0], numbers[1]
     if word == program.FAILED:
         raise OSError(numbers[0], os.strerror(numbers[0]), name)
+    if word == program.LAPSED:
+        raise LeaseExpired(errno.ETIME, _LAPSED, name)
     raise OSError(errno.ECONNRESET, _LOST, name)
 
 

@@ -3,7 +3,8 @@
 A server, which runs as a process of its own without the rest of the package, forks one keeper per
 run. A keeper is a subreaper: whatever loses its parent below it, by `setsid`, by `nohup` or by an
 empty environment, becomes its child, so nothing escapes. It ends the tree when it is told to, when
-its owner hangs up, when its owner dies (also by kill -9), and when the server dies.
+its owner hangs up, when its owner dies (also by kill -9), when the server dies, and when its owner
+has set a lease and has not renewed it in time.
 
 Linux only, standard library only: a fork of it costs a millisecond and half a megabyte.
 """
@@ -15,6 +16,7 @@ import errno
 import fcntl
 import gc
 import marshal
+import mmap
 import os
 import resource
 import select
@@ -28,7 +30,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import NoReturn
 
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, TIMER_ABSTIME = 1, 36, 1
 MAX_FDS = 32
 ORPHAN_GRACE_SECONDS = 1.0
 """How long a tree may take to end by itself when its owner is gone."""
@@ -43,6 +45,15 @@ descriptor that is to be kept."""
 READY, STARTED, FAILED, EXITED, SIGNALLED, GONE = b"r", b"p", b"f", b"e", b"s", b"g"
 """What the server says at first, and what a keeper says: a pid, an errno, an exit code, that
 everything was told to end, and that nothing is left."""
+LAPSED = b"l"
+"""What a keeper says before it kills, or instead of a start: the lease has passed."""
+DEADLINE, TERM, LEASE_BYTES = 0, 1, 16
+"""The two numbers of a lease: a time of CLOCK_BOOTTIME in nanoseconds (0: there is no lease), and
+how often a lease has passed. This clock goes on while the machine sleeps, as others' clocks do."""
+OWN_CHILDREN = "/proc/thread-self/children"
+"""Where the system tells of them."""
+LEASE_CHECK_SECONDS = 0.25
+"""How often a lease is looked at where the system gives us no timer."""
 
 _libc = ctypes.CDLL(None)
 
@@ -63,7 +74,7 @@ class Wakeups:
     def __init__(self) -> None:
         self.reader, self._writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        for number in (signal.SIGCHLD, signal.SIGTERM):
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGCONT):
             signal.signal(number, lambda *_: None)
 
     def drain(self) -> bytes:
@@ -73,7 +84,52 @@ class Wakeups:
             return b""
 
 
-def main(owner_pid: int, link_fd: int) -> None:
+class Lease:
+    """Until when the owner lets its agents live: memory that the owner writes and we read."""
+
+    def __init__(self, memory: int) -> None:
+        self._cells = memoryview(mmap.mmap(memory, LEASE_BYTES, access=mmap.ACCESS_READ)).cast("q")
+        os.close(memory)
+        self._timer = _make_timer()
+
+    def state(self) -> tuple[int, int]:
+        """The term, and the deadline if that has passed: it changes with each lease that passes."""
+        term, deadline = self._cells[TERM], self._cells[DEADLINE]
+        return term, deadline if deadline <= _now() else 0
+
+    def has_passed(self, term: int) -> bool:
+        """Also where the owner has begun another term before we could look."""
+        return self.state() != (term, 0)
+
+    def arm(self) -> float | None:
+        """Has a signal wake us at the deadline; for how long we may wait for it (None: forever)."""
+        deadline = self._cells[DEADLINE]
+        if deadline <= _now():
+            return None
+        if self._timer is not None:
+            at = (ctypes.c_long * 4)(0, 0, *divmod(deadline, 10**9))
+            if _libc.timer_settime(self._timer, TIMER_ABSTIME, at, None) == 0:
+                return None
+        return LEASE_CHECK_SECONDS
+
+
+def _now() -> int:
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+
+def _make_timer() -> ctypes.c_void_p | None:
+    """A timer that sends SIGCONT: it wakes us even where an agent of the same user has stopped us,
+    and counts the time that the machine slept. None where the system has none."""
+    timer, event = ctypes.c_void_p(), (ctypes.c_int * 16)()  # `struct sigevent`
+    event[ctypes.sizeof(timer) // ctypes.sizeof(ctypes.c_int)] = signal.SIGCONT
+    try:
+        failed = _libc.timer_create(time.CLOCK_BOOTTIME, event, ctypes.byref(timer))
+    except AttributeError:  # An old libc has it in another library.
+        return None
+    return None if failed else timer
+
+
+def main(owner_pid: int, link_fd: int, memory_fd: int) -> None:
     link = socket.socket(fileno=link_fd)
     link.set_inheritable(False)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
@@ -84,29 +140,46 @@ def main(owner_pid: int, link_fd: int) -> None:
     gc.disable()
     owner = Owner(owner_pid)
     if os.getppid() == owner_pid:
+        lease = Lease(memory_fd)
         link.send(READY)
-        Server(owner, link).serve()
+        Server(owner, link, lease).serve()
 
 
 class Server:
     """Forks a keeper for every request, and ends what a killed keeper leaves behind."""
 
-    def __init__(self, owner: Owner, link: socket.socket) -> None:
-        self._owner, self._link = owner, link
+    def __init__(self, owner: Owner, link: socket.socket, lease: Lease) -> None:
+        self._owner, self._link, self._lease = owner, link, lease
         self._wakeups = Wakeups()
         self._keepers: set[int] = set()
+        self._told = lease.state()
 
     def serve(self) -> None:
         while not self._owner.is_dead():
-            ready = _poll([self._link.fileno(), self._owner.fd, self._wakeups.reader])
-            if self._link.fileno() in ready and not self._accept():
+            if self._link.fileno() in self._wait(self._link.fileno()) and not self._accept():
                 break
             self._reap()
         # An owner that only hung up lets its runs go on.
         while self._keepers and not self._owner.is_dead():
-            _poll([self._owner.fd, self._wakeups.reader])
+            self._wait()
             self._reap()
         self._end_what_is_left()
+
+    def _wait(self, *fds: int) -> set[int]:
+        """Until one of them is readable, a signal came, or the lease may have passed."""
+        # In this order: what passes behind the look wakes us.
+        seconds = self._lease.arm()
+        self._tell_of_lapse()
+        return _poll([*fds, self._owner.fd, self._wakeups.reader], seconds)
+
+    def _tell_of_lapse(self) -> None:
+        """Wakes the keepers when a lease has passed, also those that an agent has stopped. A timer
+        in each of them would cost a hundred times as much while it is renewed."""
+        state = self._lease.state()
+        if state != self._told:
+            self._told = state
+            for keeper in self._keepers:
+                os.kill(keeper, signal.SIGCONT)  # Not reaped yet: the number is its own.
 
     def _end_what_is_left(self) -> None:
         """Until there is nothing: what a killed keeper kept comes to us generation by generation.
@@ -133,7 +206,7 @@ class Server:
             _refuse(fds, error.errno or errno.EAGAIN)
             return True
         if pid == 0:
-            _become_keeper(self._owner, self._link, fds)
+            _become_keeper(self._owner, self._link, self._lease, fds)
         self._keepers.add(pid)
         for fd in fds:
             os.close(fd)
@@ -166,7 +239,7 @@ def _refuse(fds: list[int], number: int) -> None:
         os.close(fd)
 
 
-def _become_keeper(owner: Owner, link: socket.socket, fds: list[int]) -> NoReturn:
+def _become_keeper(owner: Owner, link: socket.socket, lease: Lease, fds: list[int]) -> NoReturn:
     """In the fork: never returns, whatever happens."""
     server = os.getppid()
     try:
@@ -174,7 +247,7 @@ def _become_keeper(owner: Owner, link: socket.socket, fds: list[int]) -> NoRetur
         _libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         link.close()
         if os.getppid() == server:
-            Keeper(owner, fds).keep()
+            Keeper(owner, lease, fds).keep()
         os._exit(0)
     finally:
         os._exit(1)  # The server ends what is left.
@@ -188,8 +261,8 @@ class Keeper:
     as anything of the run lives (locks).
     """
 
-    def __init__(self, owner: Owner, fds: list[int]) -> None:
-        self._owner = owner
+    def __init__(self, owner: Owner, lease: Lease, fds: list[int]) -> None:
+        self._owner, self._lease = owner, lease
         self._wakeups = Wakeups()
         request, line, self._end, *self._stdio = fds[:6]
         self._locks = fds[6:]
@@ -197,13 +270,15 @@ class Keeper:
         with open(request, "rb") as file:
             # Of our owner's own making, and it has no name by which others could write it.
             told = marshal.load(file)  # nosec B302
-        self._command, self._cwd, self._env, self._umask, self._limits = told
+        self._command, self._cwd, self._env, self._umask, self._limits, self._term = told
         self._pid = 0
         self._held: dict[bytes, int] = {}
 
     def keep(self) -> None:
         if _poll([self._line.fileno()], 0):
             return  # The process that asked for it has given up.
+        if self._has_lapsed():
+            return
         try:
             self._pid = self._start()
         except OSError as error:
@@ -263,10 +338,18 @@ class Keeper:
             ready = _poll([self._line.fileno(), self._owner.fd, self._wakeups.reader])
             is_orphaned = signal.SIGTERM in self._wakeups.drain()
             self._reap()
+            if self._has_lapsed():
+                return 0.0
             if is_orphaned or self._owner.is_dead():
                 return ORPHAN_GRACE_SECONDS
             if self._line.fileno() in ready and (grace := self._hear()) is not None:
                 return grace
+
+    def _has_lapsed(self) -> bool:
+        """Says so before anything is killed for it."""
+        if has_passed := self._lease.has_passed(self._term):
+            self._say(LAPSED)
+        return has_passed
 
     def _hear(self) -> float | None:
         """One message: the grace that is left, or None where it is not about the end."""
@@ -306,7 +389,7 @@ class Keeper:
         for _ in range(KILL_ROUNDS):
             if not self._reap():
                 return
-            _signal_all(signal.SIGKILL)
+            _kill_all()
             time.sleep(KILL_PAUSE_SECONDS)
 
     def _wait_for_end(self, grace: float) -> None:
@@ -316,6 +399,8 @@ class Keeper:
             ready = _poll([*watched], left)
             is_orphaned = signal.SIGTERM in self._wakeups.drain() or self._owner.is_dead()
             if self._line.fileno() in ready and self._hear() == 0:
+                return
+            if self._has_lapsed():
                 return
             if is_orphaned and self._owner.fd in watched:
                 # The owner, to whom the grace was promised, is gone.
@@ -362,6 +447,31 @@ def _signal_all(number: int) -> None:
             signal_child(pid, parents[pid], number)
 
 
+def _kill_all() -> None:
+    """Every descendant, the oldest first; what began meanwhile is the next round's."""
+    if not os.path.exists(OWN_CHILDREN):
+        _signal_all(signal.SIGKILL)
+        return
+    # Not by a look at every process of the system: where the keepers of a hundred runs end their
+    # trees at once, that takes seconds.
+    tree = [(child, os.getpid()) for child in _children_of(os.getpid())]
+    for pid, _ in tree:
+        tree.extend((child, pid) for child in _children_of(pid))
+    for pid, parent in tree:
+        signal_child(pid, parent, signal.SIGKILL)
+
+
+def _children_of(pid: int) -> list[int]:
+    found = []
+    try:
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                found += [int(child) for child in file.read().split()]
+    except OSError:
+        pass  # It has ended, and its children have come to us, or will.
+    return found
+
+
 def _depth(pid: int, parents: dict[int, int]) -> int:
     depth = 0
     while (pid := parents.get(pid, 0)) and depth < len(parents):
@@ -406,6 +516,6 @@ def _parent_of(pid: int) -> int | None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))
     # The owner waits for our end, and Python would first tidy its memory.
     os._exit(0)

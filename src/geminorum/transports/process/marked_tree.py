@@ -41,6 +41,9 @@ _NO_PROGRAM = 0x00200000 | 0x00000004
 class MarkedProcess:
     """A child process; `Program` says what each name means."""
 
+    is_lapsed = False
+    """There are no leases without keepers."""
+
     def __init__(self, popen: subprocess.Popen[bytes], run_id: str, job: Job) -> None:
         self.pid, self._popen, self._run_id, self._job = popen.pid, popen, run_id, job
         self._tree: list[Process] = []

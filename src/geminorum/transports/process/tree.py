@@ -18,13 +18,15 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
-from geminorum.errors import CliNotFound, InvalidOptions, SetupError
+from geminorum.errors import CliNotFound, InvalidOptions, SetupError, Unsupported
 from geminorum.runtime.lazy import psutil
 from geminorum.runtime.off_loop import run_off_loop
 from geminorum.system.leases import held
 from geminorum.system.shortage import FEWER_DESCRIPTORS, NO_DESCRIPTOR
+from geminorum.transports.process.agent_lease import AGENT_LEASE, NO_KEEPERS
 from geminorum.transports.process.file_watch import FileWatch
 from geminorum.transports.process.keeper import KEEPERS
+from geminorum.transports.process.lease_memory import LeaseExpired
 from geminorum.transports.process.marked_tree import marked, start_marked
 from geminorum.transports.process.nameless_file import open_nameless_file
 
@@ -56,6 +58,10 @@ class Program(Protocol):
     def is_signalled(self) -> bool:
         """Whether the signals of `stop` were sent, whatever they do."""
 
+    @property
+    def is_lapsed(self) -> bool:
+        """Whether it was killed because our lease over it has passed."""
+
     def stop(self, grace: float) -> None:
         """Tells everything to end, and does not wait for it."""
 
@@ -83,6 +89,11 @@ class ProcessTree:
     @property
     def exit_code(self) -> int | None:
         return self._program.poll()
+
+    @property
+    def is_lapsed(self) -> bool:
+        """Was it killed because our lease over it has passed?"""
+        return self._program.is_lapsed
 
     @property
     def pid(self) -> int:
@@ -438,6 +449,8 @@ def start_program(
         if KEEPERS.is_available():
             kept = [*kept, *held()]
             return KEEPERS.start(command, cwd=cwd, env=env, stdio=stdio, run_id=run_id, kept=kept)
+        if AGENT_LEASE.is_set:
+            raise Unsupported(NO_KEEPERS)
         return start_marked(command, cwd=cwd, env=env, stdio=stdio, run_id=run_id)
     except OSError as error:
         raise _cannot_start(command[0], error) from error
@@ -447,6 +460,8 @@ def start_program(
 
 def _cannot_start(what: str, error: OSError) -> SetupError:
     text = f"cannot start {what}: {error.strerror or error}"
+    if isinstance(error, LeaseExpired):
+        return SetupError(text, hint="renew it before the next run", retryable=True)
     if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOEXEC, errno.ENOTDIR):
         return CliNotFound(text)
     if error.errno in NO_DESCRIPTOR:

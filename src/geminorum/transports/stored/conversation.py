@@ -19,6 +19,7 @@ from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.prompt import Prompt
 from geminorum.runtime.off_loop import run_off_loop
+from geminorum.sessions.store.log import READ_SECONDS
 from geminorum.sessions.store.protocol import SessionStore
 from geminorum.sessions.store.session_sync import LEASE_SECONDS, Place, SessionSync
 from geminorum.sessions.store.urls import open_store
@@ -26,12 +27,13 @@ from geminorum.transports import Conversation, PreparesTurns, Transport, Turn
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.program import find_program
 from geminorum.transports.launch.transport import CliTransport
+from geminorum.transports.stored.checkpoints import Checkpoints
 from geminorum.transports.stored.store_thread import Patience, StoreThread, wait_for
 from geminorum.wire.ending import Stop
 
 log = logging.getLogger("geminorum.stores")
 
-_RESTORE_SECONDS, _SAVE_SECONDS, _NOTE_SECONDS, _RELEASE_SECONDS = 120.0, 30.0, 10.0, 5.0
+_RESTORE_SECONDS, _SAVE_SECONDS, _NOTE_SECONDS, _RELEASE_SECONDS = READ_SECONDS, 30.0, 10.0, 5.0
 """How long a run waits for its store: to read a whole session, to add a turn, and for less."""
 _HURRY_SECONDS = 2.0
 """How long a caller who was cancelled still waits for a save."""
@@ -72,13 +74,14 @@ class StoredConversation:
         self, transport: Transport, cli: CliTransport, store: SessionStore, options: Options
     ) -> None:
         self._transport, self._cli, self._store = transport, cli, store
-        # The store is our affair: to those below, this is a run like any other.
-        self._options = options.changed(store=None)
+        self._options = options
         self._stack = AsyncExitStack()
         self._inner: Conversation | None = None
         self._opening: AbstractAsyncContextManager[Conversation] | None = None
         self._thread = StoreThread(self._renew, LEASE_SECONDS / 3)
         self._sync: SessionSync | None = None
+        self._turns = 0
+        """That have begun."""
         self.notices: list[Error] = []
         """What is to be said at the head of the next turn."""
 
@@ -90,6 +93,8 @@ class StoredConversation:
 
     async def __aenter__(self) -> StoredConversation:
         place = await run_off_loop(self._find_place)
+        # The store is our affair: to those below, this is a run like any other.
+        self._options = self._options.changed(store=None)
         self._sync = SessionSync(self._store, place)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self._release)
@@ -114,13 +119,27 @@ class StoredConversation:
 
     async def begin_turn(self) -> None:
         """Tells the store; raises SessionBusy if another run has gone on with the session."""
+        self._turns += 1
         try:
             self.notices += await self._thread.call(self.sync.begin_turn, _NOTE_SECONDS)
         except StoreError as error:
             self.notices.append(_notice(error))
 
     def start_saving(self, session: str) -> Future[list[Error]]:
-        return self._thread.start(partial(self.sync.save, session))
+        return self._thread.start(partial(self._save, session, self._turns))
+
+    def _save(self, session: str, turn: int) -> list[Error]:
+        # After a call that took long, the next turn may have begun: the CLI writes to the files
+        # then, and the save of that turn has all that this one would have had.
+        return self.sync.save(session) if turn == self._turns else []
+
+    def checkpoints(self) -> Checkpoints:
+        """For one turn; a store says by `checkpoint_seconds` that it wants them."""
+        seconds: float | None = getattr(self._store, "checkpoint_seconds", None)
+        return Checkpoints(seconds, self._start_checkpoint)
+
+    def _start_checkpoint(self, session: str) -> Future[list[Error]]:
+        return self._thread.start(partial(self.sync.save_checkpoint, session))
 
     @property
     def sync(self) -> SessionSync:
@@ -161,6 +180,7 @@ class StoredTurn:
         """Taken from the turn, and not handed out yet."""
         self._saving: Future[list[Error]] | None = None
         self._patience = Patience(_SAVE_SECONDS, _HURRY_SECONDS)
+        self._checkpoints = conversation.checkpoints()
 
     async def __aenter__(self) -> StoredTurn:
         await self._conversation.begin_turn()
@@ -182,6 +202,7 @@ class StoredTurn:
             (one.session_id for one in reversed(self._ready) if one.session_id), self._session
         )
         said = self._take_notices()
+        self._checkpoints.see(self._ready, self._session)
         # A caller who is cancelled here finds the events, and the save, when it reads again.
         if self._ready and isinstance(self._ready[-1], Done):
             said += map(self._stamped, await self._saved())

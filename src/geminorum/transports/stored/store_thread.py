@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import queue
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, TypeAlias, TypeVar
+from weakref import WeakMethod
 
 from geminorum.errors import StoreError
 
@@ -21,11 +23,12 @@ _Job: TypeAlias = "tuple[Callable[[], Any], Future[Any]]"
 class StoreThread:
     """Not one of `off_loop`, which are few and never abandoned: a store may not answer for hours.
 
-    `on_idle` is called whenever nothing was asked of it for `idle_seconds`.
+    `on_tick` is called every `tick_seconds`, between the calls that were asked for. The thread ends
+    with `finish`, or when the object of that method is gone: nobody can ask for more then.
     """
 
-    def __init__(self, on_idle: Callable[[], None], idle_seconds: float) -> None:
-        self._on_idle, self._idle_seconds = on_idle, idle_seconds
+    def __init__(self, on_tick: Callable[[], None], tick_seconds: float) -> None:
+        self._on_tick, self._tick_seconds = WeakMethod(on_tick), tick_seconds
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._last: Future[Any] | None = None
         self._thread: threading.Thread | None = None
@@ -61,16 +64,27 @@ class StoreThread:
                 raise _silent(seconds)
 
     def _run(self) -> None:
+        next_tick = time.monotonic() + self._tick_seconds
         while True:
-            try:
-                job = self._jobs.get(timeout=self._idle_seconds)
-            except queue.Empty:
-                with suppress(Exception):
-                    self._on_idle()
-                continue
-            if job is None:
-                return
-            _do(*job)
+            with suppress(queue.Empty):
+                job = self._jobs.get(timeout=max(0.0, next_tick - time.monotonic()))
+                if job is None:
+                    return
+                _do(*job)
+                del job  # It knows its owner, who could not be gone as long as we remember it.
+            # Also where jobs come so often that there is never a pause.
+            if time.monotonic() >= next_tick:
+                if not self._tick() and self._jobs.empty():
+                    return
+                next_tick = time.monotonic() + self._tick_seconds
+
+    def _tick(self) -> bool:
+        """False if there is nobody left to call."""
+        if (on_tick := self._on_tick()) is None:
+            return False
+        with suppress(Exception):
+            on_tick()
+        return True
 
 
 async def wait_for(done: Future[T], seconds: float) -> T:
@@ -79,7 +93,7 @@ async def wait_for(done: Future[T], seconds: float) -> T:
         return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(done)), seconds)
     except TimeoutError as error:
         if done.done():
-            raise
+            return done.result()  # It ended just now, or has raised this itself.
         raise _silent(seconds) from error
 
 

@@ -18,6 +18,8 @@ Version: TypeAlias = tuple[int, int, int]
 # cannot be told is taken for a new one.
 _RESUME: Version = (0, 15, 0)
 OWN_HOME: Version = (0, 26, 0)
+# Before, it looked for the sessions of a folder under a hash of its path.
+STORES: Version = (0, 29, 0)
 # 0.30 has `--policy` too, but when headless it removes the tools that need approval all the same
 # (until 0.33), and shell commands that a rule allows are denied (0.34; why was not found).
 POLICY: Version = (0, 35, 0)
@@ -74,6 +76,7 @@ def missing_flags(
         "trust_workspace=False": (options.trust_workspace is False, SKIP_TRUST),
         # Before, it looked for its settings in the user's home and nowhere else.
         "home": (options.home, OWN_HOME),
+        "store": (options.store is not None, STORES),
         "a system prompt behind its own": (_adds_instructions(options), OWN_HOME),
     }
     missing = [name for name, (value, since) in wanted.items() if value and not has(version, since)]

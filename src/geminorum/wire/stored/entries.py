@@ -27,12 +27,18 @@ MAX_FILES = 2000
 MAX_OPS = 1_000_000
 _SEARCHED_BYTES = 4096
 """A shorter tail is sent as it is."""
+_MAX_SHOWN = 200
+"""Letters of what an entry says, in a message."""
 _MAGIC = b"gses"
 _HEAD_BYTES = len(_MAGIC) + 1 + 16
 _ROLE = re.compile(r"main(-\d{1,3})?\.jsonl?|(subagent|output)/[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,199}")
 
 _Size = Annotated[int, msgspec.Meta(ge=0, le=MAX_SESSION_BYTES)]
+
+
+_Moment = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]
+"""Milliseconds since 1970; to the end of the last year that has four digits."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,10 +49,9 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     """The folder in which the turn ran, on the machine where it ran."""
     cli_version: str | None = None
     """Of the CLI that wrote the files."""
-    created: int = 0
-    """Milliseconds since 1970."""
-    updated: int = 0
-    size: int = 0
+    created: _Moment = 0
+    updated: _Moment = 0
+    size: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class FileDelta(msgspec.Struct, frozen=True, array_like=True):
@@ -79,8 +84,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     turn: str
     """The same in all entries of a turn."""
     writer: str
-    at: int
-    """Milliseconds since 1970."""
+    at: _Moment
     about: About
     part: int = 1
     parts: Annotated[int, msgspec.Meta(ge=1, le=MAX_PARTS)] = 1
@@ -133,7 +137,7 @@ def decoded(raw: bytes, session: str) -> Entry:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise Damaged(str(error)) from error
     if entry.session != session:
-        raise Damaged(f"it belongs to session {entry.session!r}")
+        raise Damaged(f"it belongs to session {entry.session[:_MAX_SHOWN]!r}")
     return entry
 
 

@@ -22,7 +22,7 @@ from geminorum.events import (
 )
 from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
-from geminorum.wire.clock import Clock
+from geminorum.wire.clock import FRACTIONS, Clock
 from geminorum.wire.lines import LONGEST_LINE, Lines
 from geminorum.wire.literal import unguarded
 from geminorum.wire.notices import ALLOW_BEFOREHAND, NOBODY_TO_ASK, PARSE_ERROR
@@ -176,24 +176,26 @@ class StreamDecoder:
         if frames and self._open.joiner.is_waiting:
             self._release_half(events)  # What these frames hold is whole.
         self.frames += len(frames)
-        append, hold, milliseconds = (
-            events.append,
-            self._open.pieces.append,
-            self._clock.milliseconds,
-        )
-        session_id, at, last = self.session_id, self._clock.last, ""
+        append, hold, clock = events.append, self._open.pieces.append, self._clock
+        message, delta, raw, fraction_of = MessageFrame, TextDelta, Raw, FRACTIONS.get
+        session_id, at, last = self.session_id, clock.last, ""
         for frame, line in zip(frames, lines, strict=True):
-            if type(frame) is MessageFrame and frame.delta and frame.role == "assistant":
-                # Nearly every line of a long stream, so no call is made that need not be. Where
-                # speed matters there are several in a millisecond, with the same stamp.
+            if type(frame) is message and frame.delta and frame.role == "assistant":
+                # Nearly every line of a long stream, so no call is made that need not be, and no
+                # name is looked up outside. Where speed matters there are several in a
+                # millisecond, with the same stamp, and many in a second.
                 text, stamp = frame.content, frame.timestamp
                 if stamp != last:
-                    at, last = milliseconds(stamp), stamp
+                    last, fraction = stamp, fraction_of(stamp[20:])
+                    if fraction is not None and stamp[:20] == clock.second:
+                        clock.last = at = clock.base + fraction
+                    else:
+                        at = clock.milliseconds(stamp)
                 hold(text)
-                append(TextDelta(text, timestamp=at, session_id=session_id, frame=Raw(line)))
+                append(delta(text, timestamp=at, session_id=session_id, frame=raw(line)))
             else:
-                self._on_frame(frame, Raw(line), events)
-                session_id, at, last = self.session_id, self._clock.last, ""
+                self._on_frame(frame, raw(line), events)
+                session_id, at, last = self.session_id, clock.last, ""
 
     def _settle(self, events: list[Event]) -> None:
         """At the end of a block."""

@@ -28,7 +28,10 @@ def chat(
         Via, typer.Option("--via", help="One CLI process per turn, a warm CLI, or the API.")
     ] = Via.ACP,
     pick: Annotated[
-        bool, typer.Option("--pick", "-p", help="Choose a past session to continue.")
+        bool,
+        typer.Option(
+            "--pick", "-p", help="Choose a past session to continue, of this folder or of --store."
+        ),
     ] = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="A simulated model answers; no account needed.")

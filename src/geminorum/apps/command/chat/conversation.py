@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import geminorum
 from geminorum import Chat, Options
 from geminorum.apps.command.chat.lines import Lines, lines_of
-from geminorum.apps.command.chat.picking import pick_session
+from geminorum.apps.command.chat.picking import events_in, home_of, pick_session
 from geminorum.apps.command.chat.questions import Questions
 from geminorum.apps.command.chat.slash_commands import WORDS, Talk
 from geminorum.apps.command.exits import Exit
@@ -22,7 +22,7 @@ from geminorum.apps.command.render.live import view_for
 from geminorum.apps.command.render.output import Showing, console
 from geminorum.apps.command.run.turn import concluded, follow
 from geminorum.apps.command.run.undo import Copies
-from geminorum.errors import SessionLost
+from geminorum.errors import GeminorumError, SessionLost
 from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def hold(options: Options, via: Via, program: Program, *, pick: bool, offline: b
 
 def _require_session(options: Options) -> None:
     """Refuses to resume a session that is not there, before anybody has typed a prompt."""
-    cwd, home = Path(options.cwd or ".").resolve(), _home(options)
+    cwd, home = Path(options.cwd or ".").resolve(), home_of(options)
     if options.resume == "latest" and geminorum.sessions.find(cwd, home=home) is None:
         raise SessionLost(f"{str(cwd)!r} has no session to resume")
     if options.resume in (None, "latest"):
@@ -207,40 +207,36 @@ async def _pick_at_start(table: ChatContext, options: Options) -> Options:
         info = await _pick(table, options, enter="a new session")
     except (EOFError, KeyboardInterrupt):
         return options
-    return _going_on(table, options, info) if info else options.changed(resume=None)
+    return await _going_on(table, options, info) if info else options.changed(resume=None)
 
 
 async def _pick_in_chat(table: ChatContext, options: Options) -> Options | None:
     """Returns the options for the session that the user picks; None: stay in this one."""
     try:
         info = await _pick(table, options, enter="stay in this one", here=_here(table, options))
+        return await _going_on(table, options, info) if info else None
     except (EOFError, KeyboardInterrupt):
         return None
-    return _going_on(table, options, info) if info else None
+    except GeminorumError as error:  # A store that cannot be reached: this session still can.
+        table.talk.say(error.message)
+        return None
 
 
 async def _pick(
     table: ChatContext, options: Options, *, enter: str, here: str | None = None
 ) -> SessionInfo | None:
-    cwd = Path(options.cwd or ".").resolve()
-    return await pick_session(
-        table.lines, table.console, cwd, _home(options), enter=enter, here=here
-    )
+    return await pick_session(table.lines, table.console, options, enter=enter, here=here)
 
 
 def _here(table: ChatContext, options: Options) -> str | None:
     """The session that the chat is in; a turn tells it, and before the first one, the options."""
     if table.talk.session or options.resume != "latest":
         return table.talk.session or options.resume
-    newest = geminorum.sessions.find(Path(options.cwd or ".").resolve(), home=_home(options))
+    newest = geminorum.sessions.find(Path(options.cwd or ".").resolve(), home=home_of(options))
     return newest.id if newest else None
 
 
-def _home(options: Options) -> Any:
-    return options.home or options.env.get("GEMINI_CLI_HOME")
-
-
-def _going_on(table: ChatContext, options: Options, info: SessionInfo) -> Options:
-    table.talk.move_to(info.id, geminorum.sessions.load(info).events())
+async def _going_on(table: ChatContext, options: Options, info: SessionInfo) -> Options:
+    table.talk.move_to(info.id, await asyncio.to_thread(events_in, options, info))
     table.talk.say(f"continuing {info.id}: {info.title}")
     return options.changed(resume=info.id, session_id=None)

@@ -27,7 +27,7 @@ WORDS = {
     "/files": "the files that were written, by turn",
     "/undo": "put back what the last turn's writes changed",
     "/save": "keep the conversation; /save FILE: .md, .html, .jsonl or .json",
-    "/resume": "continue a past session of this folder",
+    "/resume": "continue a past session of this folder, or of the store",
     "/help": "this list",
     "/quit": "leave; so does Ctrl-D, or Ctrl-C twice",
 }

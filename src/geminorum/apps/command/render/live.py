@@ -12,7 +12,7 @@ from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.render.facts import facts_of, gist, written
 from geminorum.apps.command.render.output import Showing, print_line
 from geminorum.apps.command.render.style import arrow
-from geminorum.errors import MissingResult
+from geminorum.errors import MissingResult, StoreError
 from geminorum.events import encode
 from geminorum.views.plain_text import printable_line
 
@@ -108,6 +108,8 @@ class QuietView(JsonView):
             # A transport that tells no pieces tells the whole.
             self._write(("" if self._streamed else event.text) + "\n" * self._needs_end(event.text))
             self._streamed = False
+        elif isinstance(event, Error) and is_warning(event) and event.code == StoreError.code:
+            _show_warning(event)  # What is not saved may be lost for good, and the exit code is 0.
 
     def _needs_end(self, text: str) -> bool:
         return not text.endswith("\n")
@@ -135,10 +137,8 @@ class PlainView(QuietView):
                 self._calls[event.id] = event
             case ToolResult():
                 self._show_result(event)
-            case Error() if is_warning(event):
-                _write_aside(f"! {event.message}")
-                if hint := command_hint(event.hint):
-                    _write_aside(f"  {arrow(sys.stderr)} {hint}")
+            case Error() if is_warning(event) and event.code != StoreError.code:
+                _show_warning(event)
             case _:
                 pass
 
@@ -152,6 +152,12 @@ class PlainView(QuietView):
     def _show_result(self, result: ToolResult) -> None:
         use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
         _write_aside(f"[{printable_line(use.name)} {gist(use.input)[:100]}] {result.status}")
+
+
+def _show_warning(error: Error) -> None:
+    _write_aside(f"! {error.message}")
+    if hint := command_hint(error.hint):
+        _write_aside(f"  {arrow(sys.stderr)} {hint}")
 
 
 def is_warning(error: Error) -> bool:

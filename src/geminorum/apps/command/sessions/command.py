@@ -209,7 +209,7 @@ def _delete_from(url: str, names: list[str], *, yes: bool) -> None:
     store, found = stored.chosen_in(url, names)
     for one in found:
         if yes or _sure(f"Remove {one} from the store?"):
-            stored.delete_from(store, one)
+            geminorum.sessions.store.delete(store, one)
             sys.stdout.write(f"removed {one} from the store\n")
 
 

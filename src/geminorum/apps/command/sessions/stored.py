@@ -7,14 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from geminorum.errors import GeminorumError, StoreError
 from geminorum.sessions import Session, SessionInfo
 from geminorum.sessions.store import SessionStore, StoredInfo, fetch, find, listed, open_store
 
 
-def stored_sessions(url: str) -> list[StoredInfo]:
-    with _explained():
-        return listed(open_store(url))
+def stored_sessions(url: SessionStore | str) -> list[StoredInfo]:
+    return listed(open_store(url))
 
 
 def as_sessions(infos: list[StoredInfo]) -> list[SessionInfo]:
@@ -35,32 +33,13 @@ def as_sessions(infos: list[StoredInfo]) -> list[SessionInfo]:
 
 
 @contextmanager
-def stored_session(url: str, name: str) -> Iterator[Session]:
+def stored_session(url: SessionStore | str, name: str) -> Iterator[Session]:
     """The session as files, for one block."""
     with TemporaryDirectory(prefix="geminorum-") as folder:
-        with _explained():
-            session = fetch(open_store(url), name, Path(folder))
-        yield session
+        yield fetch(open_store(url), name, Path(folder))
 
 
 def chosen_in(url: str, names: list[str]) -> tuple[SessionStore, list[str]]:
     """The store, and the whole ids of these sessions in it."""
-    with _explained():
-        store = open_store(url)
-        return store, [find(store, name) for name in names]
-
-
-def delete_from(store: SessionStore, session: str) -> None:
-    with _explained():
-        store.delete(session)
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """What a store raises, as people read it."""
-    try:
-        yield
-    except GeminorumError:
-        raise
-    except Exception as error:
-        raise StoreError(f"the store failed: {type(error).__name__}: {error}") from error
+    store = open_store(url)
+    return store, [find(store, name) for name in names]

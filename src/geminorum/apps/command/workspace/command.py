@@ -67,9 +67,10 @@ def pack(
         max_bytes=_limit(max_bytes),
     )
     _write(made, output)
-    facts = {"file": output, "bytes": len(made.data), "left_out": _shown(made.left_out)}
+    facts = {"file": output, "bytes": len(made.data), "left_out": [*map(_text, made.left_out)]}
     _tell(facts, [f"packed {source}: {len(made.data):,} bytes in {output}"], json, output)
     _tell_left_out(made.left_out, json)
+    _warn_inside(output, Path(source), "the next pack has it, too")
 
 
 @app.command()
@@ -81,10 +82,16 @@ def unpack(
 ) -> None:
     """Unpack into a new or an empty folder."""
     made = geminorum.workspace.Workspace.unpack(_read(pack), folder, max_bytes=_limit(max_bytes))
-    again = f"geminorum workspace diff {pack} {folder} --output FILE"
     _tell({"folder": made.folder}, [f"unpacked into {made.folder}"], json)
     if not json:
-        sys.stderr.write(f"keep {pack}, which tells later what changed: {again}\n")
+        sys.stderr.write(f"{_how_to_compare(pack, folder)}\n")
+
+
+def _how_to_compare(pack: str, folder: Path) -> str:
+    if pack == _STREAM:
+        return "keep the pack, which tells later what changed: in a pipe, `tee FILE` saves it"
+    again = f"geminorum workspace diff {pack} {folder} --output FILE"
+    return f"keep {pack}, which tells later what changed: {again}"
 
 
 @app.command()
@@ -103,12 +110,17 @@ def diff(
         control_files=control_files, max_bytes=limit
     )
     _write(patch, output)
-    facts = {"file": output, "changes": _fields(patch.changes), "left_out": _shown(patch.left_out)}
+    facts = {
+        "file": output,
+        "changes": _fields(patch.changes),
+        "left_out": [*map(_text, patch.left_out)],
+    }
     last = (
         f"{_count(patch.changes)} in {output}; apply them at home: geminorum workspace apply FILE"
     )
     _tell(facts, [*_lines(patch.changes), last], json, output)
     _tell_left_out(patch.left_out, json)
+    _warn_inside(output, folder, "the next diff has it, too")
 
 
 @app.command()
@@ -180,6 +192,12 @@ def _write(made: Pack | Patch, output: str) -> None:
         raise typer.BadParameter(text) from error
 
 
+def _warn_inside(output: str, folder: Path, what: str) -> None:
+    """Warns of a pack that packs the one before."""
+    if output != _STREAM and folder.resolve() in Path(output).resolve().parents:
+        sys.stderr.write(f"{output} is in the folder, and {what}: move it out\n")
+
+
 def _limit(max_bytes: int | None) -> int:
     return max_bytes or geminorum.workspace.MAX_BYTES
 
@@ -195,7 +213,7 @@ def _tell(facts: dict[str, Any], lines: Iterable[str], json: bool, output: str =
 
 def _tell_left_out(names: tuple[str, ...], json: bool) -> None:
     if names and not json:
-        first = ", ".join(_shown(names)[:_LEFT_OUT_SHOWN])
+        first = ", ".join(map(geminorum.workspace.shown, names[:_LEFT_OUT_SHOWN]))
         more = len(names) - _LEFT_OUT_SHOWN
         rest = f" and {more} more" if more > 0 else ""
         sys.stderr.write(f"left out: {first}{rest}\n")
@@ -209,11 +227,12 @@ def _lines(changes: Iterable[Change]) -> list[str]:
 
 
 def _fields(changes: Iterable[Change]) -> list[dict[str, str]]:
-    return [{"what": one.what, "name": geminorum.workspace.shown(one.name)} for one in changes]
+    return [{"what": one.what, "name": _text(one.name)} for one in changes]
 
 
-def _shown(names: Iterable[str]) -> list[str]:
-    return [geminorum.workspace.shown(name) for name in names]
+def _text(name: str) -> str:
+    """A name as JSON can have it: exact, unless it is not UTF-8."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def _count(changes: Iterable[Change]) -> str:

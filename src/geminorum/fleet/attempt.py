@@ -1,0 +1,255 @@
+"""One attempt at a job: unpacks its workspace, runs its agent, sends its events, ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import tempfile
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from geminorum import client
+from geminorum.errors import FleetUnavailable, GeminorumError, Interrupted, SetupError
+from geminorum.events import Done, Error, Event
+from geminorum.fleet import claims
+from geminorum.fleet.claims import Claim
+from geminorum.fleet.database import Connection, Database
+from geminorum.fleet.event_writer import Chunk, EventWriter
+from geminorum.fleet.rows import decode_spec
+from geminorum.fleet.session_store import TenantStore
+from geminorum.fleet.travel import JobSpec, Outcome, ended_by, error_event, options_of
+from geminorum.options import Options
+from geminorum.runtime.lazy import lazy_module
+from geminorum.runtime.off_loop import run_off_loop
+from geminorum.transports import Transport
+
+if TYPE_CHECKING:
+    from geminorum import workspace as workspaces
+    from geminorum.workspace import Workspace
+else:
+    workspaces = lazy_module("geminorum.workspace")
+
+log = logging.getLogger("geminorum.fleet")
+
+Reason: TypeAlias = Literal["cancel", "lost", "hand_back"]
+CONTINUE = (
+    "The process that you ran in was lost, and you continue on another machine. Your earlier work "
+    "is above. Look at what is there before you repeat anything, then finish the task."
+)
+_RETRY_SECONDS, _MAX_BACKOFF_SECONDS = 0.2, 60.0
+
+
+class Ending(NamedTuple):
+    """How the agent's run ended."""
+
+    events: list[Event]
+    """The last ones, which are not written yet."""
+    outcome: Outcome
+    patch: bytes | None = None
+    error: GeminorumError | None = None
+
+
+class Attempt:
+    """A job in the hands of a worker."""
+
+    def __init__(
+        self, claim: Claim, transport: Transport, database: Database, writer: EventWriter
+    ) -> None:
+        self.claim = claim
+        self._transport, self._database, self._writer = transport, database, writer
+        self._log = writer.open(claim.job, claim.attempt)
+        self._task: asyncio.Task[Any] | None = None
+        self._live: client.Run[Any] | None = None
+        self._reason: Reason | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._notes: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Returns when the job has ended, was put back, or belongs to another worker."""
+        self._task = asyncio.current_task()
+        try:
+            ending = await self._run_agent()
+        except asyncio.CancelledError:
+            if self._reason is None:
+                raise
+            ending = _ended(Interrupted("the job was stopped before its agent began"))
+        except GeminorumError as error:
+            ending = _ended(error)
+        except Exception as error:
+            log.exception("job %s", self.claim.job)
+            ending = _ended(GeminorumError(f"the worker failed: {type(error).__name__}: {error}"))
+        finally:
+            self._task = None
+        await self._end(ending)
+
+    def stop(self, reason: Reason) -> None:
+        """Ends the agent. A job that is lost stays lost."""
+        if self._reason == "lost":
+            return
+        self._reason = reason
+        if self._live is not None:
+            self._stopping = asyncio.ensure_future(self._live.cancel())
+        elif self._task is not None:
+            self._task.cancel()
+
+    async def _run_agent(self) -> Ending:
+        if self.claim.is_cancelled:
+            raise Interrupted("the job was cancelled")
+        spec = decode_spec(self.claim.spec)
+        options = options_of(spec)
+        with ExitStack() as stack:
+            room = await run_off_loop(lambda: stack.enter_context(_Room(spec, self.claim.pack)))
+            try:
+                prompt, ready = await self._prepared(spec, options, room)
+                return await self._follow(prompt, ready, room)
+            finally:
+                await run_off_loop(stack.close)
+
+    async def _prepared(
+        self, spec: JobSpec, options: Options[Any], room: _Room
+    ) -> tuple[str, Options[Any]]:
+        ready = options if options.cwd is not None else options.changed(cwd=room.folder)
+        if self.claim.via == "api":
+            return spec.prompt, ready
+        store = TenantStore(self._database.url, self.claim.tenant, self._on_append())
+        ready = ready.changed(store=store)
+        if self.claim.session is None:
+            return spec.prompt, ready
+        await asyncio.to_thread(store.break_lease, self.claim.session)
+        await self._say(f"attempt {self.claim.attempt} continues session {self.claim.session}")
+        return CONTINUE, ready.changed(resume=self.claim.session, session_id=None)
+
+    async def _say(self, text: str) -> None:
+        await self._writer.add(self._log, [Error(text, "TAKEOVER", recoverable=True)])
+
+    async def _follow(self, prompt: str, options: Options[Any], room: _Room) -> Ending:
+        last: list[Event] = []
+        """From the error that ends the run: another attempt may make it one that passed."""
+        async with client.run(prompt, options, via=self._transport) as self._live:
+            if self._reason is not None:
+                await self._live.cancel()
+            while events := await self._live.read():
+                place = 0 if last else _end_of_good(events)
+                last += events[place:]
+                await self._writer.add(self._log, events[:place])
+        result = self._live.result
+        outcome, error = Outcome(result=result), result.exception()
+        return Ending(last, outcome, await run_off_loop(room.patch), error)
+
+    async def _end(self, ending: Ending) -> None:
+        delay = self._retry_delay(ending)
+        self._log.add(ending.events if delay is None else [self._retry_notice(ending, delay)])
+        # Before the transaction, which holds the job, and would keep the writer waiting for it.
+        chunks = await self._writer.take_rest(self._log)
+        while self._reason != "lost":
+            try:
+                async with self._database.transaction() as connection:
+                    if await claims.hold(connection, self.claim.job, self.claim.attempt):
+                        await self._write_end(connection, ending, chunks, delay)
+                    return
+            except FleetUnavailable as error:
+                log.warning("job %s waits for the database: %s", self.claim.job, error.message)
+                await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _write_end(
+        self, connection: Connection, ending: Ending, chunks: list[Chunk], delay: float | None
+    ) -> None:
+        if delay is None:
+            await claims.finish(connection, self.claim, chunks, ending.outcome, ending.patch)
+        else:
+            status = ending.outcome.result.status
+            await claims.put_back(connection, self.claim, chunks, status, delay)
+
+    def _retry_delay(self, ending: Ending) -> float | None:
+        """Seconds until another attempt; None: this was the last."""
+        if self._reason == "hand_back" and not ending.outcome.result.ok:
+            return 0.0
+        error = ending.error
+        if self._reason or error is None or self.claim.is_last:
+            return None
+        if not (error.retryable or isinstance(error, SetupError)):
+            return None
+        backoff = min(2.0**self.claim.attempt, _MAX_BACKOFF_SECONDS)
+        return float(max(error.retry_after or 0.0, backoff))
+
+    def _retry_notice(self, ending: Ending, delay: float) -> Event:
+        if ending.error is None or self._reason == "hand_back":
+            text = "the worker is leaving; another continues"
+            return Error(text, "HANDED_BACK", recoverable=True)
+        notice = error_event(ending.error, recoverable=True)
+        text = f"{notice.message}; attempt {self.claim.attempt + 1} begins in {delay:g} s"
+        return Error(text, notice.code, recoverable=True, hint=notice.hint, status=notice.status)
+
+    def _on_append(self) -> Any:
+        loop = asyncio.get_running_loop()
+        return lambda session: loop.call_soon_threadsafe(self._note_checkpoint, session)
+
+    def _note_checkpoint(self, session: str) -> None:
+        task = asyncio.ensure_future(self._write_checkpoint(session))
+        self._notes.add(task)
+        task.add_done_callback(self._notes.discard)
+
+    async def _write_checkpoint(self, session: str) -> None:
+        try:
+            async with self._database.transaction() as connection:
+                await claims.note_checkpoint(
+                    connection, self.claim.job, self.claim.attempt, session
+                )
+        except FleetUnavailable as error:
+            log.warning("a checkpoint of job %s is not noted: %s", self.claim.job, error.message)
+
+
+class _Room:
+    """The folder of an attempt. Blocks: for threads."""
+
+    def __init__(self, spec: JobSpec, pack: bytes | None) -> None:
+        self._spec, self._pack = spec, pack
+        self.folder = Path()
+        self._workspace: Workspace | None = None
+        self._made: Path | None = None
+
+    def __enter__(self) -> _Room:
+        there = self._spec.options.get("cwd")
+        if there is not None:
+            self.folder = Path(there)
+            self._workspace = workspaces.Workspace.open(self.folder)
+            return self
+        self._made = Path(tempfile.mkdtemp(prefix="geminorum-job-"))
+        self.folder = self._made / "work"
+        try:
+            self._fill()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._made is not None:
+            shutil.rmtree(self._made, ignore_errors=True)
+
+    def patch(self) -> bytes | None:
+        """What has changed in the workspace; None if the job has none."""
+        return None if self._workspace is None else self._workspace.diff().data
+
+    def _fill(self) -> None:
+        source = self._spec.source if self._pack is None else workspaces.Pack(self._pack)
+        if source is None:
+            self.folder.mkdir()
+        else:
+            self._workspace = workspaces.Workspace.open(source, self.folder)
+
+
+def _end_of_good(events: Sequence[Event]) -> int:
+    """The place of the first event that says that the run is over, or has failed."""
+    for place, event in enumerate(events):
+        if isinstance(event, Done) or (isinstance(event, Error) and not event.recoverable):
+            return place
+    return len(events)
+
+
+def _ended(error: GeminorumError) -> Ending:
+    events, outcome = ended_by(error)
+    return Ending(events, outcome, error=error)

@@ -1,0 +1,193 @@
+"""Who works on a job: workers, the jobs that they take, and the end of each attempt.
+
+A worker that has not reported for `LOST_SECONDS` by the database's clock is lost for good, and its
+jobs are free for others. Before that, the lease of its agents has ended them: see `heartbeat.py`.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from geminorum.fleet import queue
+from geminorum.fleet.database import Connection
+from geminorum.fleet.event_writer import Chunk, write_chunks
+from geminorum.fleet.rows import JOBS_CHANNEL, end_job
+from geminorum.fleet.travel import Outcome
+
+LOST_SECONDS = 3.0
+_CHOOSE = """
+SELECT via || '/' || tenant FROM (
+    SELECT via, tenant, max(priority) AS urgent, min(submitted_at) AS oldest, (
+        SELECT count(*) FROM geminorum_jobs AS running
+        WHERE running.state = 'running' AND running.tenant = waiting.tenant) AS running
+    FROM geminorum_jobs AS waiting
+    WHERE state = 'queued' AND not_before <= clock_timestamp() AND via = ANY(%(vias)s)
+        AND (%(tenants)s::text[] IS NULL OR tenant = ANY(%(tenants)s))
+    GROUP BY via, tenant) AS choice
+ORDER BY running, urgent DESC, oldest
+"""
+_TAKE = """
+UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s, waits_for = NULL,
+    started_at = coalesce(started_at, clock_timestamp())
+WHERE entry = %s RETURNING id, tenant, via, spec, pack, max_attempts, is_cancelled
+"""
+_LAST_SESSION = """
+SELECT session FROM geminorum_attempts
+WHERE job = %s AND session IS NOT NULL AND checkpoints > 0 ORDER BY number DESC LIMIT 1
+"""
+_LOSE = """
+UPDATE geminorum_workers SET is_lost = true
+WHERE NOT is_lost AND heartbeat_at < clock_timestamp() - %s * interval '1 s' RETURNING id
+"""
+_ORPHANS = """
+SELECT job.id, job.entry, job.attempt, job.max_attempts, job.is_cancelled
+FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
+WHERE job.state = 'running' AND coalesce(worker.is_lost, true) FOR UPDATE OF job SKIP LOCKED
+"""
+
+
+class Claim(NamedTuple):
+    """A job that a worker has taken."""
+
+    job: uuid.UUID
+    entry: int
+    attempt: int
+    tenant: str
+    via: str
+    spec: bytes
+    pack: bytes | None
+    max_attempts: int
+    is_cancelled: bool
+    session: str | None
+    """Which an earlier attempt has left, with its work in it."""
+
+    @property
+    def is_last(self) -> bool:
+        return self.attempt >= self.max_attempts
+
+
+class Orphan(NamedTuple):
+    """A job whose worker was lost."""
+
+    job: uuid.UUID
+    entry: int
+    attempt: int
+    max_attempts: int
+    is_cancelled: bool
+
+
+async def register(connection: Connection, name: str, slots: int, about: dict[str, Any]) -> int:
+    """Adds a worker; returns its number."""
+    worker = await queue.register_worker(connection)
+    insert = "INSERT INTO geminorum_workers (id, name, slots, about) VALUES (%s, %s, %s, %s::jsonb)"
+    await connection.execute(insert, (worker, name, slots, msgspec.json.encode(about).decode()))
+    return worker
+
+
+async def unregister(connection: Connection, worker: int) -> None:
+    await connection.execute("DELETE FROM geminorum_workers WHERE id = %s", (worker,))
+    await queue.unregister_worker(connection, worker)
+
+
+async def beat(connection: Connection, worker: int, *, is_draining: bool) -> bool:
+    """Reports that a worker lives; False if it was given up."""
+    update = """UPDATE geminorum_workers SET heartbeat_at = clock_timestamp(), is_draining = %s
+        WHERE id = %s AND NOT is_lost"""
+    return (await connection.execute(update, (is_draining, worker))).rowcount == 1
+
+
+async def take(
+    connection: Connection,
+    worker: int,
+    name: str,
+    vias: Sequence[str],
+    tenants: Sequence[str] | None,
+) -> Claim | None:
+    """Gives a worker the next job; the tenant with the fewest running jobs comes first."""
+    wanted = {"vias": list(vias), "tenants": None if tenants is None else list(tenants)}
+    choices = await (await connection.execute(_CHOOSE, wanted)).fetchall()
+    for (choice,) in choices:
+        taken = await queue.take(connection, worker, [choice])
+        if taken is not None:
+            return await _claimed(connection, taken, worker, name)
+    return None
+
+
+async def _claimed(connection: Connection, taken: queue.Taken, worker: int, name: str) -> Claim:
+    cursor = await connection.execute(_TAKE, (taken.attempt, worker, taken.entry), binary=True)
+    row = await cursor.fetchone()
+    assert row is not None
+    job, tenant, via, spec, pack, max_attempts, is_cancelled = row
+    insert = "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, %s, %s)"
+    await connection.execute(insert, (job, taken.attempt, name))
+    last = await (await connection.execute(_LAST_SESSION, (job,))).fetchone()
+    return Claim(
+        *(job, taken.entry, taken.attempt, tenant, via, bytes(spec)),
+        None if pack is None else bytes(pack),
+        *(max_attempts, is_cancelled),
+        last[0] if last else None,
+    )
+
+
+async def hold(connection: Connection, job: uuid.UUID, attempt: int) -> bool:
+    """Locks a job for the end of an attempt; False if it is no longer this attempt's."""
+    query = """SELECT 1 FROM geminorum_jobs
+        WHERE id = %s AND state = 'running' AND attempt = %s FOR UPDATE"""
+    return await (await connection.execute(query, (job, attempt))).fetchone() is not None
+
+
+async def finish(
+    connection: Connection,
+    held: Claim | Orphan,
+    chunks: Sequence[Chunk],
+    outcome: Outcome,
+    patch: bytes | None = None,
+) -> None:
+    """Ends a job that is held."""
+    await end_job(connection, held.job, chunks, outcome, patch)
+    await queue.finish(connection, held.entry, succeeded=outcome.result.ok)
+    await _end_attempt(connection, held, outcome.result.status)
+
+
+async def put_back(
+    connection: Connection,
+    held: Claim | Orphan,
+    chunks: Sequence[Chunk],
+    ending: str,
+    seconds: float = 0.0,
+) -> None:
+    """Lets another attempt begin, `seconds` from now."""
+    if chunks:
+        await write_chunks(connection, chunks)
+    update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL,
+        not_before = clock_timestamp() + %s * interval '1 s' WHERE id = %s RETURNING not_before"""
+    row = await (await connection.execute(update, (seconds, held.job))).fetchone()
+    assert row is not None
+    await queue.put_back(connection, held.entry, row[0])
+    await _end_attempt(connection, held, ending)
+    await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
+
+
+async def note_checkpoint(
+    connection: Connection, job: uuid.UUID, attempt: int, session: str
+) -> None:
+    """Remembers that the session of an attempt has been saved: the next one continues it."""
+    update = """UPDATE geminorum_attempts SET session = %s, checkpoints = checkpoints + 1
+        WHERE job = %s AND number = %s AND ended_at IS NULL"""
+    await connection.execute(update, (session, job, attempt))
+
+
+async def lose_workers(connection: Connection) -> list[Orphan]:
+    """Gives up the workers that are silent; returns, and holds, the jobs that have none."""
+    await connection.execute(_LOSE, (LOST_SECONDS,))
+    return [Orphan(*row) for row in await (await connection.execute(_ORPHANS)).fetchall()]
+
+
+async def _end_attempt(connection: Connection, held: Claim | Orphan, ending: str) -> None:
+    update = """UPDATE geminorum_attempts SET ended_at = clock_timestamp(), ending = %s
+        WHERE job = %s AND number = %s"""
+    await connection.execute(update, (ending, held.job, held.attempt))

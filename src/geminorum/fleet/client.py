@@ -1,0 +1,287 @@
+"""Fleet: submits jobs, follows their events from anywhere, returns their results."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AsyncExitStack, ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, cast
+
+import msgspec
+
+from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
+from geminorum.events import DataT, Done, Event, encode
+from geminorum.fleet import rows, schema
+from geminorum.fleet.database import Database, require_driver
+from geminorum.fleet.event_feed import EventFeed, Follower, Numbered
+from geminorum.fleet.event_writer import Chunk
+from geminorum.fleet.rows import JobInfo, NewJob, State
+from geminorum.fleet.travel import VIAS, Outcome, Via, ended_by, spec_of
+from geminorum.hints import python_only
+from geminorum.options import Options
+from geminorum.runtime.lazy import lazy_module
+from geminorum.runtime.off_loop import run_off_loop
+from geminorum.views.result import Result
+
+if TYPE_CHECKING:
+    from geminorum import schema as answer_schema
+    from geminorum import workspace as workspaces
+    from geminorum.fleet.embedded import lease as embedded
+    from geminorum.workspace import Patch
+else:
+    answer_schema = lazy_module("geminorum.schema")
+    workspaces = lazy_module("geminorum.workspace")
+    embedded = lazy_module("geminorum.fleet.embedded.lease")
+
+VARIABLE = "GEMINORUM_DB"
+DEFAULT_TENANT = "default"
+_MAX_NAME = 100
+_NO_EVENTS = (2**31 - 1, 0)
+"""Behind all events of any job, for those who only wait for its end."""
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What `submit` takes, for `submit_many`."""
+
+    prompt: str
+    options: Options[Any] = Options()
+    via: Via = "cli"
+    tenant: str = DEFAULT_TENANT
+    workspace: str | None = None
+    """A folder, which is packed and travels, or a git address, which the worker fetches:
+    `git+https://host/path@ref`. None: an empty folder, or `Options.cwd`, which exists there."""
+    priority: int = 0
+    """Higher comes first, within a tenant."""
+    idempotency_key: str | None = None
+    """A job with the same key and tenant is submitted once."""
+    max_attempts: int = 3
+    """How often it is tried if a worker is lost, or the failure may pass."""
+
+
+class Fleet:
+    """A connection to the workers' database; opened by `async with Fleet() as fleet`."""
+
+    def __init__(self, url: str | None = None) -> None:
+        """`url`: of a PostgreSQL; None: GEMINORUM_DB, or else one that geminorum runs itself."""
+        self._url = url or os.environ.get(VARIABLE)
+        self._stack = AsyncExitStack()
+        self._database: Database | None = None
+        self._feed: EventFeed | None = None
+
+    async def __aenter__(self) -> Fleet:
+        require_driver()
+        async with AsyncExitStack() as stack:
+            url = self._url or await _enter_embedded(stack)
+            self._database = await stack.enter_async_context(Database(url))
+            if self._url is None:
+                await schema.initialise(self._database)
+            else:
+                await schema.require_current(self._database)
+            self._feed = await stack.enter_async_context(EventFeed(self._database))
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._database = self._feed = None
+        await self._stack.aclose()
+
+    async def submit(
+        self,
+        prompt: str,
+        options: Options[DataT] | None = None,
+        *,
+        via: Via = "cli",
+        tenant: str = DEFAULT_TENANT,
+        workspace: str | os.PathLike[str] | None = None,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+        max_attempts: int = 3,
+    ) -> Job[DataT]:
+        """Queues a job for any worker, and returns at once. See `JobRequest` for the arguments."""
+        request = JobRequest(
+            prompt=prompt,
+            options=Options() if options is None else options,
+            via=via,
+            tenant=tenant,
+            workspace=None if workspace is None else os.fspath(workspace),
+            priority=priority,
+            idempotency_key=idempotency_key,
+            max_attempts=max_attempts,
+        )
+        return (await self.submit_many([request]))[0]
+
+    async def submit_many(self, requests: Iterable[JobRequest]) -> list[Job[Any]]:
+        """Queues several jobs, all or none."""
+        wanted = list(requests)
+        new = await run_off_loop(lambda: [_new_job(request) for request in wanted])
+        async with self.database.transaction() as connection:
+            ids = await rows.submit(connection, new)
+        pairs = zip(ids, wanted, strict=True)
+        return [Job(self, job, request.options) for job, request in pairs]
+
+    async def job(self, id: str | uuid.UUID) -> Job[Any]:
+        """A job that was submitted before, by anybody."""
+        job: Job[Any] = Job(self, rows.id_of(id), None)
+        await job.info()
+        return job
+
+    async def jobs(
+        self, *, tenant: str | None = None, state: State | None = None, limit: int = 100
+    ) -> list[JobInfo]:
+        """Lists jobs, the newest first."""
+        async with self.database.transaction() as connection:
+            return await rows.list_jobs(connection, tenant=tenant, state=state, limit=limit)
+
+    @property
+    def database(self) -> Database:
+        if self._database is None:
+            raise _not_open()
+        return self._database
+
+    @property
+    def feed(self) -> EventFeed:
+        if self._feed is None:
+            raise _not_open()
+        return self._feed
+
+
+class Job(Generic[DataT]):
+    """A job of the fleet, wherever it runs."""
+
+    def __init__(self, fleet: Fleet, job: uuid.UUID, options: Options[DataT] | None) -> None:
+        self._fleet, self._job, self._options = fleet, job, options
+
+    @property
+    def id(self) -> str:
+        return str(self._job)
+
+    def __repr__(self) -> str:
+        return f"Job({self.id!r})"
+
+    async def info(self) -> JobInfo:
+        async with self._fleet.database.transaction() as connection:
+            found = await rows.info_of(connection, self._job)
+        if found is None:
+            raise UnknownJob(f"the fleet has no job {self.id}")
+        return found
+
+    async def events(self, after: tuple[int, int] = (0, 0)) -> AsyncIterator[Event]:
+        """All events from the first one on, also of a job that is over; the last is its Done."""
+        async for _, event in self.numbered_events(after):
+            yield event
+
+    async def numbered_events(
+        self, after: tuple[int, int] = (0, 0)
+    ) -> AsyncIterator[tuple[tuple[int, int], Event]]:
+        """Events with their cursors, (attempt, number): `after` continues behind one of them."""
+        with self._fleet.feed.follow(self._job, after) as follower:
+            while True:
+                found = await follower.read()
+                if found is None:
+                    found = await self._look_again(follower)
+                if found is None:
+                    return  # Its events were pruned.
+                for cursor, event in found:
+                    yield cursor, event
+                    if isinstance(event, Done):
+                        return
+
+    async def _look_again(self, follower: Follower) -> Numbered | None:
+        """After a long silence; None if the job is over, and has nothing more to say."""
+        is_over = (await self.info()).state == "done"
+        await self._fleet.feed.catch_up(follower)
+        return follower.take() or (None if is_over else [])
+
+    async def result(self) -> Result[DataT]:
+        """Waits for the end; returns the Result, or raises the exception, as a local run would."""
+        outcome = await self._wait()
+        if outcome.failure is not None:
+            raise outcome.failure.exception()
+        return cast("Result[DataT]", self._typed(outcome.result).raise_on_failure())
+
+    async def cancel(self) -> None:
+        """Stops the job, wherever it is. Its events, and its Done, can still be read."""
+        closing, outcome = ended_by(Interrupted("the job was cancelled before it began"))
+        data = b"\n".join(map(encode, closing))
+        chunk = Chunk(self._job, 0, len(closing), len(closing), data)
+        async with self._fleet.database.transaction() as connection:
+            await rows.request_cancel(connection, self._job, chunk, outcome)
+
+    async def patch(self) -> Patch | None:
+        """What the agent changed in its workspace; None if the job had none, or is not over."""
+        async with self._fleet.database.transaction() as connection:
+            data = await rows.patch_of(connection, self._job)
+        return None if data is None else workspaces.Patch(data)
+
+    async def _wait(self) -> Outcome:
+        await self.info()
+        with self._fleet.feed.follow(self._job, _NO_EVENTS) as follower:
+            while True:
+                async with self._fleet.database.transaction() as connection:
+                    outcome = await rows.outcome_of(connection, self._job)
+                if outcome is not None:
+                    return outcome
+                await follower.read()
+
+    def _typed(self, result: Result[Any]) -> Result[Any]:
+        if self._options is None or self._options.output_schema is None or result.data is None:
+            return result
+        shape = answer_schema.shape_of(self._options.output_schema)
+        return msgspec.structs.replace(result, data=shape.typed(result.data))
+
+
+async def _enter_embedded(stack: AsyncExitStack) -> str:
+    """A PostgreSQL of our own for as long as the block."""
+    blocking = ExitStack()
+    stack.push_async_callback(run_off_loop, blocking.close)
+    return await run_off_loop(lambda: blocking.enter_context(embedded.embedded_postgres()))
+
+
+def _new_job(request: JobRequest) -> NewJob:
+    """Blocks: it packs the workspace."""
+    for text, hint in _problems(request):
+        raise InvalidOptions(text, hint=hint)
+    source, pack = _packed(request.workspace)
+    return NewJob(
+        spec=spec_of(request.prompt, request.options, source, has_pack=pack is not None),
+        via=request.via,
+        tenant=request.tenant,
+        priority=request.priority,
+        max_attempts=request.max_attempts,
+        idempotency_key=request.idempotency_key,
+        pack=pack,
+    )
+
+
+def _packed(workspace: str | None) -> tuple[str | None, bytes | None]:
+    if workspace is None:
+        return None, None
+    if workspace.startswith("git+"):
+        return workspace, None
+    return None, workspaces.pack(Path(workspace)).data
+
+
+def _problems(request: JobRequest) -> Iterable[tuple[str, str | None]]:
+    if request.via not in VIAS:
+        hint = python_only(f"via is one of {', '.join(VIAS)}; a worker has the transport itself")
+        yield f"via={request.via!r} cannot travel", hint
+    if not isinstance(request.options, Options):
+        yield f"options is a {type(request.options).__name__}", python_only("Options(…)")
+    for name in ("tenant", "idempotency_key"):
+        value = getattr(request, name)
+        if value is not None and not (0 < len(value) <= _MAX_NAME and value.isprintable()):
+            yield f"{name} has 1 to {_MAX_NAME} printable characters, not {value!r}", None
+    if not 1 <= request.max_attempts <= _MAX_NAME:
+        yield f"max_attempts is 1 to {_MAX_NAME}, not {request.max_attempts!r}", None
+
+
+def _not_open() -> FleetError:
+    return FleetError("the fleet is not open", hint=python_only("async with Fleet() as fleet: …"))

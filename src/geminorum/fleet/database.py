@@ -1,0 +1,141 @@
+"""Connections to the fleet's PostgreSQL: transactions, notifications, and what failed in words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from geminorum.credentials import shown_address, without_credentials
+from geminorum.errors import FleetUnavailable, SetupError
+from geminorum.runtime.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import psycopg
+    import psycopg_pool
+else:
+    psycopg = lazy_module("psycopg")
+    psycopg_pool = lazy_module("psycopg_pool")
+
+Connection: TypeAlias = "psycopg.AsyncConnection[Any]"
+
+_CONNECT_SECONDS, _STATEMENT_SECONDS = 10, 20
+_CONNECTION: dict[str, Any] = {
+    "connect_timeout": _CONNECT_SECONDS,
+    # A server that is gone without a word is noticed; the system would wait for a quarter of an
+    # hour.
+    "tcp_user_timeout": _STATEMENT_SECONDS * 1000,
+    "keepalives_idle": 5,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+}
+_RECONNECT_SECONDS = 0.25
+_LISTEN_SECONDS = 5.0
+"""How long a listener trusts a silent connection before it tries it."""
+
+
+class Database:
+    """The connections of one process, shared by all that it does; opened by `async with`."""
+
+    def __init__(self, url: str, *, connections: int = 4) -> None:
+        self.url = url
+        require_driver()
+        self._pool = psycopg_pool.AsyncConnectionPool(
+            url,
+            min_size=1,
+            max_size=connections,
+            open=False,
+            timeout=_CONNECT_SECONDS,
+            kwargs=dict(_CONNECTION),
+            configure=_configure,
+            check=psycopg_pool.AsyncConnectionPool.check_connection,
+        )
+
+    def __repr__(self) -> str:
+        return f"Database({shown_address(self.url)!r})"
+
+    async def __aenter__(self) -> Database:
+        # One try, so that a wrong password says so: the pool itself would only say "timeout".
+        async with await self.connect():
+            pass
+        with explained(self.url):
+            await self._pool.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._pool.close()
+
+    async def connect(self) -> Connection:
+        """A connection of its caller's own, which commits every statement."""
+        with explained(self.url):
+            connection = await psycopg.AsyncConnection.connect(
+                self.url, autocommit=True, **_CONNECTION
+            )
+            try:
+                await _configure(connection)
+            except BaseException:
+                await connection.close()
+                raise
+            return connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection in a transaction, which is committed when the block ends well."""
+        with explained(self.url):
+            async with self._pool.connection() as connection, connection.transaction():
+                yield connection
+
+    async def listen(self, *channels: str, on_message: Callable[[str, str], None]) -> None:
+        """Reports notifications until it is cancelled, and survives the end of its connection.
+
+        It reports ("", "") whenever notifications may have been missed: whoever relies on them
+        looks for itself then.
+        """
+        while True:
+            try:
+                async with await self.connect() as connection:
+                    for channel in channels:
+                        await connection.execute(f"LISTEN {channel}")
+                    on_message("", "")
+                    await _report_notifications(connection, on_message)
+            except (FleetUnavailable, psycopg.Error):
+                await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+async def _report_notifications(
+    connection: Connection, on_message: Callable[[str, str], None]
+) -> None:
+    while True:
+        async for notification in connection.notifies(timeout=_LISTEN_SECONDS):
+            on_message(notification.channel, notification.payload)
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await connection.execute("SELECT 1")
+
+
+def require_driver() -> None:
+    """Raises SetupError if the packages of the extra are missing."""
+    try:
+        _ = psycopg.connect, psycopg_pool.AsyncConnectionPool, lazy_module("procrastinate").App
+    except ImportError as error:
+        hint = "install it: pip install 'geminorum[fleet]'"
+        raise SetupError(f"the fleet needs the package {error.name}", hint=hint) from error
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turns what the driver raises about the connection into FleetUnavailable."""
+    try:
+        yield
+    except (psycopg.OperationalError, psycopg_pool.PoolTimeout, TimeoutError, OSError) as error:
+        reason = [*without_credentials(str(error), url).strip().splitlines(), "no answer"][0]
+        text = f"the fleet's database {shown_address(url)} cannot be used: {reason}"
+        raise FleetUnavailable(text) from error
+
+
+async def _configure(connection: Connection) -> None:
+    """No statement waits forever for another's lock. Not as an option of the connection, which
+    would replace the user's own."""
+    for name in ("statement_timeout", "lock_timeout"):
+        await connection.execute(f"SET {name} = '{_STATEMENT_SECONDS}s'")
+    await connection.commit()

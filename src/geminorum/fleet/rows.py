@@ -1,0 +1,237 @@
+"""Jobs in the database: submits, ends and lists them, in a transaction of the caller's."""
+
+from __future__ import annotations
+
+import hashlib
+import uuid
+from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from geminorum.errors import InvalidOptions
+from geminorum.fleet import queue
+from geminorum.fleet.database import Connection
+from geminorum.fleet.event_writer import Chunk, notify, write_chunks
+from geminorum.fleet.queue import QueueEntry
+from geminorum.fleet.travel import JobSpec, Outcome, Via
+from geminorum.hints import python_only
+from geminorum.runtime import typed
+
+State: TypeAlias = Literal["queued", "running", "done"]
+JOBS_CHANNEL, CANCEL_CHANNEL = "geminorum_jobs", "geminorum_cancel"
+
+_spec_decoder = typed.decoder(JobSpec)
+_outcome_decoder = typed.decoder(Outcome)
+
+
+class NewJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job to submit."""
+
+    spec: JobSpec
+    via: Via
+    tenant: str
+    priority: int
+    max_attempts: int
+    idempotency_key: str | None = None
+    pack: bytes | None = None
+    id: uuid.UUID = msgspec.field(default_factory=uuid.uuid4)
+
+    @property
+    def lock(self) -> str | None:
+        """One run at a time in a session, over all machines."""
+        session = self.spec.options.get("resume") or self.spec.options.get("session_id")
+        return f"{self.tenant}/{session}" if session else None
+
+    def digest(self) -> bytes:
+        """The same key has to mean the same job."""
+        content = msgspec.json.encode((self.spec, self.via))
+        return hashlib.sha256(content + b"\0" + (self.pack or b"")).digest()
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A job as a list shows it."""
+
+    id: str
+    tenant: str
+    via: str
+    state: State
+    status: str | None
+    """How it ended, as `Result.status`; None while it has not."""
+    attempt: int
+    max_attempts: int
+    priority: int
+    worker: str | None
+    waits_for: str | None
+    is_cancelled: bool
+    submitted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    usd: Decimal | None
+
+
+_INSERT = """
+INSERT INTO geminorum_jobs
+    (id, entry, tenant, via, spec, pack, priority, max_attempts, idempotency_key, digest)
+SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::bytea[],
+    %s::integer[], %s::integer[], %s::text[], %s::bytea[])
+"""
+_INFO = """
+SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts, priority,
+    worker.name, waits_for, is_cancelled, submitted_at, job.started_at, finished_at, usd
+FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
+"""
+
+
+async def submit(connection: Connection, jobs: Sequence[NewJob]) -> list[uuid.UUID]:
+    """Queues jobs; returns their ids, or those of jobs that were submitted with the same keys."""
+    known = await _jobs_with_same_keys(connection, jobs)
+    new = [job for job in jobs if job.id not in known]
+    if new:
+        places = [QueueEntry(f"{job.via}/{job.tenant}", job.priority, job.lock) for job in new]
+        entries = await queue.put(connection, places)
+        rows = [_row(job, entry) for job, entry in zip(new, entries, strict=True)]
+        await connection.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
+        await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
+    return [known.get(job.id, job.id) for job in jobs]
+
+
+def _row(job: NewJob, entry: int) -> tuple[Any, ...]:
+    spec = msgspec.json.encode(job.spec)
+    rest = job.priority, job.max_attempts, job.idempotency_key, job.digest()
+    return job.id, entry, job.tenant, job.via, spec, job.pack, *rest
+
+
+async def _jobs_with_same_keys(
+    connection: Connection, jobs: Sequence[NewJob]
+) -> dict[uuid.UUID, uuid.UUID]:
+    """The earlier job for each of these that has one."""
+    keyed = sorted((job.tenant, job.idempotency_key) for job in jobs if job.idempotency_key)
+    for tenant, key in keyed:
+        # Two who submit the same key at the same time come one after the other.
+        lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
+        await connection.execute(lock, (f"geminorum/{tenant}/{key}",))
+    found: dict[uuid.UUID, uuid.UUID] = {}
+    first: dict[tuple[str, str | None], NewJob] = {}
+    for job in jobs:
+        if job.idempotency_key is None:
+            continue
+        query = "SELECT id, digest FROM geminorum_jobs WHERE tenant = %s AND idempotency_key = %s"
+        cursor = await connection.execute(query, (job.tenant, job.idempotency_key))
+        row = await cursor.fetchone()
+        twin = first.setdefault((job.tenant, job.idempotency_key), job)
+        if row is not None:
+            _require_same(job, bytes(row[1]))
+            found[job.id] = row[0]
+        elif twin is not job:
+            _require_same(job, twin.digest())
+            found[job.id] = twin.id
+    return found
+
+
+def _require_same(job: NewJob, digest: bytes) -> None:
+    if digest != job.digest():
+        hint = python_only("use another idempotency_key for another job")
+        text = f"idempotency_key={job.idempotency_key!r} belongs to a job that is not the same"
+        raise InvalidOptions(text, hint=hint)
+
+
+async def info_of(connection: Connection, job: uuid.UUID) -> JobInfo | None:
+    row = await (await connection.execute(_INFO + "WHERE job.id = %s", (job,))).fetchone()
+    return _info(row) if row else None
+
+
+async def list_jobs(
+    connection: Connection,
+    *,
+    tenant: str | None = None,
+    state: State | None = None,
+    limit: int = 100,
+) -> list[JobInfo]:
+    """The newest first."""
+    wanted = """WHERE (%(tenant)s::text IS NULL OR job.tenant = %(tenant)s)
+        AND (%(state)s::text IS NULL OR job.state = %(state)s)
+        ORDER BY submitted_at DESC, job.id LIMIT %(limit)s"""
+    values = {"tenant": tenant, "state": state, "limit": limit}
+    return [
+        _info(row) for row in await (await connection.execute(_INFO + wanted, values)).fetchall()
+    ]
+
+
+def _info(row: tuple[Any, ...]) -> JobInfo:
+    return JobInfo(**dict(zip(JobInfo.__struct_fields__, row, strict=True)))
+
+
+async def outcome_of(connection: Connection, job: uuid.UUID) -> Outcome | None:
+    """How a job ended; None while it has not."""
+    query = "SELECT outcome FROM geminorum_jobs WHERE id = %s AND state = 'done'"
+    row = await (await connection.execute(query, (job,))).fetchone()
+    return _outcome_decoder.decode(bytes(row[0])) if row and row[0] is not None else None
+
+
+async def patch_of(connection: Connection, job: uuid.UUID) -> bytes | None:
+    query = "SELECT patch FROM geminorum_jobs WHERE id = %s"
+    row = await (await connection.execute(query, (job,))).fetchone()
+    return bytes(row[0]) if row and row[0] is not None else None
+
+
+async def request_cancel(
+    connection: Connection, job: uuid.UUID, closing: Chunk, outcome: Outcome
+) -> None:
+    """Ends a job that has not begun, with these events; asks the worker to end one that has."""
+    query = "SELECT state, entry, attempt FROM geminorum_jobs WHERE id = %s FOR UPDATE"
+    row = await (await connection.execute(query, (job,))).fetchone()
+    if row is None or row[0] == "done":
+        return
+    state, entry, attempt = row
+    if state == "queued" and await queue.withdraw(connection, entry):
+        # An attempt that never began has the number of the next one.
+        await _begin(connection, job, attempt + 1, None)
+        last = closing._replace(attempt=attempt + 1)
+        await end_job(connection, job, [last], outcome)
+        return
+    update = "UPDATE geminorum_jobs SET is_cancelled = true WHERE id = %s"
+    await connection.execute(update, (job,))
+    await connection.execute("SELECT pg_notify(%s, %s)", (CANCEL_CHANNEL, job.hex))
+
+
+async def _begin(connection: Connection, job: uuid.UUID, attempt: int, worker: int | None) -> None:
+    update = """UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s,
+        waits_for = NULL, started_at = coalesce(started_at, clock_timestamp()) WHERE id = %s"""
+    await connection.execute(update, (attempt, worker, job))
+
+
+async def end_job(
+    connection: Connection,
+    job: uuid.UUID,
+    chunks: Sequence[Chunk],
+    outcome: Outcome,
+    patch: bytes | None = None,
+) -> None:
+    """Writes the last events and the outcome. Its caller holds the job's row."""
+    if chunks:
+        await write_chunks(connection, chunks)
+    cost = outcome.result.cost
+    update = """UPDATE geminorum_jobs SET state = 'done', finished_at = clock_timestamp(),
+        status = %s, outcome = %s, patch = %s, usd = %s WHERE id = %s"""
+    encoded = msgspec.json.encode(outcome)
+    usd = cost.usd if cost else None
+    await connection.execute(update, (outcome.result.status, encoded, patch, usd, job))
+    await notify(connection, {job})
+
+
+def id_of(text: str | uuid.UUID) -> uuid.UUID:
+    try:
+        return text if isinstance(text, uuid.UUID) else uuid.UUID(text)
+    except (ValueError, AttributeError) as error:
+        raise InvalidOptions(f"{text!r} is no id of a job") from error
+
+
+def decode_spec(data: bytes) -> JobSpec:
+    """Raises InvalidOptions about a job that another version has written."""
+    try:
+        return _spec_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise InvalidOptions(f"the job cannot be read: {error}") from error

@@ -1,0 +1,143 @@
+"""The fleet's tables, and how they are made and brought up to date."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from geminorum.errors import FleetError, Unsupported
+from geminorum.fleet.database import Connection, Database
+from geminorum.hints import python_only
+from geminorum.runtime.lazy import lazy_module
+
+if TYPE_CHECKING:
+    from procrastinate import schema as procrastinate_schema
+else:
+    procrastinate_schema = lazy_module("procrastinate.schema")
+
+_LOCK = 0x67656D666C656574
+"""Held by the one that makes the tables, while others want to."""
+
+_TABLES = """
+CREATE TABLE geminorum_fleet (
+    version integer NOT NULL,
+    initialised_at timestamptz NOT NULL DEFAULT now()
+);
+
+CREATE TABLE geminorum_workers (
+    id bigint PRIMARY KEY,
+    name text NOT NULL,
+    slots integer NOT NULL,
+    about jsonb NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    heartbeat_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    is_draining boolean NOT NULL DEFAULT false,
+    is_lost boolean NOT NULL DEFAULT false
+);
+
+CREATE TABLE geminorum_jobs (
+    id uuid PRIMARY KEY,
+    entry bigint NOT NULL,
+    tenant text NOT NULL,
+    via text NOT NULL,
+    spec bytea NOT NULL,
+    pack bytea,
+    priority integer NOT NULL,
+    max_attempts integer NOT NULL,
+    idempotency_key text,
+    digest bytea NOT NULL,
+    state text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'running', 'done')),
+    attempt integer NOT NULL DEFAULT 0,
+    worker bigint,
+    is_cancelled boolean NOT NULL DEFAULT false,
+    waits_for text,
+    not_before timestamptz NOT NULL DEFAULT clock_timestamp(),
+    submitted_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    started_at timestamptz,
+    finished_at timestamptz,
+    status text,
+    outcome bytea,
+    patch bytea,
+    usd numeric,
+    UNIQUE (tenant, idempotency_key)
+);
+CREATE UNIQUE INDEX geminorum_jobs_entry ON geminorum_jobs (entry);
+CREATE INDEX geminorum_jobs_open ON geminorum_jobs (state, tenant, via, priority)
+    WHERE state <> 'done';
+CREATE INDEX geminorum_jobs_submitted ON geminorum_jobs (submitted_at);
+
+CREATE TABLE geminorum_attempts (
+    job uuid NOT NULL REFERENCES geminorum_jobs ON DELETE CASCADE,
+    number integer NOT NULL,
+    worker text NOT NULL,
+    started_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    ended_at timestamptz,
+    ending text,
+    session text,
+    checkpoints integer NOT NULL DEFAULT 0,
+    usd numeric,
+    PRIMARY KEY (job, number)
+);
+
+CREATE TABLE geminorum_events (
+    job uuid NOT NULL REFERENCES geminorum_jobs ON DELETE CASCADE,
+    attempt integer NOT NULL,
+    seq integer NOT NULL,
+    count integer NOT NULL,
+    data bytea NOT NULL,
+    PRIMARY KEY (job, attempt, seq)
+);
+"""
+_MIGRATIONS: tuple[str, ...] = (_TABLES,)
+"""Each brings the tables from the version of its place to the next."""
+VERSION = len(_MIGRATIONS)
+
+
+async def initialise(database: Database) -> int:
+    """Makes the tables, or brings them up to date; returns the version that was there before."""
+    async with database.transaction() as connection:
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        found = await _version(connection)
+        _refuse_newer(found)
+        if not await _exists(connection, "procrastinate_jobs"):
+            await connection.execute(_raw(procrastinate_schema.SchemaManager.get_schema()))
+        for migration in _MIGRATIONS[found:]:
+            await connection.execute(_raw(migration))
+        await connection.execute("DELETE FROM geminorum_fleet")
+        await connection.execute("INSERT INTO geminorum_fleet (version) VALUES (%s)", (VERSION,))
+    return found
+
+
+async def require_current(database: Database) -> None:
+    """Raises if the tables are missing, older or newer than this program."""
+    async with database.transaction() as connection:
+        found = await _version(connection)
+    _refuse_newer(found)
+    if found < VERSION:
+        text = "the fleet's tables are older than this geminorum" if found else "no fleet is here"
+        hint = python_only("make them once: await schema.initialise(database)")
+        raise FleetError(text, hint=hint)
+
+
+def _refuse_newer(found: int) -> None:
+    if found > VERSION:
+        raise Unsupported(
+            f"the fleet's tables are of version {found}, and this geminorum knows {VERSION}",
+            hint="update this one with `pip install --upgrade 'geminorum[fleet]'`",
+        )
+
+
+async def _version(connection: Connection) -> int:
+    if not await _exists(connection, "geminorum_fleet"):
+        return 0
+    row = await (await connection.execute("SELECT version FROM geminorum_fleet")).fetchone()
+    return int(row[0]) if row else 0
+
+
+async def _exists(connection: Connection, table: str) -> bool:
+    row = await (await connection.execute("SELECT to_regclass(%s)", (table,))).fetchone()
+    return row is not None and row[0] is not None
+
+
+def _raw(statements: str) -> Any:
+    """Several statements at once; psycopg's types want literal strings, which these are."""
+    return statements.encode()

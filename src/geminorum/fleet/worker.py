@@ -1,0 +1,221 @@
+"""A worker: takes jobs of the fleet, runs their agents, frees those of workers that are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import platform
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from geminorum._version import __version__
+from geminorum.errors import FleetUnavailable, GeminorumError, Incomplete, Interrupted
+from geminorum.events import encode
+from geminorum.fleet import claims, schema
+from geminorum.fleet.attempt import Attempt
+from geminorum.fleet.claims import Claim, Orphan
+from geminorum.fleet.database import Database
+from geminorum.fleet.event_writer import Chunk, EventWriter
+from geminorum.fleet.heartbeat import Heartbeat
+from geminorum.fleet.rows import CANCEL_CHANNEL, JOBS_CHANNEL
+from geminorum.fleet.travel import ended_by
+from geminorum.transports import Transport
+from geminorum.transports.process.agent_lease import AGENT_LEASE
+
+log = logging.getLogger("geminorum.fleet")
+
+_LOOK_SECONDS, _SWEEP_SECONDS, _RETRY_SECONDS = 1.0, 0.5, 0.25
+
+
+class Worker:
+    """Runs jobs until it is told to stop: `await Worker(url, transports).run()`."""
+
+    def __init__(
+        self,
+        url: str,
+        transports: Mapping[str, Transport],
+        *,
+        slots: int = 4,
+        tenants: Sequence[str] | None = None,
+        name: str | None = None,
+    ) -> None:
+        """`transports` has one for each `via` that this machine can serve."""
+        self._database = Database(url, connections=6)
+        self._transports, self._slots, self._tenants = transports, slots, tenants
+        self.name = name or f"{platform.node() or 'worker'}:{os.getpid()}"
+        # A connection of its own: transactions of the others wait for what it has written.
+        self._events = Database(url, connections=1)
+        self._writer = EventWriter(self._events, self._on_lost)
+        self._attempts: dict[uuid.UUID, Attempt] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._wake = asyncio.Event()
+        self._is_stopping = False
+
+    def stop(self) -> None:
+        """Takes no more jobs; `run` returns when those that run have ended."""
+        self._is_stopping = True
+        self._wake.set()
+
+    def hand_back(self) -> None:
+        """Ends the agents that run, and lets other workers continue them."""
+        for attempt in list(self._attempts.values()):
+            attempt.stop("hand_back")
+
+    async def run(self) -> None:
+        async with self._database, self._events:
+            await schema.require_current(self._database)
+            writing = asyncio.create_task(self._writer.run())
+            listening = asyncio.create_task(
+                self._database.listen(JOBS_CHANNEL, CANCEL_CHANNEL, on_message=self._on_message)
+            )
+            try:
+                while not (self._is_stopping and not self._attempts):
+                    await self._live_once()
+            finally:
+                await _end_tasks(writing, listening, *self._tasks)
+                # Other agents of this process have nothing to do with our heartbeat.
+                AGENT_LEASE.end()
+
+    async def _live_once(self) -> None:
+        """From one registration until the worker is given up, or has nothing left to do."""
+        try:
+            async with self._database.transaction() as connection:
+                about = {"version": __version__, "vias": sorted(self._transports)}
+                worker = await claims.register(connection, self.name, self._slots, about)
+        except FleetUnavailable as error:
+            log.warning("%s", error.message)
+            await asyncio.sleep(_RETRY_SECONDS)
+            return
+        heartbeat = Heartbeat(self._database, worker, AGENT_LEASE.renew)
+        beating = asyncio.create_task(heartbeat.run())
+        working = asyncio.create_task(self._work(worker, heartbeat))
+        sweeping = asyncio.create_task(self._sweep())
+        try:
+            await asyncio.wait({beating, working}, return_when=asyncio.FIRST_COMPLETED)
+            if not working.done():
+                await self._lose_all()
+        finally:
+            await _end_tasks(working, sweeping)
+            await self._unregister(worker)
+            await _end_tasks(beating)
+
+    async def _work(self, worker: int, heartbeat: Heartbeat) -> None:
+        while not self._is_stopping or self._attempts:
+            heartbeat.is_draining = self._is_stopping
+            self._wake.clear()
+            try:
+                while self._has_room() and (claim := await self._take(worker)):
+                    self._begin(claim)
+            except FleetUnavailable as error:
+                log.warning("%s", error.message)
+                await asyncio.sleep(_RETRY_SECONDS)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._wake.wait()
+
+    def _has_room(self) -> bool:
+        return not self._is_stopping and len(self._attempts) < self._slots
+
+    async def _take(self, worker: int) -> Claim | None:
+        async with self._database.transaction() as connection:
+            vias = list(self._transports)
+            return await claims.take(connection, worker, self.name, vias, self._tenants)
+
+    def _begin(self, claim: Claim) -> None:
+        transport = self._transports[claim.via]
+        attempt = Attempt(claim, transport, self._database, self._writer)
+        self._attempts[claim.job] = attempt
+        task = asyncio.create_task(self._see_through(attempt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _see_through(self, attempt: Attempt) -> None:
+        try:
+            await attempt.run()
+        finally:
+            if self._attempts.get(attempt.claim.job) is attempt:
+                del self._attempts[attempt.claim.job]
+            self._wake.set()
+
+    async def _lose_all(self) -> None:
+        """The worker was given up: what it ran is another's by now."""
+        for attempt in list(self._attempts.values()):
+            attempt.stop("lost")
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _on_lost(self, job: uuid.UUID, number: int) -> None:
+        attempt = self._attempts.get(job)
+        if attempt is not None and attempt.claim.attempt == number:
+            attempt.stop("lost")
+
+    def _on_message(self, channel: str, payload: str) -> None:
+        self._wake.set()
+        if channel != JOBS_CHANNEL:
+            self._tasks_add(self._cancel_if_wanted(payload))
+
+    def _tasks_add(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _cancel_if_wanted(self, payload: str) -> None:
+        """After a notification, or after notifications may have been missed."""
+        if payload:
+            wanted = {uuid.UUID(payload)} & self._attempts.keys()
+        else:
+            wanted = await self._cancelled()
+        for job in wanted:
+            if (attempt := self._attempts.get(job)) is not None:
+                attempt.stop("cancel")
+
+    async def _cancelled(self) -> set[uuid.UUID]:
+        query = "SELECT id FROM geminorum_jobs WHERE id = ANY(%s) AND is_cancelled"
+        with suppress(FleetUnavailable):
+            async with self._database.transaction() as connection:
+                cursor = await connection.execute(query, (list(self._attempts),))
+                return {job for (job,) in await cursor.fetchall()}
+        return set()
+
+    async def _sweep(self) -> None:
+        """Frees the jobs of workers that are lost; every worker does so."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            try:
+                async with self._database.transaction() as connection:
+                    for orphan in await claims.lose_workers(connection):
+                        await _free(connection, orphan)
+            except FleetUnavailable as error:
+                log.debug("%s", error.message)
+
+    async def _unregister(self, worker: int) -> None:
+        with suppress(GeminorumError):
+            async with self._database.transaction() as connection:
+                await claims.unregister(connection, worker)
+
+
+async def _free(connection: Any, orphan: Orphan) -> None:
+    """Lets another worker continue a job; ends one that was cancelled, or tried often enough."""
+    if orphan.is_cancelled:
+        error: GeminorumError = Interrupted("the job was cancelled")
+    elif orphan.attempt >= orphan.max_attempts:
+        error = Incomplete(f"the worker was lost in each of {orphan.attempt} attempts")
+    else:
+        await claims.put_back(connection, orphan, [], "lost")
+        return
+    events, outcome = ended_by(error)
+    # Behind all that the lost attempt has written.
+    query = "SELECT coalesce(max(seq), 0) FROM geminorum_events WHERE job = %s AND attempt = %s"
+    row = await (await connection.execute(query, (orphan.job, orphan.attempt))).fetchone()
+    data = b"\n".join(map(encode, events))
+    last = Chunk(orphan.job, orphan.attempt, row[0] + len(events), len(events), data)
+    await claims.finish(connection, orphan, [last], outcome)
+
+
+async def _end_tasks(*tasks: asyncio.Task[Any]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,71 @@
+"""What the tests of the fleet share: databases, workers here and workers in processes."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import psycopg
+
+from geminorum.fleet import Worker, schema
+from geminorum.fleet.database import Database
+
+_SCRIPT = Path(__file__).with_name("worker_process.py")
+_WAIT_SECONDS = 60.0
+
+
+async def new_database(server: str) -> str:
+    """An empty database with the fleet's tables; returns its URL."""
+    name = f"fleet_{uuid.uuid4().hex}"
+    async with await psycopg.AsyncConnection.connect(server, autocommit=True) as connection:
+        await connection.execute(f'CREATE DATABASE "{name}"')
+    url = server.replace("/postgres?", f"/{name}?")
+    async with Database(url) as database:
+        await schema.initialise(database)
+    return url
+
+
+@asynccontextmanager
+async def working(url: str, transports: dict, **how) -> AsyncIterator[Worker]:
+    """A worker in this process, for as long as the block."""
+    worker = Worker(url, transports, **how)
+    task = asyncio.create_task(worker.run())
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        worker.hand_back()
+        await asyncio.wait_for(task, _WAIT_SECONDS)
+
+
+@contextmanager
+def worker_process(url: str, home: Path, *, env=None, **how) -> Iterator[subprocess.Popen]:
+    """A worker as on another machine: a process with a home and a temporary folder of its own."""
+    temporary = home / "tmp"
+    temporary.mkdir(parents=True, exist_ok=True)
+    own = {"HOME": str(home), "TMPDIR": str(temporary), "PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(
+        [sys.executable, str(_SCRIPT), json.dumps({"url": url, **how})],
+        env={**os.environ, **own, **(env or {})},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def until(condition, seconds: float = _WAIT_SECONDS):
+    """Waits for a coroutine to return something true; returns that."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            while True:
+                if found := await condition():
+                    return found
+                await asyncio.sleep(0.05)
+    raise AssertionError(f"not within {seconds} s")

@@ -1,0 +1,185 @@
+"""Workers that die, hang, leave or lose their database: no job is lost, none is done twice."""
+
+import asyncio
+import os
+import signal
+
+import psutil
+import psycopg
+import pytest
+from fleet_parts import new_database, until, worker_process, working
+from servers import postgres_server
+
+from geminorum import Done, Error, Init, Options, Text, errors
+from geminorum.fleet import Fleet
+from geminorum.fleet.attempt import CONTINUE
+
+INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
+SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
+RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
+
+
+@pytest.fixture(scope="module")
+def server():
+    with postgres_server() as url:
+        yield url
+
+
+@pytest.fixture
+async def url(server):
+    return await new_database(server)
+
+
+@pytest.fixture
+async def fleet(url):
+    async with Fleet(url) as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def lost_worker(url, stand_in, tmp_path):
+    """A worker on another machine, whose agent says hello and then works forever."""
+    hanging = stand_in(INIT, SAID, hang=True)
+    home = tmp_path / "lost"
+    with worker_process(url, home, executable=str(hanging.executable), name="lost") as process:
+        yield process
+
+
+async def has_begun(job) -> None:
+    async for event in job.events():
+        if isinstance(event, Init):
+            return
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+async def test_a_job_of_a_killed_worker_is_finished_by_another(
+    url, fleet, lost_worker, stand_in, tmp_path
+):
+    job = await fleet.submit("hello", Options(home=tmp_path))
+    await has_begun(job)
+    agent = stand_in.call["pid"]
+    lost_worker.kill()
+    healthy = stand_in(INIT, SAID, RESULT)
+    async with working(url, {"cli": healthy}, name="healthy"):
+        events = [event async for event in job.events()]
+        result = await job.result()
+    assert (result.status, (await job.info()).attempt) == ("success", 2)
+    assert [event.status for event in events if isinstance(event, Done)] == ["success"]
+    assert not is_running(agent)
+
+
+async def test_a_stopped_worker_loses_its_agent_its_job_and_its_voice(
+    url, fleet, lost_worker, stand_in, tmp_path
+):
+    """Its keeper ends the agent before another worker begins; what it says later is not heard."""
+    job = await fleet.submit("hello", Options(home=tmp_path))
+    await has_begun(job)
+    agent = stand_in.call["pid"]
+    lost_worker.send_signal(signal.SIGSTOP)
+    healthy = stand_in(INIT, SAID, RESULT)
+    async with working(url, {"cli": healthy}, name="healthy"):
+        await job.result()
+        assert not is_running(agent)
+        before = [pair async for pair in job.numbered_events()]
+        lost_worker.send_signal(signal.SIGCONT)
+
+        async def is_back():
+            async with await psycopg.AsyncConnection.connect(url) as connection:
+                query = "SELECT count(*) FROM geminorum_workers WHERE name = 'lost' AND NOT is_lost"
+                return (await (await connection.execute(query)).fetchone())[0]
+
+        await until(is_back)
+    assert [pair async for pair in job.numbered_events()] == before
+    assert (await job.info()).status == "success"
+
+
+async def test_a_job_whose_worker_is_lost_each_time_ends_with_an_error(
+    url, fleet, lost_worker, stand_in, tmp_path
+):
+    job = await fleet.submit("hello", Options(home=tmp_path), max_attempts=1)
+    await has_begun(job)
+    lost_worker.kill()
+    async with working(url, {"api": stand_in(INIT)}, name="sweeper"):
+        events = [event async for event in job.events()]
+        with pytest.raises(errors.Incomplete, match="lost in each of 1"):
+            await job.result()
+    assert [event.status for event in events if isinstance(event, Done)] == ["error"]
+    assert "".join(event.text for event in events if isinstance(event, Text)) in ("", "Hello.")
+
+
+async def test_a_cancelled_job_whose_worker_is_lost_is_not_tried_again(
+    url, fleet, lost_worker, stand_in, tmp_path
+):
+    job = await fleet.submit("hello", Options(home=tmp_path))
+    await has_begun(job)
+    lost_worker.send_signal(signal.SIGSTOP)
+    await job.cancel()
+    async with working(url, {"cli": stand_in(INIT, RESULT)}, name="healthy"):
+        with pytest.raises(errors.Interrupted):
+            await job.result()
+    assert (await job.info()).attempt == 1
+
+
+async def test_a_worker_that_leaves_hands_its_jobs_back(url, fleet, stand_in, tmp_path):
+    job = await fleet.submit("hello", Options(home=tmp_path))
+    async with working(url, {"cli": stand_in(INIT, SAID, hang=True)}, name="leaving"):
+        await has_begun(job)
+    assert (await job.info()).state == "queued"
+    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}, name="staying"):
+        events = [event async for event in job.events()]
+    assert [event.code for event in events if isinstance(event, Error)] == ["HANDED_BACK"]
+    assert (await job.info()).attempt == 2
+
+
+async def test_cut_connections_lose_no_event(url, fleet, stand_in, tmp_path):
+    lines = [{**SAID, "content": f"{number} "} for number in range(60)]
+    job = await fleet.submit("hello", Options(home=tmp_path))
+    async with working(url, {"cli": stand_in(INIT, *lines, RESULT, chunk=200, delay=0.02)}):
+        await has_begun(job)
+        for _ in range(5):
+            await _cut_connections(url)
+            await asyncio.sleep(0.2)
+        events = [event async for event in job.events()]
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    assert text == "".join(line["content"] for line in lines)
+    assert (await job.info()).attempt == 1
+
+
+async def _cut_connections(url: str) -> None:
+    query = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute(query)
+
+
+@pytest.mark.gemini_cli
+@pytest.mark.parametrize("via", ["cli", "acp"])
+async def test_the_next_attempt_continues_the_session_of_the_last(
+    via, url, fleet, fake_gemini, real_transport, tmp_path
+):
+    """The prompt is sent once; the second request has what was done, and asks to go on."""
+    fake_gemini.call("list_directory", dir_path=".").hang()
+    program = str(real_transport.executable)
+    options = Options(model="gemini-2.5-flash")
+    env = {**fake_gemini.env, "GOOGLE_GEMINI_BASE_URL": fake_gemini.url}
+    job = await fleet.submit("Look around", options, via=via)
+    with worker_process(url, tmp_path / "first", executable=program, env=env, name="first") as lost:
+
+        async def has_checkpoint():
+            async with await psycopg.AsyncConnection.connect(url) as connection:
+                query = "SELECT count(*) FROM geminorum_attempts WHERE checkpoints > 0"
+                return (await (await connection.execute(query)).fetchone())[0]
+
+        await until(has_checkpoint)
+        os.kill(lost.pid, signal.SIGKILL)
+    fake_gemini.say("Done looking.")
+    with worker_process(url, tmp_path / "second", executable=program, env=env, name="second"):
+        result = await asyncio.wait_for(job.result(), 60)
+    assert result.text.endswith("Done looking.")
+    asked = [str(content) for content in fake_gemini.requests[-1].contents]
+    assert sum("Look around" in content for content in asked) == 1
+    assert sum("functionCall" in content for content in asked) == 1
+    assert CONTINUE in asked[-1]
