@@ -165,6 +165,14 @@ def servers_of(folder: Path) -> list[int]:
     return found
 
 
+def environment_of(pid: int) -> bytes:
+    """Nothing of a process that has ended: PostgreSQL starts helpers that live for a moment."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
 def query(url: str, *statements: str):
     """The rows of the last statement."""
     with psycopg.connect(url, autocommit=True) as connection:

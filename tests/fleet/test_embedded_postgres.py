@@ -27,6 +27,7 @@ from databases import (
     await_end,
     await_that,
     copy_of,
+    environment_of,
     everybodys,
     fork,
     guardian_of,
@@ -326,6 +327,19 @@ def _is_interrupted(pid: int) -> bool:
     return False
 
 
+# As a child of a killed initdb does: it writes for a while, also when its files are being removed.
+_WRITE = """
+import os, sys, time
+deadline, number = time.monotonic() + 1, 0
+while time.monotonic() < deadline:
+    number += 1
+    try:
+        os.close(os.open(f"{sys.argv[1]}/{number}", os.O_CREAT | os.O_WRONLY))
+    except FileNotFoundError:
+        break
+"""
+
+
 class TestBeginnings:
     def test_half_a_database_is_never_taken_for_one(self, place):
         folder = place / "fleet"
@@ -342,6 +356,20 @@ class TestBeginnings:
         with embedded_postgres(folder) as url:
             assert query(url, "select 1") == [(1,)]
         assert not any(folder.glob("new-*"))
+
+    def test_half_a_database_in_which_somebody_still_writes_is_removed(self, place):
+        folder = place / "fleet"
+        with User(folder, limit=1024 * 1024) as user:
+            assert user.error
+        await_end(folder)
+        half = folder / "new-half"
+        half.mkdir()
+        with subprocess.Popen([sys.executable, "-c", _WRITE, half]) as writer:
+            await_that(lambda: any(half.iterdir()))
+            with embedded_postgres(folder) as url:
+                assert query(url, "select 1") == [(1,)]
+            assert not half.exists()
+        assert writer.returncode == 0
 
     def test_a_missing_wheel_is_named(self, place):
         code = (
@@ -520,8 +548,10 @@ class TestSafety:
     ):
         monkeypatch.setenv("GEMINI_API_KEY", "a-key-of-the-caller")
         with embedded_postgres(database):
-            for pid in (guardian_of(database), *servers_of(database)):
-                assert b"a-key-of" not in Path(f"/proc/{pid}/environ").read_bytes()
+            pids = guardian_of(database), postmaster_of(database), *servers_of(database)
+            seen = {pid: environment_of(pid) for pid in pids}
+            assert b"LC_ALL" in seen[pids[1]]
+            assert not [pid for pid, found in seen.items() if b"a-key-of" in found]
 
 
 @only_root

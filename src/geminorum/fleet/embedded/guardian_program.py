@@ -44,7 +44,7 @@ LONGEST_SOCKET_PATH = 107
 _PR_SET_PDEATHSIG = 1
 _PING_SECONDS, _PAUSE_SECONDS = 5.0, 0.02
 _RETRY_SECONDS = 10.0
-"""How long a killed server may take to end."""
+"""How long a killed server, or a killed initdb, may take to end."""
 _PASSING = ("shared memory block", "postmaster.pid")
 """In complaints about processes that a killed server has left; they end by themselves."""
 _LOG_CHECK_SECONDS, _LOG_MAX_BYTES, _LOG_KEPT_BYTES = 30.0, 1024 * 1024, 128 * 1024
@@ -202,7 +202,7 @@ class Guardian:
         """Under another name, so that half a database is never taken for one."""
         for name in os.listdir(self._folder):
             if name.startswith("new-"):  # From a guardian that was killed.
-                shutil.rmtree(os.path.join(self._folder, name), ignore_errors=True)
+                _remove_tree(os.path.join(self._folder, name))
         new = tempfile.mkdtemp(prefix="new-", dir=self._folder)
         try:
             self._let_server_enter(new, 0o710)
@@ -213,7 +213,7 @@ class Guardian:
             os.rename(new, self._server_folder)
             _sync(self._folder)
         except BaseException:
-            shutil.rmtree(new, ignore_errors=True)
+            _remove_tree(new)
             raise
 
     def _let_server_enter(self, folder: str, mode: int) -> None:
@@ -485,6 +485,15 @@ def _remove_file(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
+
+
+def _remove_tree(path: str) -> None:
+    """Also one in which a child of a killed initdb still writes: it ends by itself."""
+    deadline = time.monotonic() + _RETRY_SECONDS
+    while os.path.lexists(path) and time.monotonic() < deadline:
+        shutil.rmtree(path, ignore_errors=True)
+        if os.path.lexists(path):
+            time.sleep(_PAUSE_SECONDS)
 
 
 def _write_file(path: str, text: str) -> None:
