@@ -64,7 +64,8 @@ def measure() -> list[Figure]:
 @contextmanager
 def _bucket() -> Iterator[SessionStore]:
     """In the loopback server of the tests, which takes most of the time that this store takes."""
-    sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "stores"))
+    tests = Path(__file__).parents[1] / "tests"
+    sys.path[:0] = [str(tests / room) for room in ("stores", "fleet")]
     from servers import s3_server  # type: ignore[import-not-found]
 
     keys = "access_key_id=key&secret_access_key=secret"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -16,7 +17,7 @@ class Checkpoints:
         """`seconds` between two saves; None: never in mid-turn. `save` takes the session."""
         self._seconds, self._save = seconds, save
         self._saving: Future[list[Error]] | None = None
-        self._last = 0.0
+        self._last = -math.inf  # The clock may begin with the machine: its first minutes count, too.
         self._is_due = False
 
     def see(self, events: Sequence[Event], session: str | None) -> None:
