@@ -5,8 +5,9 @@ import stat
 
 import pytest
 
-from geminorum.errors import InvalidOptions, StoreConflict, Unsupported
+from geminorum.errors import InvalidOptions, StoreConflict, StoreError, Unsupported
 from geminorum.sessions.store import SessionStore, SqliteStore, open_store
+from geminorum.sessions.store.failures import explain_failures
 from geminorum.testing.stores import CHECKS
 
 
@@ -81,6 +82,40 @@ def test_a_refused_url_does_not_show_its_password():
         open_store("nfs://me:swordfish@host/x")
     assert "swordfish" not in str(caught.value)
     assert "me" in str(caught.value)
+
+
+def test_keys_in_the_url_of_a_bucket_are_refused_and_not_shown():
+    with pytest.raises(InvalidOptions, match="keys, which are not read there") as caught:
+        open_store("s3://me:swordfish@bucket/folder")
+    assert "swordfish" not in str(caught.value)
+    assert "AWS_ACCESS_KEY_ID" in caught.value.hint
+
+
+def test_a_file_that_is_no_database_is_named_as_the_problem(tmp_path):
+    path = tmp_path / "notes.txt"
+    path.write_text("not a database\n" * 100)
+    with pytest.raises(StoreError, match="file is not a database") as caught:
+        SqliteStore(path).list()
+    assert (caught.value.retryable, "check the address" in caught.value.hint) == (False, True)
+    assert path.read_text().startswith("not a database")
+
+
+@pytest.mark.parametrize(
+    ("said", "hint", "retryable"),
+    [
+        ('FATAL:  password authentication failed for user "me"', "check the user", False),
+        ("Generic S3 error: AccessDenied: no", "check the user", False),
+        ('FATAL:  database "nothere" does not exist', "check the address", False),
+        ("database or disk is full", "make room", True),
+        ("something that no store has said before", "can be reached", True),
+    ],
+)
+def test_a_failing_store_says_what_to_do_about_it(said, hint, retryable):
+    with pytest.raises(StoreError) as caught, explain_failures():
+        raise OSError(said)
+    assert hint in caught.value.hint
+    assert "is still on this machine" in caught.value.hint
+    assert caught.value.retryable is retryable
 
 
 def test_an_sqlite_store_is_private(tmp_path):

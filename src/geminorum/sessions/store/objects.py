@@ -211,12 +211,14 @@ class ObjectStore:
 
 
 def _opened(url: str) -> Any:
-    parts = urlsplit(url)
+    parts, shown = urlsplit(url), shown_address(url)
     if parts.scheme not in SCHEMES or not parts.netloc:
-        shown = shown_address(url)
         raise InvalidOptions(
             f"{shown!r} names no bucket", hint="s3://bucket/folder, gs://…, az://…"
         )
+    if "@" in parts.netloc:
+        hint = "put keys into the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+        raise InvalidOptions(f"{shown!r} has keys, which are not read there", hint=hint)
     config: dict[str, Any] = dict(parse_qsl(parts.query))
     client = {**_CLIENT, "allow_http": _endpoint(config).startswith("http:")}
     how: dict[str, Any] = {"client_options": client, "retry_config": _RETRY, "config": config}
@@ -224,7 +226,7 @@ def _opened(url: str) -> Any:
         return backends.from_url(parts._replace(query="").geturl(), **how)
     except (refusals.BaseError, ValueError, TypeError) as error:
         why = without_credentials(str(error), url)[:_MAX_REASON]
-        raise InvalidOptions(f"{shown_address(url)!r} cannot be opened: {why}") from None
+        raise InvalidOptions(f"{shown!r} cannot be opened: {why}") from None
 
 
 def _endpoint(config: Mapping[str, str]) -> str:

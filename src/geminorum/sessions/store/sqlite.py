@@ -12,6 +12,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from geminorum.errors import StoreConflict, StoreError, Unsupported
+from geminorum.sessions.store.failures import explain_failures
 from geminorum.sessions.store.protocol import MAX_ENTRY_BYTES, Listing
 
 _SCHEMA_VERSION = 1
@@ -121,7 +122,7 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         # A connection for each: it belongs to one thread, and must not be open in a fork.
-        with closing(self._connect()) as database:
+        with explain_failures(), closing(self._connect()) as database:
             database.execute("BEGIN IMMEDIATE")
             try:
                 yield database

@@ -17,7 +17,8 @@ class Checkpoints:
         """`seconds` between two saves; None: never in mid-turn. `save` takes the session."""
         self._seconds, self._save = seconds, save
         self._saving: Future[list[Error]] | None = None
-        self._last = -math.inf  # The clock may begin with the machine: its first minutes count, too.
+        # The clock may begin with the machine: its first minutes count, too.
+        self._last = -math.inf
         self._is_due = False
 
     def see(self, events: Sequence[Event], session: str | None) -> None:
