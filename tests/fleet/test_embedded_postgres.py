@@ -11,7 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -262,6 +262,15 @@ class TestEnds:
             with embedded_postgres(database) as again:
                 assert query_when_back(again, "select word from kept") == [("blue",)]
             assert query(url, "select word from kept") == [("blue",)]
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
+    def test_a_server_that_is_ended_while_it_starts_is_started_again(self, database, number):
+        with embedded_postgres(database) as url:
+            for _ in range(3):
+                killed = postmaster_of(database)
+                os.kill(killed, number)
+                await_that(lambda killed=killed: _postmaster_after(killed, database))
+            assert query_when_back(url, "select 1") == [(1,)]
 
     def test_who_comes_while_it_ends_waits_and_starts_it_again(self, database):
         with User(database) as first:
@@ -698,3 +707,10 @@ def _python_for_all(place: Path) -> list[str]:
     prefix = everybodys(Path(sys.base_prefix), place, UNNEEDED_OF_PYTHON)
     python = prefix / "bin" / f"python3.{sys.version_info.minor}"
     return ["/usr/bin/env", f"LD_LIBRARY_PATH={prefix / 'lib'}", str(python)]
+
+
+def _postmaster_after(killed: int, folder: Path) -> bool:
+    """Has the next one noted its number? It is starting then. The guardian notes its own first."""
+    with suppress(OSError, ValueError, IndexError):
+        return postmaster_of(folder) not in (killed, guardian_of(folder))
+    return False

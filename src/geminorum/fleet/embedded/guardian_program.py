@@ -45,8 +45,9 @@ _PR_SET_PDEATHSIG = 1
 _PING_SECONDS, _PAUSE_SECONDS = 5.0, 0.02
 _RETRY_SECONDS = 10.0
 """How long a killed server, or a killed initdb, may take to end."""
-_PASSING = ("shared memory block", "postmaster.pid")
-"""In complaints about processes that a killed server has left; they end by themselves."""
+_PASSING = ("shared memory block", "postmaster.pid", "shutdown request")
+"""In complaints about processes that a killed server has left; they end by themselves. And in the
+last words of one that somebody has ended while it started."""
 _LOG_CHECK_SECONDS, _LOG_MAX_BYTES, _LOG_KEPT_BYTES = 30.0, 1024 * 1024, 128 * 1024
 _STOP = ((signal.SIGINT, 60.0), (signal.SIGQUIT, 10.0), (signal.SIGKILL, 10.0))
 """How to end PostgreSQL, and the seconds that each way may take: fast, at once, by force."""
@@ -285,7 +286,8 @@ class Guardian:
             if status is None:
                 return
             words = self._last_words(began, status)
-            if time.monotonic() > deadline or not any(each in words for each in _PASSING):
+            is_passing = os.WIFSIGNALED(status) or any(each in words for each in _PASSING)
+            if time.monotonic() > deadline or not is_passing:
                 raise Failure(f"PostgreSQL did not start: {words}")
             time.sleep(_PAUSE_SECONDS * 10)
 
