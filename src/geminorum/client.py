@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
@@ -17,7 +18,14 @@ from geminorum.redaction import Redactor
 from geminorum.runtime.cancellation import finish
 from geminorum.runtime.lazy import lazy_module
 from geminorum.system.shortage import explain_shortage
-from geminorum.transports import Conversation, KeepsHistory, PreparesTurns, Transport, Turn
+from geminorum.transports import (
+    Conversation,
+    KeepsHistory,
+    PreparesTurns,
+    TellsSpending,
+    Transport,
+    Turn,
+)
 from geminorum.transports.secrets import redactor_of
 from geminorum.views.result import Result, ResultFold
 
@@ -95,6 +103,14 @@ class Run(Generic[DataT]):
     @property
     def session_id(self) -> str | None:
         return self._fold.session_id
+
+    def spent(self) -> Decimal | None:
+        """What the model's answers have cost so far, in US dollars; None if that is not known.
+
+        At the end, `result.cost` says it exactly.
+        """
+        turn: object = self._turn
+        return turn.spent() if isinstance(turn, TellsSpending) else None
 
     async def cancel(self) -> None:
         """Stops the agent. Events that had arrived, and the `Done`, can still be read."""

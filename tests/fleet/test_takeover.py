@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from functools import partial
 
 import psutil
 import psycopg
@@ -43,6 +44,10 @@ def lost_worker(url, stand_in, tmp_path):
     home = tmp_path / "lost"
     with worker_process(url, home, executable=str(hanging.executable), name="lost") as process:
         yield process
+
+
+async def is_on_the_bill(job) -> bool:
+    return (await job.info()).usd is not None
 
 
 async def has_begun(job) -> None:
@@ -174,11 +179,14 @@ async def test_the_next_attempt_continues_the_session_of_the_last(
                 return (await (await connection.execute(query)).fetchone())[0]
 
         await until(has_checkpoint)
+        await until(partial(is_on_the_bill, job))
         os.kill(lost.pid, signal.SIGKILL)
     fake_gemini.say("Done looking.")
     with worker_process(url, tmp_path / "second", executable=program, env=env, name="second"):
         result = await asyncio.wait_for(job.result(), 60)
     assert result.text.endswith("Done looking.")
+    # What the dead attempt has cost stays on the bill.
+    assert (await job.info()).usd > result.cost.usd > 0
     asked = [str(content) for content in fake_gemini.requests[-1].contents]
     assert sum("Look around" in content for content in asked) == 1
     assert sum("functionCall" in content for content in asked) == 1

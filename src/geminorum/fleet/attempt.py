@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import shutil
-import tempfile
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from geminorum import client
-from geminorum.errors import FleetUnavailable, GeminorumError, Interrupted, SetupError
+from geminorum.errors import (
+    FleetUnavailable,
+    GeminorumError,
+    Interrupted,
+    SetupError,
+    WorkspaceError,
+)
 from geminorum.events import Done, Error, Event
 from geminorum.fleet import claims
 from geminorum.fleet.claims import Claim
@@ -24,6 +29,8 @@ from geminorum.fleet.travel import JobSpec, Outcome, ended_by, error_event, opti
 from geminorum.options import Options
 from geminorum.runtime.lazy import lazy_module
 from geminorum.runtime.off_loop import run_off_loop
+from geminorum.system.owned_folder import OwnedFolder
+from geminorum.system.shortage import explain_shortage
 from geminorum.transports import Transport
 
 if TYPE_CHECKING:
@@ -40,6 +47,8 @@ CONTINUE = (
     "is above. Look at what is there before you repeat anything, then finish the task."
 )
 _RETRY_SECONDS, _MAX_BACKOFF_SECONDS = 0.2, 60.0
+ROOM_PREFIX = "geminorum-job-"
+"""Of the folders in which agents work."""
 
 
 class Ending(NamedTuple):
@@ -66,6 +75,8 @@ class Attempt:
         self._reason: Reason | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._notes: set[asyncio.Task[None]] = set()
+        self.met_setup_error = False
+        """Has it failed because of this machine?"""
 
     async def run(self) -> None:
         """Returns when the job has ended, was put back, or belongs to another worker."""
@@ -83,17 +94,23 @@ class Attempt:
             ending = _ended(GeminorumError(f"the worker failed: {type(error).__name__}: {error}"))
         finally:
             self._task = None
+        self.met_setup_error = isinstance(ending.error, SetupError)
         await self._end(ending)
 
     def stop(self, reason: Reason) -> None:
-        """Ends the agent. A job that is lost stays lost."""
-        if self._reason == "lost":
+        """Ends the agent. A job that is lost stays lost, and what has been said need not be said
+        again: a second cancellation would only disturb the first."""
+        if self._reason in ("lost", reason):
             return
         self._reason = reason
         if self._live is not None:
             self._stopping = asyncio.ensure_future(self._live.cancel())
         elif self._task is not None:
             self._task.cancel()
+
+    def spent(self) -> Decimal | None:
+        """US dollars so far; None if that is not known."""
+        return None if self._live is None else self._live.spent()
 
     async def _run_agent(self) -> Ending:
         if self.claim.is_cancelled:
@@ -157,11 +174,13 @@ class Attempt:
     async def _write_end(
         self, connection: Connection, ending: Ending, chunks: list[Chunk], delay: float | None
     ) -> None:
+        outcome, cost = ending.outcome, ending.outcome.result.cost
+        usd = self.spent() if cost is None else cost.usd
         if delay is None:
-            await claims.finish(connection, self.claim, chunks, ending.outcome, ending.patch)
+            await claims.finish(connection, self.claim, chunks, outcome, ending.patch, usd=usd)
         else:
-            status = ending.outcome.result.status
-            await claims.put_back(connection, self.claim, chunks, status, delay)
+            status = outcome.result.status
+            await claims.put_back(connection, self.claim, chunks, status, delay, usd=usd)
 
     def _retry_delay(self, ending: Ending) -> float | None:
         """Seconds until another attempt; None: this was the last."""
@@ -209,18 +228,12 @@ class _Room:
         self._spec, self._pack = spec, pack
         self.folder = Path()
         self._workspace: Workspace | None = None
-        self._made: Path | None = None
+        self._made: OwnedFolder | None = None
 
     def __enter__(self) -> _Room:
-        there = self._spec.options.get("cwd")
-        if there is not None:
-            self.folder = Path(there)
-            self._workspace = workspaces.Workspace.open(self.folder)
-            return self
-        self._made = Path(tempfile.mkdtemp(prefix="geminorum-job-"))
-        self.folder = self._made / "work"
         try:
-            self._fill()
+            with _machine_is_blamed():
+                self._open()
         except BaseException:
             self.__exit__()
             raise
@@ -228,7 +241,17 @@ class _Room:
 
     def __exit__(self, *_: object) -> None:
         if self._made is not None:
-            shutil.rmtree(self._made, ignore_errors=True)
+            self._made.remove()
+
+    def _open(self) -> None:
+        there = self._spec.options.get("cwd")
+        if there is not None:
+            self.folder = Path(there)
+            self._workspace = workspaces.Workspace.open(self.folder)
+            return
+        self._made = OwnedFolder(ROOM_PREFIX)
+        self.folder = self._made.path / "work"
+        self._fill()
 
     def patch(self) -> bytes | None:
         """What has changed in the workspace; None if the job has none."""
@@ -240,6 +263,21 @@ class _Room:
             self.folder.mkdir()
         else:
             self._workspace = workspaces.Workspace.open(source, self.folder)
+
+
+@contextmanager
+def _machine_is_blamed() -> Iterator[None]:
+    """What the system refuses, such as room on its disk, another machine may have: SetupError."""
+    try:
+        with explain_shortage():
+            yield
+    except WorkspaceError as error:
+        if not isinstance(error.__cause__, OSError):
+            raise
+        raise SetupError(error.message, hint=error.hint) from error
+    except OSError as error:
+        hint = "let the worker write in its temporary folder: export TMPDIR=…"
+        raise SetupError(f"the workspace cannot be opened: {error}", hint=hint) from error
 
 
 def _end_of_good(events: Sequence[Event]) -> int:

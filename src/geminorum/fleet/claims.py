@@ -7,7 +7,8 @@ jobs are free for others. Before that, the lease of its agents has ended them: s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -38,6 +39,10 @@ WHERE entry = %s RETURNING id, tenant, via, spec, pack, max_attempts, is_cancell
 _LAST_SESSION = """
 SELECT session FROM geminorum_attempts
 WHERE job = %s AND session IS NOT NULL AND checkpoints > 0 ORDER BY number DESC LIMIT 1
+"""
+_IS_ALIVE = """
+SELECT 1 FROM geminorum_workers
+WHERE id = %s AND NOT is_lost AND heartbeat_at >= clock_timestamp() - %s * interval '1 s'
 """
 _LOSE = """
 UPDATE geminorum_workers SET is_lost = true
@@ -108,6 +113,10 @@ async def take(
     tenants: Sequence[str] | None,
 ) -> Claim | None:
     """Gives a worker the next job; the tenant with the fewest running jobs comes first."""
+    # One that was stopped for a while and does not know yet that it was given up gets nothing.
+    alive = await connection.execute(_IS_ALIVE, (worker, LOST_SECONDS))
+    if await alive.fetchone() is None:
+        return None
     wanted = {"vias": list(vias), "tenants": None if tenants is None else list(tenants)}
     choices = await (await connection.execute(_CHOOSE, wanted)).fetchall()
     for (choice,) in choices:
@@ -146,11 +155,13 @@ async def finish(
     chunks: Sequence[Chunk],
     outcome: Outcome,
     patch: bytes | None = None,
+    *,
+    usd: Decimal | None = None,
 ) -> None:
-    """Ends a job that is held."""
+    """Ends a job that is held. `usd`: what this attempt has cost; None: what was noted last."""
+    await _end_attempt(connection, held, outcome.result.status, usd)
     await end_job(connection, held.job, chunks, outcome, patch)
     await queue.finish(connection, held.entry, succeeded=outcome.result.ok)
-    await _end_attempt(connection, held, outcome.result.status)
 
 
 async def put_back(
@@ -159,8 +170,10 @@ async def put_back(
     chunks: Sequence[Chunk],
     ending: str,
     seconds: float = 0.0,
+    *,
+    usd: Decimal | None = None,
 ) -> None:
-    """Lets another attempt begin, `seconds` from now."""
+    """Lets another attempt begin, `seconds` from now; `usd` as in `finish`."""
     if chunks:
         await write_chunks(connection, chunks)
     update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL,
@@ -168,7 +181,7 @@ async def put_back(
     row = await (await connection.execute(update, (seconds, held.job))).fetchone()
     assert row is not None
     await queue.put_back(connection, held.entry, row[0])
-    await _end_attempt(connection, held, ending)
+    await _end_attempt(connection, held, ending, usd)
     await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
 
 
@@ -181,13 +194,27 @@ async def note_checkpoint(
     await connection.execute(update, (session, job, attempt))
 
 
+async def note_spending(
+    connection: Connection, spent: Mapping[tuple[uuid.UUID, int], Decimal]
+) -> None:
+    """Writes what attempts that go on have cost so far: it stays if they are lost."""
+    update = """UPDATE geminorum_attempts SET usd = new.usd
+        FROM unnest(%s::uuid[], %s::integer[], %s::numeric[]) AS new (job, number, usd)
+        WHERE geminorum_attempts.job = new.job AND geminorum_attempts.number = new.number
+            AND ended_at IS NULL"""
+    rows = [(*attempt, usd) for attempt, usd in spent.items()]
+    await connection.execute(update, [list(column) for column in zip(*rows, strict=True)])
+
+
 async def lose_workers(connection: Connection) -> list[Orphan]:
     """Gives up the workers that are silent; returns, and holds, the jobs that have none."""
     await connection.execute(_LOSE, (LOST_SECONDS,))
     return [Orphan(*row) for row in await (await connection.execute(_ORPHANS)).fetchall()]
 
 
-async def _end_attempt(connection: Connection, held: Claim | Orphan, ending: str) -> None:
-    update = """UPDATE geminorum_attempts SET ended_at = clock_timestamp(), ending = %s
-        WHERE job = %s AND number = %s"""
-    await connection.execute(update, (ending, held.job, held.attempt))
+async def _end_attempt(
+    connection: Connection, held: Claim | Orphan, ending: str, usd: Decimal | None
+) -> None:
+    update = """UPDATE geminorum_attempts SET ended_at = clock_timestamp(), ending = %s,
+        usd = coalesce(%s, usd) WHERE job = %s AND number = %s"""
+    await connection.execute(update, (ending, usd, held.job, held.attempt))

@@ -6,6 +6,7 @@ import os
 import uuid
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AsyncExitStack, ExitStack
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -15,7 +16,7 @@ import msgspec
 from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
 from geminorum.events import DataT, Done, Event, encode
 from geminorum.fleet import rows, schema
-from geminorum.fleet.database import Database, require_driver
+from geminorum.fleet.database import Database, patiently, require_driver
 from geminorum.fleet.event_feed import EventFeed, Follower, Numbered
 from geminorum.fleet.event_writer import Chunk
 from geminorum.fleet.rows import JobInfo, NewJob, State
@@ -196,8 +197,8 @@ class Job(Generic[DataT]):
 
     async def _look_again(self, follower: Follower) -> Numbered | None:
         """After a long silence; None if the job is over, and has nothing more to say."""
-        is_over = (await self.info()).state == "done"
-        await self._fleet.feed.catch_up(follower)
+        is_over = (await patiently(self.info)).state == "done"
+        await patiently(partial(self._fleet.feed.catch_up, follower))
         return follower.take() or (None if is_over else [])
 
     async def result(self) -> Result[DataT]:
@@ -222,14 +223,15 @@ class Job(Generic[DataT]):
         return None if data is None else workspaces.Patch(data)
 
     async def _wait(self) -> Outcome:
-        await self.info()
+        await patiently(self.info)
         with self._fleet.feed.follow(self._job, _NO_EVENTS) as follower:
-            while True:
-                async with self._fleet.database.transaction() as connection:
-                    outcome = await rows.outcome_of(connection, self._job)
-                if outcome is not None:
-                    return outcome
+            while (outcome := await patiently(self._find_outcome)) is None:
                 await follower.read()
+        return outcome
+
+    async def _find_outcome(self) -> Outcome | None:
+        async with self._fleet.database.transaction() as connection:
+            return await rows.outcome_of(connection, self._job)
 
     def _typed(self, result: Result[Any]) -> Result[Any]:
         if self._options is None or self._options.output_schema is None or result.data is None:

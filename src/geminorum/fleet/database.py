@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from geminorum.credentials import shown_address, without_credentials
 from geminorum.errors import FleetUnavailable, SetupError
@@ -19,6 +20,7 @@ else:
     psycopg_pool = lazy_module("psycopg_pool")
 
 Connection: TypeAlias = "psycopg.AsyncConnection[Any]"
+T = TypeVar("T")
 
 _CONNECT_SECONDS, _STATEMENT_SECONDS = 10, 20
 _CONNECTION: dict[str, Any] = {
@@ -30,7 +32,7 @@ _CONNECTION: dict[str, Any] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-_RECONNECT_SECONDS = 0.25
+_RECONNECT_SECONDS, _PATIENCE_SECONDS = 0.25, 60.0
 _LISTEN_SECONDS = 5.0
 """How long a listener trusts a silent connection before it tries it."""
 
@@ -99,7 +101,7 @@ class Database:
                         await connection.execute(f"LISTEN {channel}")
                     on_message("", "")
                     await _report_notifications(connection, on_message)
-            except (FleetUnavailable, psycopg.Error):
+            except (FleetUnavailable, psycopg.Error, TimeoutError, OSError):
                 await asyncio.sleep(_RECONNECT_SECONDS)
 
 
@@ -111,6 +113,18 @@ async def _report_notifications(
             on_message(notification.channel, notification.payload)
         async with asyncio.timeout(_CONNECT_SECONDS):
             await connection.execute("SELECT 1")
+
+
+async def patiently(read: Callable[[], Awaitable[T]]) -> T:
+    """Reads again for a minute while the database cannot be used: it may be starting again."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return await read()
+        except FleetUnavailable:
+            if time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(_RECONNECT_SECONDS)
 
 
 def require_driver() -> None:

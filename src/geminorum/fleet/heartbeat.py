@@ -49,7 +49,8 @@ class Heartbeat:
             await self._hang_up()
 
     async def _beat(self) -> bool:
-        """False if the worker was given up. A database that does not answer changes nothing."""
+        """False if the worker was given up, or its lease is over. A database that does not answer
+        changes nothing."""
         sent = time.monotonic()
         try:
             async with asyncio.timeout_at(self._loop_deadline()):
@@ -57,10 +58,12 @@ class Heartbeat:
         except (FleetUnavailable, TimeoutError):
             await self._hang_up()
             return True
-        if is_alive:
-            self.deadline = sent + LEASE_SECONDS
-            self._renew(self.deadline - time.monotonic())
-        return is_alive
+        left = sent + LEASE_SECONDS - time.monotonic()
+        if not is_alive or left <= 0:  # An answer that took so long came after the agents' end.
+            return False
+        self.deadline = sent + LEASE_SECONDS
+        self._renew(left)
+        return True
 
     async def _report(self) -> bool:
         with explained(self._database.url):

@@ -70,6 +70,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None
     finished_at: datetime | None
     usd: Decimal | None
+    """The whole bill so far: all attempts, those that were lost too, as far as their cost is known.
+    `Result.cost` is that of the last attempt alone."""
 
 
 _INSERT = """
@@ -80,7 +82,8 @@ SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::bytea
 """
 _INFO = """
 SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts, priority,
-    worker.name, waits_for, is_cancelled, submitted_at, job.started_at, finished_at, usd
+    worker.name, waits_for, is_cancelled, submitted_at, job.started_at, finished_at,
+    (SELECT sum(attempts.usd) FROM geminorum_attempts AS attempts WHERE attempts.job = job.id)
 FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
 """
 
@@ -181,12 +184,16 @@ async def request_cancel(
     connection: Connection, job: uuid.UUID, closing: Chunk, outcome: Outcome
 ) -> None:
     """Ends a job that has not begun, with these events; asks the worker to end one that has."""
-    query = "SELECT state, entry, attempt FROM geminorum_jobs WHERE id = %s FOR UPDATE"
+    query = "SELECT entry FROM geminorum_jobs WHERE id = %s"
+    row = await (await connection.execute(query, (job,))).fetchone()
+    # The queue first, as those who take a job do: the other way round, both would wait forever.
+    is_withdrawn = row is not None and await queue.withdraw(connection, row[0])
+    query = "SELECT state, attempt FROM geminorum_jobs WHERE id = %s FOR UPDATE"
     row = await (await connection.execute(query, (job,))).fetchone()
     if row is None or row[0] == "done":
         return
-    state, entry, attempt = row
-    if state == "queued" and await queue.withdraw(connection, entry):
+    _, attempt = row
+    if is_withdrawn:
         # An attempt that never began has the number of the next one.
         await _begin(connection, job, attempt + 1, None)
         last = closing._replace(attempt=attempt + 1)
@@ -213,12 +220,12 @@ async def end_job(
     """Writes the last events and the outcome. Its caller holds the job's row."""
     if chunks:
         await write_chunks(connection, chunks)
-    cost = outcome.result.cost
     update = """UPDATE geminorum_jobs SET state = 'done', finished_at = clock_timestamp(),
-        status = %s, outcome = %s, patch = %s, usd = %s WHERE id = %s"""
+        status = %s, outcome = %s, patch = %s,
+        usd = (SELECT sum(usd) FROM geminorum_attempts WHERE job = geminorum_jobs.id)
+        WHERE id = %s"""
     encoded = msgspec.json.encode(outcome)
-    usd = cost.usd if cost else None
-    await connection.execute(update, (outcome.result.status, encoded, patch, usd, job))
+    await connection.execute(update, (outcome.result.status, encoded, patch, job))
     await notify(connection, {job})
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import platform
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -15,19 +17,25 @@ from geminorum._version import __version__
 from geminorum.errors import FleetUnavailable, GeminorumError, Incomplete, Interrupted
 from geminorum.events import encode
 from geminorum.fleet import claims, schema
-from geminorum.fleet.attempt import Attempt
+from geminorum.fleet.attempt import ROOM_PREFIX, Attempt
 from geminorum.fleet.claims import Claim, Orphan
 from geminorum.fleet.database import Database
 from geminorum.fleet.event_writer import Chunk, EventWriter
 from geminorum.fleet.heartbeat import Heartbeat
 from geminorum.fleet.rows import CANCEL_CHANNEL, JOBS_CHANNEL
+from geminorum.fleet.running_bill import RunningBill
 from geminorum.fleet.travel import ended_by
+from geminorum.runtime.off_loop import run_off_loop
+from geminorum.system.owned_folder import sweep, temporary_folder
 from geminorum.transports import Transport
 from geminorum.transports.process.agent_lease import AGENT_LEASE
 
 log = logging.getLogger("geminorum.fleet")
 
 _LOOK_SECONDS, _SWEEP_SECONDS, _RETRY_SECONDS = 1.0, 0.5, 0.25
+_REST_SECONDS = 5.0
+"""Without new jobs after one that failed because of this machine: longer than the job waits, so
+that another worker takes it."""
 
 
 class Worker:
@@ -50,9 +58,11 @@ class Worker:
         self._events = Database(url, connections=1)
         self._writer = EventWriter(self._events, self._on_lost)
         self._attempts: dict[uuid.UUID, Attempt] = {}
+        self._bill = RunningBill(self._database, self._attempts)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._is_stopping = False
+        self._rests_until = -math.inf
 
     def stop(self) -> None:
         """Takes no more jobs; `run` returns when those that run have ended."""
@@ -67,7 +77,9 @@ class Worker:
     async def run(self) -> None:
         async with self._database, self._events:
             await schema.require_current(self._database)
+            await run_off_loop(_remove_rooms_of_the_dead)
             writing = asyncio.create_task(self._writer.run())
+            billing = asyncio.create_task(self._bill.run())
             listening = asyncio.create_task(
                 self._database.listen(JOBS_CHANNEL, CANCEL_CHANNEL, on_message=self._on_message)
             )
@@ -75,7 +87,7 @@ class Worker:
                 while not (self._is_stopping and not self._attempts):
                     await self._live_once()
             finally:
-                await _end_tasks(writing, listening, *self._tasks)
+                await _end_tasks(writing, billing, listening, *self._tasks)
                 # Other agents of this process have nothing to do with our heartbeat.
                 AGENT_LEASE.end()
 
@@ -95,10 +107,11 @@ class Worker:
         sweeping = asyncio.create_task(self._sweep())
         try:
             await asyncio.wait({beating, working}, return_when=asyncio.FIRST_COMPLETED)
-            if not working.done():
-                await self._lose_all()
+            await _report_failure(working)
         finally:
             await _end_tasks(working, sweeping)
+            # Before others learn that the worker is gone, and take its jobs.
+            await self._lose_all()
             await self._unregister(worker)
             await _end_tasks(beating)
 
@@ -117,7 +130,8 @@ class Worker:
                     await self._wake.wait()
 
     def _has_room(self) -> bool:
-        return not self._is_stopping and len(self._attempts) < self._slots
+        is_resting = time.monotonic() < self._rests_until
+        return not (self._is_stopping or is_resting) and len(self._attempts) < self._slots
 
     async def _take(self, worker: int) -> Claim | None:
         async with self._database.transaction() as connection:
@@ -136,6 +150,8 @@ class Worker:
         try:
             await attempt.run()
         finally:
+            if attempt.met_setup_error:
+                self._rests_until = time.monotonic() + _REST_SECONDS
             if self._attempts.get(attempt.claim.job) is attempt:
                 del self._attempts[attempt.claim.job]
             self._wake.set()
@@ -190,6 +206,8 @@ class Worker:
                         await _free(connection, orphan)
             except FleetUnavailable as error:
                 log.debug("%s", error.message)
+            except Exception:  # Without a sweeper, nobody would notice workers that are lost.
+                log.exception("jobs of lost workers cannot be freed")
 
     async def _unregister(self, worker: int) -> None:
         with suppress(GeminorumError):
@@ -213,6 +231,18 @@ async def _free(connection: Any, orphan: Orphan) -> None:
     data = b"\n".join(map(encode, events))
     last = Chunk(orphan.job, orphan.attempt, row[0] + len(events), len(events), data)
     await claims.finish(connection, orphan, [last], outcome)
+
+
+def _remove_rooms_of_the_dead() -> None:
+    """What workers that were killed have left on this machine."""
+    sweep(ROOM_PREFIX, [temporary_folder()])
+
+
+async def _report_failure(working: asyncio.Task[None]) -> None:
+    """A defect must not pass in silence, nor be repeated at full speed."""
+    if working.done() and (error := working.exception()) is not None:
+        log.error("the worker starts again after a failure", exc_info=error)
+        await asyncio.sleep(_RETRY_SECONDS)
 
 
 async def _end_tasks(*tasks: asyncio.Task[Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
+from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from geminorum.events import Event
@@ -56,6 +57,15 @@ class KeepsHistory(Protocol):
 
     @property
     def history(self) -> Sequence[Content]: ...
+
+
+@runtime_checkable
+class TellsSpending(Protocol):
+    """A turn that knows what it has cost before it is over."""
+
+    def spent(self) -> Decimal | None:
+        """US dollars for the requests that were answered so far; None if that is unknown."""
+        ...
 
 
 @runtime_checkable

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +41,7 @@ from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.newer_cli import advice_if_newer
 from geminorum.transports.process.full_disk import is_full, not_saved
 from geminorum.transports.turns.answer_rounds import AnswerRounds
-from geminorum.transports.turns.bill import price_of
+from geminorum.transports.turns.bill import price_of, usd_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
 from geminorum.transports.turns.network import NetworkWatch
 from geminorum.transports.turns.outbox import now
@@ -523,6 +524,11 @@ class AcpTurn:
         # Who waits for a person to decide does not stall.
         self._heard += self._questions.is_open
         return self._heard
+
+    def spent(self) -> Decimal | None:
+        if self._session is None:
+            return None
+        return usd_of(self._requests(), self._transport.prices)
 
     def _requests(self) -> list[ModelRequest]:
         self._session_file.read()

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from geminorum.transports.api.client import Failed
 from geminorum.transports.api.exchange import Exchange
 from geminorum.transports.api.prompt import content_of
 from geminorum.transports.api.tools import ToolRunner
-from geminorum.transports.turns.bill import price_of
+from geminorum.transports.turns.bill import price_of, usd_of
 from geminorum.transports.turns.outbox import Outbox
 from geminorum.transports.turns.stop_checks import BudgetGuard
 from geminorum.wire.ending import Ending, Stop, stopped
@@ -208,6 +209,9 @@ class ApiTurn:
             data=data,
             frame=msgspec.Raw(answer.last_chunk) if answer.last_chunk else msgspec.UNSET,
         )
+
+    def spent(self) -> Decimal | None:
+        return usd_of(self._exchange.requests, self._talk.transport.prices)
 
     def _usage(self, *, whole: bool) -> Usage | None:
         requests = self._exchange.requests

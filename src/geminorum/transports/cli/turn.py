@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from geminorum.transports.launch.resuming import fallback_notice, prepare_resume
 from geminorum.transports.process.full_disk import is_full, not_saved, was_not_recorded
 from geminorum.transports.process.tree import Child
 from geminorum.transports.turns.answer_rounds import AnswerRounds
-from geminorum.transports.turns.bill import price_of
+from geminorum.transports.turns.bill import price_of, usd_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
 from geminorum.transports.turns.network import NetworkWatch
 from geminorum.transports.turns.session_file import SessionFileFeed
@@ -409,6 +410,9 @@ class CliTurn:
     @property
     def _known_session(self) -> str | None:
         return self._decoder.session_id or self._options.resume or self._options.session_id
+
+    def spent(self) -> Decimal | None:
+        return usd_of(self._requests(), self._transport.prices)
 
     def _requests(self) -> list[ModelRequest]:
         return self._rounds.requests(self._session_file.requests(self._known_session))

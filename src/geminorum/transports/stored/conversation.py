@@ -7,6 +7,7 @@ import logging
 import time
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
+from decimal import Decimal
 from functools import partial
 from typing import Protocol, runtime_checkable
 
@@ -23,7 +24,7 @@ from geminorum.sessions.store.log import READ_SECONDS
 from geminorum.sessions.store.protocol import SessionStore
 from geminorum.sessions.store.session_sync import LEASE_SECONDS, Place, SessionSync
 from geminorum.sessions.store.urls import open_store
-from geminorum.transports import Conversation, PreparesTurns, Transport, Turn
+from geminorum.transports import Conversation, PreparesTurns, TellsSpending, Transport, Turn
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.program import find_program
 from geminorum.transports.launch.transport import CliTransport
@@ -215,6 +216,9 @@ class StoredTurn:
     def hurry(self) -> None:
         self._patience.end_soon()
         self._inner.hurry()
+
+    def spent(self) -> Decimal | None:
+        return self._inner.spent() if isinstance(self._inner, TellsSpending) else None
 
     @property
     def stderr(self) -> str:

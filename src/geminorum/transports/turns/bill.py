@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 
 import msgspec
 
 from geminorum import cost
 from geminorum.cost import PriceBook
-from geminorum.events import Billing, Cost, Done, Usage
+from geminorum.events import Billing, Cost, Done, ModelRequest, Usage
 from geminorum.system.reserve import RESERVE
 from geminorum.wire.usage import added
 
@@ -20,6 +21,17 @@ def price_of(usage: Usage | None, prices: PriceBook | None, payer: Billing | Non
             return known or cost.unknown_because(usage, prices) or ""
     except (OSError, ImportError) as error:
         return f"the price list cannot be read: {error}"
+
+
+def usd_of(requests: Sequence[ModelRequest], prices: PriceBook | None) -> Decimal | None:
+    """What these requests cost; None if there are none, or one has no known price."""
+    try:
+        with RESERVE.spend():
+            known = [cost.request_usd(request, prices) for request in requests]
+    except (OSError, ImportError):
+        return None
+    priced = [usd for usd in known if usd is not None]
+    return sum(priced, Decimal(0)) if known and len(priced) == len(known) else None
 
 
 def with_earlier(
