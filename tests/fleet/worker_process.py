@@ -3,12 +3,18 @@
 import asyncio
 import json
 import sys
+import time
 
 from geminorum import Acp, Cli
 from geminorum.fleet import Worker
 
 
-async def main(url: str, executable: str, slots: int = 4, name: str | None = None) -> None:
+async def main(
+    url: str, executable: str, slots: int = 4, name: str | None = None, clock: float = 0.0
+) -> None:
+    """`clock` is how many seconds its clock is wrong by."""
+    right, right_ns = time.time, time.time_ns
+    time.time, time.time_ns = lambda: right() + clock, lambda: right_ns() + int(clock * 1e9)
     transports = {
         "cli": Cli(executable=executable, grace=0.5),
         "acp": Acp(executable=executable, grace=0.5),
