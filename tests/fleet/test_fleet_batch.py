@@ -6,10 +6,11 @@ import subprocess
 
 import psycopg
 import pytest
-from command_line import COMMAND, environment
-from command_line import geminorum_command as command
 from fleet_parts import new_database, worker_process
 from servers import postgres_server
+
+from command_line import COMMAND, environment
+from command_line import geminorum_command as command
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}

@@ -193,7 +193,9 @@ class Job(Generic[DataT]):
                 for pair in batch:
                     yield pair
 
-    async def event_batches(self, after: tuple[int, int] = (0, 0)) -> AsyncGenerator[Numbered, None]:
+    async def event_batches(
+        self, after: tuple[int, int] = (0, 0)
+    ) -> AsyncGenerator[Numbered, None]:
         """The same as they arrive, several at a time; none of the batches is empty."""
         with self._fleet.feed.follow(self._job, after) as follower:
             while True:

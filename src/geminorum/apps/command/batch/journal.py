@@ -171,8 +171,8 @@ class Journal:
         self._append(self.tries, self._try(task, attempt, ended=True, usd=usd))
 
     def _try(self, task: Task, attempt: int, **ending: Any) -> Try:
-        where = {"source": self._name, "batch": self.batch}
-        return Try(task.id, attempt, at=now(), **where, **ending)
+        source, batch = self._name, self.batch
+        return Try(task.id, attempt, at=now(), source=source, batch=batch, **ending)
 
     def finish(self, outcome: TaskOutcome) -> None:
         """The prompt's one result."""
