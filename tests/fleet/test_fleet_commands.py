@@ -23,6 +23,7 @@ from command_line import SOURCE, Terminal, geminorum_command
 from geminorum import Cli, Options, errors
 from geminorum.environment import environment_of
 from geminorum.fleet import Fleet
+from geminorum.fleet.session_store import TenantStore
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
@@ -123,9 +124,7 @@ def worker_command(*arguments):
 
 
 async def test_init_makes_the_tables_once_and_says_what_it_did(server):
-    name = f"fleet_{uuid.uuid4().hex}"
-    await query(server, f'CREATE DATABASE "{name}"')
-    url = server.replace("/postgres?", f"/{name}?")
+    url = await _empty_database(server)
     missing = typed(url, "jobs", "list", code=1)
     assert "geminorum fleet init" in missing.stderr
     assert typed(url, "fleet", "init").stdout.startswith("created the tables (version 1) in ")
@@ -135,6 +134,12 @@ async def test_init_makes_the_tables_once_and_says_what_it_did(server):
     assert (told["before"], told["version"]) == (1, 1)
     password = re.search(":([^:@]+)@", url)[1]
     assert password not in again.stdout + told["database"]
+
+
+async def _empty_database(server):
+    name = f"fleet_{uuid.uuid4().hex}"
+    await query(server, f'CREATE DATABASE "{name}"')
+    return server.replace("/postgres?", f"/{name}?")
 
 
 async def test_status_shows_workers_queues_waits_and_spending(url, fleet, stand_in):
@@ -177,19 +182,36 @@ async def test_prune_removes_what_is_done_and_old_and_nothing_else(url, fleet, s
     await query(url, "UPDATE geminorum_jobs SET submitted_at = now() - interval '9 d'")
     lost = "INSERT INTO geminorum_workers (id, name, slots, about, is_lost) VALUES "
     await query(url, lost + "(99, 'gone', 1, '{}', true), (98, 'here', 1, '{}', false)")
+    store = await _sessions(url, {old: ["mine", "ours", "resumed"], fresh: ["ours"]})
+    later = await fleet.submit("later", Options(resume="resumed"))
     dry = typed(url, "fleet", "prune", "--older-than", "7d", "--dry-run")
     assert dry.stdout == "would remove 1 job and 1 lost worker\n"
-    assert len(await fleet.jobs()) == 3
+    assert len(await fleet.jobs()) == 4
     told = json.loads(typed(url, "fleet", "prune", "--older-than", "7d", "--json").stdout)
     assert told == {"removed": True, "jobs": 1, "workers": 1}
-    assert {job.id for job in await fleet.jobs()} == {waiting.id, fresh.id}
+    assert {job.id for job in await fleet.jobs()} == {waiting.id, fresh.id, later.id}
+    assert sorted(name for name, _ in store.list()) == ["ours", "resumed"]
     left = "SELECT count(*) FROM {} WHERE job = %s"
     for table in ("geminorum_events", "geminorum_attempts"):
         assert await query(url, left.format(table), uuid.UUID(old.id)) == [(0,)]
-    assert await query(url, "SELECT count(*) FROM procrastinate_jobs") == [(2,)]
+    assert await query(url, "SELECT count(*) FROM procrastinate_jobs") == [(3,)]
     assert await query(url, "SELECT name FROM geminorum_workers") == [("here",)]
     wrong = typed(url, "fleet", "prune", "--older-than", "soon", code=2)
     assert "write 90m, 24h, 30d or 2w" in wrong.stderr
+
+
+async def _sessions(url, sessions):
+    """Gives jobs an attempt for each of these sessions, and saves the sessions."""
+    store = TenantStore(url, "default", lambda session: None)
+    insert = (
+        "INSERT INTO geminorum_attempts (job, number, worker, session) VALUES (%s, %s, 'w', %s)"
+    )
+    for job, names in sessions.items():
+        for number, name in enumerate(names):
+            await query(url, insert, uuid.UUID(job.id), 10 + number, name)
+    for name in sorted({name for names in sessions.values() for name in names}):
+        store.append(name, 1, b"entry")
+    return store
 
 
 async def test_more_old_jobs_than_one_transaction_takes_are_pruned(url, fleet, monkeypatch):
@@ -200,6 +222,37 @@ async def test_more_old_jobs_than_one_transaction_takes_are_pruned(url, fleet, m
     assert await fleet.jobs() == []
     with pytest.raises(errors.InvalidOptions):
         await fleet.prune(timedelta(-1))
+
+
+async def test_the_roles_on_the_page_can_do_what_they_should_and_no_more(
+    server, stand_in, tmp_path
+):
+    url = await _empty_database(server)
+    typed(url, "fleet", "init")
+    page = (Path(__file__).parents[2] / "docs/fleet.md").read_text()
+    statements = re.findall(r"^    ((?:CREATE ROLE|GRANT) .*;)$", page, re.M)
+    for statement in statements:
+        await query(url, statement)
+    submitter, worker, operator = (
+        f"{url}&options=-c%20role%3Dfleet_{role}" for role in ("submitter", "worker", "operator")
+    )
+    async with Fleet(submitter) as fleet:
+        job = await fleet.submit("hello", Options(home=tmp_path))
+        late = await fleet.submit("late", via="api")
+        async with working(worker, {"cli": stand_in(INIT, SAID, RESULT)}):
+            assert (await job.result()).text == "Hello."
+        await late.cancel()
+        await late.retry()
+        assert [event async for event in late.events()]
+        with pytest.raises(errors.FleetError, match="permission denied"):
+            await fleet.prune(timedelta(0))
+        await _sessions(url, {job: ["mine"]})
+    refused = typed(worker, "submit", "hello", code=1)
+    assert "permission denied" in refused.stderr
+    assert "another role" in refused.stderr
+    typed(operator, "fleet", "status")
+    pruned = typed(operator, "fleet", "prune", "--older-than", "0d").stdout
+    assert pruned == "removed 2 jobs and 0 lost workers\n"
 
 
 # ---- worker

@@ -14,6 +14,7 @@ from geminorum.fleet import schema
 from geminorum.fleet.database import Database, require_driver
 from geminorum.runtime.lazy import lazy_module
 from geminorum.runtime.off_loop import run_off_loop
+from geminorum.sessions.store.postgres import PostgresStore
 
 if TYPE_CHECKING:
     from geminorum.fleet.embedded import lease as embedded
@@ -41,6 +42,8 @@ async def initialise(url: str | None = None) -> Initialised:
     """Makes the fleet's tables, or brings them up to date; with tables that are, does nothing."""
     async with _running(url) as address, Database(address) as database:
         before = await schema.initialise(database)
+        # Makes the tables of sessions, too: workers then need no right to make any.
+        await run_off_loop(lambda: PostgresStore(address).release("", ""))
     return Initialised(database=shown_url(address), before=before, version=schema.VERSION)
 
 

@@ -149,7 +149,7 @@ class Fleet:
             return await status.status_of(connection)
 
     async def prune(self, older_than: timedelta, *, dry_run: bool = False) -> Pruned:
-        """Removes jobs that ended longer ago than that, and the rows of lost workers."""
+        """Removes jobs that ended longer ago than that, their sessions, and lost workers."""
         if older_than < timedelta(0):
             raise InvalidOptions(f"older_than is an age, not {older_than}")
         return await retention.prune(self.database, older_than, dry_run=dry_run)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import uuid
 from datetime import timedelta
+from functools import partial
 
 import msgspec
 
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection, Database
+from geminorum.fleet.session_store import TenantStore
+from geminorum.runtime.off_loop import run_off_loop
 
 _AT_ONCE = 500
 """Jobs in a transaction: nobody waits long for it, and no statement reaches its time limit."""
@@ -17,11 +21,15 @@ _COUNT = f"""
 SELECT (SELECT count(*) FROM geminorum_jobs WHERE {_OLD}),
     (SELECT count(*) FROM geminorum_workers WHERE is_lost)
 """
-_DELETE = f"""
-DELETE FROM geminorum_jobs WHERE id IN (
-    SELECT id FROM geminorum_jobs WHERE {_OLD}
-    ORDER BY submitted_at LIMIT %(at_once)s FOR UPDATE SKIP LOCKED)
-RETURNING entry
+_CHOOSE = f"SELECT id FROM geminorum_jobs WHERE {_OLD} ORDER BY submitted_at LIMIT %(at_once)s"
+# Of these jobs, and of no others.
+_SESSIONS = """
+SELECT DISTINCT job.tenant, attempt.session
+FROM geminorum_attempts AS attempt JOIN geminorum_jobs AS job ON job.id = attempt.job
+WHERE job.id = ANY(%(jobs)s) AND attempt.session IS NOT NULL AND NOT EXISTS (
+    SELECT FROM geminorum_attempts AS other JOIN geminorum_jobs AS their ON their.id = other.job
+    WHERE other.session = attempt.session AND their.tenant = job.tenant
+        AND their.id <> ALL(%(jobs)s))
 """
 
 
@@ -36,7 +44,8 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
 async def prune(database: Database, older_than: timedelta, *, dry_run: bool = False) -> Pruned:
     """Removes the jobs that ended longer ago than that, by the database's clock.
 
-    Jobs that wait or run stay, whatever their age. So do sessions: a later job may continue one.
+    With them go their events, packs and patches, and the sessions that only they used. Jobs that
+    wait or run stay, whatever their age.
     """
     if dry_run:
         return await _count(database, older_than)
@@ -56,13 +65,32 @@ async def _count(database: Database, age: timedelta) -> Pruned:
 
 
 async def _remove_some(database: Database, age: timedelta) -> int:
-    """Attempts and events go with their jobs, by their foreign keys."""
+    """Sessions first: if this is cut short, the next one finds their jobs, and them, again."""
     async with database.transaction() as connection:
         values = {"age": age, "at_once": _AT_ONCE}
-        cursor = await connection.execute(_DELETE.encode(), values)
-        entries = [entry for (entry,) in await cursor.fetchall()]
-        await queue.remove(connection, entries)
+        cursor = await connection.execute(_CHOOSE.encode(), values)
+        jobs = [job for (job,) in await cursor.fetchall()]
+        sessions = await _sessions_of(connection, jobs)
+    for tenant, session in sessions:
+        store = TenantStore(database.url, tenant, _ignore)
+        await run_off_loop(partial(store.delete, session))
+    async with database.transaction() as connection:
+        # Attempts and events go with their jobs, by their foreign keys.
+        delete = "DELETE FROM geminorum_jobs WHERE id = ANY(%s) RETURNING entry"
+        entries = await (await connection.execute(delete, (jobs,))).fetchall()
+        await queue.remove(connection, [entry for (entry,) in entries])
     return len(entries)
+
+
+async def _sessions_of(connection: Connection, jobs: list[uuid.UUID]) -> list[tuple[str, str]]:
+    """Tenants and sessions that no other job has, or waits to continue."""
+    found = await (await connection.execute(_SESSIONS, {"jobs": jobs})).fetchall()
+    held = await queue.locks_in_use(connection, [f"{one}/{session}" for one, session in found])
+    return [(one, session) for one, session in found if f"{one}/{session}" not in held]
+
+
+def _ignore(session: str) -> None:
+    """A session that is deleted is appended to by nobody."""
 
 
 async def _remove_lost_workers(connection: Connection) -> int:

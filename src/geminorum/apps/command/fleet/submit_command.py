@@ -27,41 +27,45 @@ else:
 app = new_app()
 
 
+Prompt = Annotated[
+    str | None, typer.Argument(help="The prompt; read from stdin if it is missing or -.")
+]
+Workspace = Annotated[
+    str | None,
+    typer.Option(
+        "--workspace",
+        "-w",
+        metavar="FOLDER|git+URL",
+        help="A folder that travels to the worker, or a repository that the worker fetches.",
+    ),
+]
+Tenant = Annotated[str, typer.Option(help="Whose job it is.")]
+Priority = Annotated[int, typer.Option(metavar="N", help="Higher comes first, within a tenant.")]
+Key = Annotated[
+    str | None, typer.Option(help="An idempotency key: a tenant has one job with this key.")
+]
+Attempts = Annotated[
+    int, typer.Option(metavar="N", help="How often to try if a worker is lost or a failure passes.")
+]
+Follow = Annotated[bool, typer.Option("--follow", help="Show what the agent does, as `run` does.")]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print the job as JSON; with --follow, its events.")
+]
+
+
 @app.command()
 @partial(takes_options, unseen=("store",), travels=True)  # A job's session is in the fleet's store.
 def submit(
-    prompt: Annotated[
-        str | None, typer.Argument(help="The prompt; read from stdin if it is missing or -.")
-    ] = None,
+    prompt: Prompt = None,
     file: Annotated[Path | None, declared(RUN_FLAGS["file"])] = None,
-    workspace: Annotated[
-        str | None,
-        typer.Option(
-            "--workspace",
-            "-w",
-            metavar="FOLDER|git+URL",
-            help="A folder that travels to the worker, or a repository that the worker fetches.",
-        ),
-    ] = None,
+    workspace: Workspace = None,
     via: Annotated[Via, declared(RUN_FLAGS["via"])] = Via.CLI,
-    tenant: Annotated[str, typer.Option(help="Whose job it is.")] = "default",
-    priority: Annotated[
-        int, typer.Option(metavar="N", help="Higher comes first, within a tenant.")
-    ] = 0,
-    key: Annotated[
-        str | None,
-        typer.Option(help="An idempotency key: a tenant has one job with this key."),
-    ] = None,
-    max_attempts: Annotated[
-        int,
-        typer.Option(metavar="N", help="How often to try if a worker is lost or a failure passes."),
-    ] = 3,
-    follow: Annotated[
-        bool, typer.Option("--follow", help="Show what the agent does, as `run` does.")
-    ] = False,
-    json: Annotated[
-        bool, typer.Option("--json", help="Print the job as JSON; with --follow, its events.")
-    ] = False,
+    tenant: Tenant = "default",
+    priority: Priority = 0,
+    key: Key = None,
+    max_attempts: Attempts = 3,
+    follow: Follow = False,
+    json: Json = False,
     quiet: Annotated[bool, declared(RUN_FLAGS["quiet"])] = False,
     db: Db = None,
     *,

@@ -21,33 +21,41 @@ else:
 app = new_app()
 
 
+Slots = Annotated[
+    int, typer.Option(min=1, max=1000, metavar="N", help="How many jobs to run at a time.")
+]
+Tenants = Annotated[
+    str | None, typer.Option(metavar="A,B", help="Work for these tenants. Default: all.")
+]
+Vias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="cli,acp,api",
+        help="The transports to serve. Default: cli and acp, and api if there is an API key.",
+    ),
+]
+UsePool = Annotated[
+    bool, typer.Option("--pool", help="Serve acp from warm processes that jobs share.")
+]
+Name = Annotated[
+    str | None, typer.Option(help="What to call it. Default: the machine and the process.")
+]
+DrainSeconds = Annotated[
+    float | None,
+    typer.Option(
+        min=0, metavar="N", help="Hand running jobs back this long after a signal to stop."
+    ),
+]
+
+
 @app.command()
 def worker(
-    slots: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="How many jobs to run at a time.")
-    ] = 4,
-    tenants: Annotated[
-        str | None, typer.Option(metavar="A,B", help="Work for these tenants. Default: all.")
-    ] = None,
-    via: Annotated[
-        str | None,
-        typer.Option(
-            metavar="cli,acp,api",
-            help="The transports to serve. Default: cli and acp, and api if there is an API key.",
-        ),
-    ] = None,
-    pool: Annotated[
-        bool, typer.Option("--pool", help="Serve acp from warm processes that jobs share.")
-    ] = False,
-    name: Annotated[
-        str | None, typer.Option(help="What to call it. Default: the machine and the process.")
-    ] = None,
-    drain_seconds: Annotated[
-        float | None,
-        typer.Option(
-            min=0, metavar="N", help="Hand running jobs back this long after a signal to stop."
-        ),
-    ] = None,
+    slots: Slots = 4,
+    tenants: Tenants = None,
+    via: Vias = None,
+    pool: UsePool = False,
+    name: Name = None,
+    drain_seconds: DrainSeconds = None,
     cli: CliPath = None,
     json: JsonLines = False,
     db: Db = None,
