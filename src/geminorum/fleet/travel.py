@@ -63,7 +63,7 @@ def title_in(beginning: bytes) -> str:
     found = _PROMPT.match(beginning)
     whole = found[1].decode("utf-8", "ignore") if found else ""
     try:
-        text = msgspec.json.decode(f'"{whole}"', type=str)
+        text = str(msgspec.json.decode(f'"{whole}"'))
     except (msgspec.MsgspecError, ValueError):
         return ""  # Another version, or somebody else, has written it.
     return " ".join(text.split())[:_TITLE_LETTERS]
