@@ -401,6 +401,10 @@ async def test_following_ends_with_the_exit_code_of_run(url, stand_in, tmp_path)
     local = ("run", "hello", "--home", tmp_path, "--cli", cli.executable)
     assert geminorum_command(*local).returncode == 3
     assert "error  " in failed.stderr
+    (job,) = typed(url, "jobs", "list", "--json", "--limit", "1").stdout.splitlines()
+    shown = typed(url, "jobs", "show", json.loads(job)["id"]).stdout
+    assert re.search(r"^state +error$", shown, re.M)
+    assert re.search(r"^next +\S", shown, re.M)
 
 
 async def test_ctrl_c_leaves_the_job_and_says_how_to_follow_it(url, fleet, stand_in, tmp_path):
@@ -473,6 +477,7 @@ async def test_jobs_are_listed_and_shown(url, fleet, stand_in, tmp_path):
     told = typed(url, "jobs", "list", "--json", "--state", "queued").stdout
     assert json.loads(told)["title"] == "Nobody\0 takes me"
     assert typed(url, "jobs", "list", "--tenant", "other").stdout == ""
+    assert "more; add --limit 10\n" in typed(url, "jobs", "list", "-n", "1").stdout
     shown = typed(url, "jobs", "show", done.id[:6]).stdout
     facts = dict(line.split(None, 1) for line in shown.splitlines() if "attempt" not in line)
     assert (facts["job"], facts["state"], facts["answer"]) == (done.id, "success", "Hello.")

@@ -64,7 +64,8 @@ def list_(
         for job in jobs[:limit]:
             print_json_line(job)
     elif jobs:
-        put(views.listing(jobs[:limit], "more; add --limit" if len(jobs) > limit else None))
+        more = f"more; add --limit {10 * limit}" if len(jobs) > limit else None
+        put(views.listing(jobs[:limit], more))
     else:
         sys.stderr.write('no jobs; geminorum submit "Hello" makes one\n')
 

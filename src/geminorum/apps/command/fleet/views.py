@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from geminorum.apps.command.flags.moments import when
+from geminorum.apps.command.guard import command_hint, command_words
 from geminorum.apps.command.render.facts import dollars
 from geminorum.apps.command.render.tables import Column, Sheet
 from geminorum.runtime.lazy import msgspec
@@ -93,11 +94,18 @@ def facts_of(job: JobDetails, result: Result | None) -> Iterator[tuple[str, str]
     for attempt in job.attempts:
         yield f"attempt {attempt.number}", _attempt(attempt)
     yield "prompt", " ".join(job.prompt.split())
-    error = result.exception() if result is not None else None
-    if error is not None:
-        yield "error", error.message
-    elif result is not None and result.text:
+    if result is not None:
+        yield from _ending(result)
+
+
+def _ending(result: Result) -> Iterator[tuple[str, str]]:
+    error = result.exception()
+    if error is None:
         yield "answer", " ".join(result.text.split())
+        return
+    yield "error", command_words(error.message)
+    if hint := command_hint(error.hint):
+        yield "next", hint
 
 
 def _moments_of(info: JobInfo) -> Iterator[tuple[str, str]]:
