@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import AsyncExitStack, aclosing
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -136,6 +136,12 @@ class Fleet:
         async with self.database.transaction() as connection:
             return Job(self, await job_ids.whole_id(connection, beginning), None)
 
+    async def job_with_key(self, key: str, *, tenant: str = DEFAULT_TENANT) -> Job[Any] | None:
+        """The job that was submitted with this idempotency key; None if there is none."""
+        async with self.database.transaction() as connection:
+            found = await rows.id_with_key(connection, tenant, key)
+        return None if found is None else Job(self, found, None)
+
     async def jobs(
         self, *, tenant: str | None = None, state: State | None = None, limit: int = 100
     ) -> list[JobInfo]:
@@ -204,6 +210,15 @@ class Job(Generic[DataT]):
         self, after: tuple[int, int] = (0, 0)
     ) -> AsyncIterator[tuple[tuple[int, int], Event]]:
         """Events with their cursors, (attempt, number): `after` continues behind one of them."""
+        async with aclosing(self.event_batches(after)) as batches:
+            async for batch in batches:
+                for pair in batch:
+                    yield pair
+
+    async def event_batches(
+        self, after: tuple[int, int] = (0, 0)
+    ) -> AsyncGenerator[Numbered, None]:
+        """The same as they arrive, several at a time; none of the batches is empty."""
         with self._fleet.feed.follow(self._job, after) as follower:
             while True:
                 found = await follower.read()
@@ -211,9 +226,9 @@ class Job(Generic[DataT]):
                     found = await self._look_again(follower)
                 if found is None:
                     return  # Its events were pruned.
-                for cursor, event in found:
-                    yield cursor, event
-                    if isinstance(event, Done):
+                if found:
+                    yield found
+                    if isinstance(found[-1][1], Done):
                         return
 
     async def _look_again(self, follower: Follower) -> Numbered | None:

@@ -155,6 +155,12 @@ async def info_of(connection: Connection, job: uuid.UUID) -> JobInfo | None:
     return _info(row) if row else None
 
 
+async def id_with_key(connection: Connection, tenant: str, key: str) -> uuid.UUID | None:
+    query = "SELECT id FROM geminorum_jobs WHERE tenant = %s AND idempotency_key = %s"
+    row = await (await connection.execute(query, (tenant, key))).fetchone()
+    return row[0] if row else None
+
+
 async def list_jobs(
     connection: Connection,
     *,
