@@ -66,6 +66,8 @@ class Attempt:
         self._reason: Reason | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._notes: set[asyncio.Task[None]] = set()
+        self.ending = "lost"
+        """How it ended: as `Result.status`, or "put back"; "lost" if the job is another's."""
 
     async def run(self) -> None:
         """Returns when the job has ended, was put back, or belongs to another worker."""
@@ -159,9 +161,11 @@ class Attempt:
     ) -> None:
         if delay is None:
             await claims.finish(connection, self.claim, chunks, ending.outcome, ending.patch)
+            self.ending = ending.outcome.result.status
         else:
             status = ending.outcome.result.status
             await claims.put_back(connection, self.claim, chunks, status, delay)
+            self.ending = "put back"
 
     def _retry_delay(self, ending: Ending) -> float | None:
         """Seconds until another attempt; None: this was the last."""

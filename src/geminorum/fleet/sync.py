@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic
 
 from geminorum.events import DataT, Event
 from geminorum.fleet import client
 from geminorum.fleet.client import DEFAULT_TENANT, JobRequest
+from geminorum.fleet.details import JobDetails
 from geminorum.fleet.event_feed import Numbered
+from geminorum.fleet.retention import Pruned
 from geminorum.fleet.rows import JobInfo, State
+from geminorum.fleet.status import FleetStatus
 from geminorum.fleet.travel import Via
 from geminorum.options import Options
 from geminorum.sync import BackgroundLoop
@@ -95,6 +99,18 @@ class Fleet:
         """Lists jobs, the newest first."""
         return self._loop.call(self._fleet.jobs(tenant=tenant, state=state, limit=limit))
 
+    def find_job(self, beginning: str) -> Job[Any]:
+        """The only job whose id begins like that; `InvalidOptions` if there are several."""
+        return Job(self._loop.call(self._fleet.find_job(beginning)), self._loop)
+
+    def status(self) -> FleetStatus:
+        """Workers, queues, running jobs, limits that jobs wait for, and spending by tenant."""
+        return self._loop.call(self._fleet.status())
+
+    def prune(self, older_than: timedelta, *, dry_run: bool = False) -> Pruned:
+        """Removes jobs that ended longer ago than that, their sessions, and lost workers."""
+        return self._loop.call(self._fleet.prune(older_than, dry_run=dry_run))
+
 
 class Job(Generic[DataT]):
     """A job of the fleet, wherever it runs."""
@@ -111,6 +127,10 @@ class Job(Generic[DataT]):
 
     def info(self) -> JobInfo:
         return self._loop.call(self._job.info())
+
+    def details(self) -> JobDetails:
+        """Its prompt, its options and its attempts, too."""
+        return self._loop.call(self._job.details())
 
     def events(self, after: tuple[int, int] = (0, 0)) -> Iterator[Event]:
         """All events from the first one on, also of a job that is over; the last is its Done."""
@@ -131,6 +151,14 @@ class Job(Generic[DataT]):
     def result(self) -> Result[DataT]:
         """Waits for the end; returns the Result, or raises the exception, as a local run would."""
         return self._loop.call(self._job.result())
+
+    def wait(self) -> Result[DataT]:
+        """Waits for the end; returns the Result also of a job that failed."""
+        return self._loop.call(self._job.wait())
+
+    def retry(self) -> Job[DataT]:
+        """Submits a job that failed, or was cancelled, once more; returns the new job."""
+        return Job(self._loop.call(self._job.retry()), self._loop)
 
     def cancel(self) -> None:
         """Stops the job, wherever it is. Its events, and its Done, can still be read."""
