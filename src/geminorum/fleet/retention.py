@@ -15,13 +15,17 @@ from geminorum.runtime.off_loop import run_off_loop
 
 _AT_ONCE = 500
 """Jobs in a transaction: nobody waits long for it, and no statement reaches its time limit."""
-# Also by `submitted_at`, which has an index; a job ends after it was submitted.
-_OLD = """state = 'done' AND submitted_at < now() - %(age)s AND finished_at < now() - %(age)s"""
-_COUNT = f"""
-SELECT (SELECT count(*) FROM geminorum_jobs WHERE {_OLD}),
+# Both also by `submitted_at`, which has an index; a job ends after it was submitted.
+_COUNT = """
+SELECT (SELECT count(*) FROM geminorum_jobs
+        WHERE state = 'done' AND submitted_at < now() - %(age)s AND finished_at < now() - %(age)s),
     (SELECT count(*) FROM geminorum_workers WHERE is_lost)
 """
-_CHOOSE = f"SELECT id FROM geminorum_jobs WHERE {_OLD} ORDER BY submitted_at LIMIT %(at_once)s"
+_CHOOSE = """
+SELECT id FROM geminorum_jobs
+WHERE state = 'done' AND submitted_at < now() - %(age)s AND finished_at < now() - %(age)s
+ORDER BY submitted_at LIMIT %(at_once)s
+"""
 # Of these jobs, and of no others.
 _SESSIONS = """
 SELECT DISTINCT job.tenant, attempt.session
