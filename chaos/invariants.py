@@ -9,6 +9,7 @@ from chaos.plan import SHARED_KINDS, Plan
 from geminorum.events import Status
 
 FINAL = frozenset(get_args(Status))
+_BEFORE_US = "Could not import runpy module\n"
 _NOISE = re.compile(
     r"Traceback|never retrieved|never awaited|Exception ignored|destroyed but|Warning:|Fatal Python"
 )
@@ -74,5 +75,8 @@ def of_next(telling: dict[str, Any] | None) -> list[str]:
 
 
 def noise(stderr: str) -> list[str]:
-    """What a process says when something went past everybody."""
+    """What a process says when something went past everybody. Not what Python says that was
+    interrupted before it had found our program."""
+    if stderr.startswith(_BEFORE_US):
+        return []
     return [f"on stderr: {stderr[-3000:]}"] if _NOISE.search(stderr) else []

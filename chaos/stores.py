@@ -144,7 +144,7 @@ class Story:
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
         self.sqlite = SqliteStore(self.folder / "sessions.db")
-        self.sqlite.list()  # Makes the tables.
+        self.sqlite.delete(SESSION)  # Makes the tables.
         self.store = Unreliable(self.sqlite, self.dice)
         self.machines = [self._machine(number) for number in range(MACHINES)]
 

@@ -5,6 +5,7 @@ tests read:
 
     <!-- test: fake.say("Hello.") -->          Python, run before the next block
     <!-- test: use_stand_in() -->              another program plays the CLI, until use_real_cli()
+    <!-- test: until_the_end.callback(…) -->   an ExitStack, which is closed behind the last block
     ```python … ```                            run; a ```text … ``` block behind it is its output
     ```console … ```                           `$ …` lines are run; what follows is their output
 
@@ -108,6 +109,7 @@ class Reader:
         self._hidden = {"fake": fake, "Path": Path, "Tokens": Tokens}
         self._hidden |= {"use_stand_in": self._use_stand_in, "use_real_cli": self._use_real_cli}
         self._loop, self._rest = asyncio.Runner(), contextlib.ExitStack()
+        self._hidden["until_the_end"] = self._rest
 
     def __enter__(self) -> Reader:
         self._loop.__enter__()

@@ -16,9 +16,9 @@ def environment_of(options: Options) -> dict[str, str]:
     return env | {"PATH": childs_path(env["PATH"])} if "PATH" in env else env
 
 
-_OURS_ALONE = frozenset({"GEMINORUM_STORE"})
+_OURS_ALONE = frozenset({"GEMINORUM_DB", "GEMINORUM_STORE"})
 """Variables of the command that no agent gets: the URL may have a password, and whoever has it can
-read the sessions of others and change what their agents remember."""
+read the jobs and sessions of others, and change what their agents remember."""
 
 
 def _current_variables() -> dict[str, str]:

@@ -21,6 +21,7 @@ from geminorum import GeminorumError, Options
 from geminorum.apps.command.batch.input import Task, tasks_in
 from geminorum.apps.command.batch.journal import Journal, TaskOutcome
 from geminorum.apps.command.batch.runner import Batch, Budget, Limits
+from geminorum.apps.command.batch.senders import LocalSender
 from geminorum.apps.command.exits import Exit
 from geminorum.errors import InvalidOptions
 from geminorum.testing import FakeGemini, Say, Tokens
@@ -454,7 +455,7 @@ async def test_only_what_may_pass_is_tried_again(fake_gemini, tmp_path):
     limits = Limits(concurrency=1, retries=2, first_wait=0.001)
     options = Options(env=fake_gemini.env, model="flash")
     with journal.open():
-        await Batch(tasks, journal, options, Api(retries=0), limits).run()
+        await Batch(tasks, journal, options, LocalSender(Api(retries=0)), limits).run()
     told = journal.outcomes
     assert {name: (one.status, one.attempts) for name, one in told.items()} == {
         "p0": ("success", 3),

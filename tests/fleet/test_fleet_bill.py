@@ -88,6 +88,8 @@ async def test_the_cost_of_a_lost_attempt_stays_on_the_bill(url):
         info = await job.info()
         assert result.cost.usd == Decimal("0.5")
         assert info.usd == sum([Decimal("0.25")] * (info.attempt - 1), Decimal("0.5"))
+        (tenant,) = (await fleet.status()).tenants
+        assert tenant.usd == tenant.usd_today == info.usd
 
 
 async def test_the_cost_of_an_attempt_that_was_handed_back_stays_on_the_bill(url):

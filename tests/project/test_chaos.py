@@ -131,3 +131,9 @@ def test_what_the_agent_wrote_until_its_end_counts_where_the_process_is_the_runs
 def test_noise_on_stderr_is_seen(line):
     assert len(invariants.noise(f"error  stopped\n{line}\n")) == 1
     assert invariants.noise("error  stopped\nwarning  the disk is full\n") == []
+
+
+def test_a_python_that_was_interrupted_before_it_found_us_is_not_our_noise():
+    text = "Traceback (most recent call last):\nKeyboardInterrupt\n"
+    assert invariants.noise(text)
+    assert invariants.noise(f"Could not import runpy module\n{text}") == []

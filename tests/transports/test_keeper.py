@@ -26,7 +26,7 @@ from geminorum.sessions.lock import SessionLock
 from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.process import keeper_program
 from geminorum.transports.process.keeper import KEEPERS, KeptProcess
-from geminorum.transports.process.keeper_program import EXITED, GONE, SIGNALLED
+from geminorum.transports.process.keeper_program import EXITED, GONE, LAPSED, SIGNALLED
 from geminorum.transports.process.lease_memory import LEASE_MEMORY
 from geminorum.transports.process.marked_tree import marked
 from geminorum.transports.process.piped import PipedChild
@@ -504,3 +504,17 @@ def listen_in_threads() -> None:
 def wait_until_gone(kept: KeptProcess) -> None:
     while not kept.is_gone:
         pass
+
+
+def test_the_last_words_of_a_keeper_that_did_not_hear_us_are_heard():
+    """A line that is closed with something unread fails once, before it gives what was said."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    reader, writer = os.pipe()
+    kept = KeptProcess(ours, FileIO(reader), 0, (0, 0), "run")
+    for message in (LAPSED, EXITED + b"3", GONE):
+        theirs.send(message)
+    kept.release(7)
+    theirs.close()
+    os.close(writer)
+    assert (kept.is_lapsed, kept.poll(), kept.is_gone, kept._is_lost) == (True, 3, True, False)
+    kept.close()

@@ -28,6 +28,7 @@ def running() -> list[psutil.Process]:
 
 
 def open_descriptors() -> int:
+    gc.collect()  # What an earlier test has left to the collector is not ours to count.
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
@@ -315,7 +316,7 @@ class TestNothingLeaks:
                 async for _ in live:
                     if number % 3 == 0:
                         break
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
         assert list(room.iterdir()) == []
         assert len(asyncio.all_tasks()) == 1
         assert not running()
@@ -332,7 +333,7 @@ class TestNothingLeaks:
             before = open_descriptors()
             with pytest.raises(GeminorumError, match="cannot start"):
                 await ask("Hi", via=Cli(executable=broken))
-        assert open_descriptors() == before
+        assert open_descriptors() <= before
         assert list(room.iterdir()) == []
 
     async def test_leaving_early_keeps_what_had_arrived(self, stand_in):

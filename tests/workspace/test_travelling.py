@@ -330,6 +330,16 @@ def test_a_folder_above_the_limit_names_its_largest_files(here, tmp_path):
         there.diff()
 
 
+def test_an_empty_folder_has_no_bytes(here, tmp_path):
+    """What a file system says that a folder takes, 4,096 bytes on many, does not travel."""
+    for number in range(20):
+        (here / f"empty-{number}").mkdir()
+    pack = Workspace(here).pack(max_bytes=2000)
+    there = Workspace.unpack(pack, tmp_path / "there", max_bytes=2000)
+    (there.folder / "another").mkdir()
+    assert [one.name for one in there.diff(max_bytes=2000).changes] == ["another"]
+
+
 def test_pipes_and_sockets_stay_and_are_told(here):
     os.mkfifo(here / "pipe")
     assert Workspace(here).pack().left_out == ("pipe",)

@@ -12,21 +12,63 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from geminorum.fleet.address import Initialised as Initialised
+    from geminorum.fleet.address import database_url as database_url
+    from geminorum.fleet.address import initialise as initialise
+    from geminorum.fleet.address import shown_url as shown_url
     from geminorum.fleet.client import Fleet as Fleet
     from geminorum.fleet.client import Job as Job
     from geminorum.fleet.client import JobRequest as JobRequest
+    from geminorum.fleet.details import AttemptInfo as AttemptInfo
+    from geminorum.fleet.details import JobDetails as JobDetails
+    from geminorum.fleet.reports import WorkerReport as WorkerReport
+    from geminorum.fleet.retention import Pruned as Pruned
     from geminorum.fleet.rows import JobInfo as JobInfo
+    from geminorum.fleet.status import FleetStatus as FleetStatus
+    from geminorum.fleet.status import TenantInfo as TenantInfo
+    from geminorum.fleet.status import WaitInfo as WaitInfo
+    from geminorum.fleet.status import WorkerInfo as WorkerInfo
     from geminorum.fleet.worker import Worker as Worker
 
 # Loaded when first used: an embedded database needs none of them.
 _EXPORTS = {
+    "AttemptInfo": "details",
     "Fleet": "client",
+    "FleetStatus": "status",
+    "Initialised": "address",
     "Job": "client",
+    "JobDetails": "details",
     "JobInfo": "rows",
     "JobRequest": "client",
+    "Pruned": "retention",
+    "TenantInfo": "status",
+    "WaitInfo": "status",
     "Worker": "worker",
+    "WorkerInfo": "status",
+    "WorkerReport": "reports",
+    "database_url": "address",
+    "initialise": "address",
+    "shown_url": "address",
 }
-__all__ = ["Fleet", "Job", "JobInfo", "JobRequest", "Worker"]
+__all__ = [
+    "AttemptInfo",
+    "Fleet",
+    "FleetStatus",
+    "Initialised",
+    "Job",
+    "JobDetails",
+    "JobInfo",
+    "JobRequest",
+    "Pruned",
+    "TenantInfo",
+    "WaitInfo",
+    "Worker",
+    "WorkerInfo",
+    "WorkerReport",
+    "database_url",
+    "initialise",
+    "shown_url",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -77,6 +77,8 @@ class Attempt:
         self._notes: set[asyncio.Task[None]] = set()
         self.met_setup_error = False
         """Has it failed because of this machine?"""
+        self.ending = "lost"
+        """How it ended: as `Result.status`, or "put back"; "lost" if the job is another's."""
 
     async def run(self) -> None:
         """Returns when the job has ended, was put back, or belongs to another worker."""
@@ -178,9 +180,11 @@ class Attempt:
         usd = self.spent() if cost is None else cost.usd
         if delay is None:
             await claims.finish(connection, self.claim, chunks, outcome, ending.patch, usd=usd)
+            self.ending = outcome.result.status
         else:
             status = outcome.result.status
             await claims.put_back(connection, self.claim, chunks, status, delay, usd=usd)
+            self.ending = "put back"
 
     def _retry_delay(self, ending: Ending) -> float | None:
         """Seconds until another attempt; None: this was the last."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AsyncExitStack, ExitStack
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import AsyncExitStack, aclosing
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,11 +16,15 @@ import msgspec
 
 from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
 from geminorum.events import DataT, Done, Event, encode
-from geminorum.fleet import rows, schema
-from geminorum.fleet.database import Database, patiently, require_driver
+from geminorum.fleet import job_ids, resubmission, retention, rows, schema, status
+from geminorum.fleet.address import database_url
+from geminorum.fleet.database import Database, patiently
+from geminorum.fleet.details import JobDetails, details_of
 from geminorum.fleet.event_feed import EventFeed, Follower, Numbered
 from geminorum.fleet.event_writer import Chunk
+from geminorum.fleet.retention import Pruned
 from geminorum.fleet.rows import JobInfo, NewJob, State
+from geminorum.fleet.status import FleetStatus
 from geminorum.fleet.travel import VIAS, Outcome, Via, ended_by, spec_of
 from geminorum.hints import python_only
 from geminorum.options import Options
@@ -30,14 +35,11 @@ from geminorum.views.result import Result
 if TYPE_CHECKING:
     from geminorum import schema as answer_schema
     from geminorum import workspace as workspaces
-    from geminorum.fleet.embedded import lease as embedded
     from geminorum.workspace import Patch
 else:
     answer_schema = lazy_module("geminorum.schema")
     workspaces = lazy_module("geminorum.workspace")
-    embedded = lazy_module("geminorum.fleet.embedded.lease")
 
-VARIABLE = "GEMINORUM_DB"
 DEFAULT_TENANT = "default"
 _MAX_NAME = 100
 _NO_EVENTS = (2**31 - 1, 0)
@@ -67,20 +69,16 @@ class Fleet:
 
     def __init__(self, url: str | None = None) -> None:
         """`url`: of a PostgreSQL; None: GEMINORUM_DB, or else one that geminorum runs itself."""
-        self._url = url or os.environ.get(VARIABLE)
+        self._url = url
         self._stack = AsyncExitStack()
         self._database: Database | None = None
         self._feed: EventFeed | None = None
 
     async def __aenter__(self) -> Fleet:
-        require_driver()
         async with AsyncExitStack() as stack:
-            url = self._url or await _enter_embedded(stack)
+            url = await stack.enter_async_context(database_url(self._url))
             self._database = await stack.enter_async_context(Database(url))
-            if self._url is None:
-                await schema.initialise(self._database)
-            else:
-                await schema.require_current(self._database)
+            await schema.require_current(self._database)
             self._feed = await stack.enter_async_context(EventFeed(self._database))
             self._stack = stack.pop_all()
         return self
@@ -134,12 +132,34 @@ class Fleet:
         await job.info()
         return job
 
+    async def find_job(self, beginning: str) -> Job[Any]:
+        """The only job whose id begins like that; `InvalidOptions` if there are several."""
+        async with self.database.transaction() as connection:
+            return Job(self, await job_ids.whole_id(connection, beginning), None)
+
+    async def job_with_key(self, key: str, *, tenant: str = DEFAULT_TENANT) -> Job[Any] | None:
+        """The job that was submitted with this idempotency key; None if there is none."""
+        async with self.database.transaction() as connection:
+            found = await rows.id_with_key(connection, tenant, key)
+        return None if found is None else Job(self, found, None)
+
     async def jobs(
         self, *, tenant: str | None = None, state: State | None = None, limit: int = 100
     ) -> list[JobInfo]:
         """Lists jobs, the newest first."""
         async with self.database.transaction() as connection:
             return await rows.list_jobs(connection, tenant=tenant, state=state, limit=limit)
+
+    async def status(self) -> FleetStatus:
+        """Workers, queues, running jobs, limits that jobs wait for, and spending by tenant."""
+        async with self.database.transaction() as connection:
+            return await status.status_of(connection)
+
+    async def prune(self, older_than: timedelta, *, dry_run: bool = False) -> Pruned:
+        """Removes jobs that ended longer ago than that, their sessions, and lost workers."""
+        if older_than < timedelta(0):
+            raise InvalidOptions(f"older_than is an age, not {older_than}")
+        return await retention.prune(self.database, older_than, dry_run=dry_run)
 
     @property
     def database(self) -> Database:
@@ -171,7 +191,15 @@ class Job(Generic[DataT]):
         async with self._fleet.database.transaction() as connection:
             found = await rows.info_of(connection, self._job)
         if found is None:
-            raise UnknownJob(f"the fleet has no job {self.id}")
+            raise self._unknown()
+        return found
+
+    async def details(self) -> JobDetails:
+        """Its prompt, its options and its attempts, too."""
+        async with self._fleet.database.transaction() as connection:
+            found = await details_of(connection, self._job)
+        if found is None:
+            raise self._unknown()
         return found
 
     async def events(self, after: tuple[int, int] = (0, 0)) -> AsyncIterator[Event]:
@@ -183,6 +211,15 @@ class Job(Generic[DataT]):
         self, after: tuple[int, int] = (0, 0)
     ) -> AsyncIterator[tuple[tuple[int, int], Event]]:
         """Events with their cursors, (attempt, number): `after` continues behind one of them."""
+        async with aclosing(self.event_batches(after)) as batches:
+            async for batch in batches:
+                for pair in batch:
+                    yield pair
+
+    async def event_batches(
+        self, after: tuple[int, int] = (0, 0)
+    ) -> AsyncGenerator[Numbered, None]:
+        """The same as they arrive, several at a time; none of the batches is empty."""
         with self._fleet.feed.follow(self._job, after) as follower:
             while True:
                 found = await follower.read()
@@ -190,9 +227,9 @@ class Job(Generic[DataT]):
                     found = await self._look_again(follower)
                 if found is None:
                     return  # Its events were pruned.
-                for cursor, event in found:
-                    yield cursor, event
-                    if isinstance(event, Done):
+                if found:
+                    yield found
+                    if isinstance(found[-1][1], Done):
                         return
 
     async def _look_again(self, follower: Follower) -> Numbered | None:
@@ -207,6 +244,16 @@ class Job(Generic[DataT]):
         if outcome.failure is not None:
             raise outcome.failure.exception()
         return cast("Result[DataT]", self._typed(outcome.result).raise_on_failure())
+
+    async def wait(self) -> Result[DataT]:
+        """Waits for the end; returns the Result also of a job that failed."""
+        return self._typed((await self._wait()).result)
+
+    async def retry(self) -> Job[DataT]:
+        """Submits a job that failed, or was cancelled, once more; returns the new job."""
+        async with self._fleet.database.transaction() as connection:
+            new = await resubmission.resubmit(connection, self._job)
+        return Job(self._fleet, new, self._options)
 
     async def cancel(self) -> None:
         """Stops the job, wherever it is. Its events, and its Done, can still be read."""
@@ -233,18 +280,14 @@ class Job(Generic[DataT]):
         async with self._fleet.database.transaction() as connection:
             return await rows.outcome_of(connection, self._job)
 
+    def _unknown(self) -> UnknownJob:
+        return UnknownJob(f"the fleet has no job {self.id}")
+
     def _typed(self, result: Result[Any]) -> Result[Any]:
         if self._options is None or self._options.output_schema is None or result.data is None:
             return result
         shape = answer_schema.shape_of(self._options.output_schema)
         return msgspec.structs.replace(result, data=shape.typed(result.data))
-
-
-async def _enter_embedded(stack: AsyncExitStack) -> str:
-    """A PostgreSQL of our own for as long as the block."""
-    blocking = ExitStack()
-    stack.push_async_callback(run_off_loop, blocking.close)
-    return await run_off_loop(lambda: blocking.enter_context(embedded.embedded_postgres()))
 
 
 def _new_job(request: JobRequest) -> NewJob:

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from geminorum.credentials import shown_address, without_credentials
-from geminorum.errors import FleetUnavailable, SetupError
+from geminorum.errors import FleetError, FleetUnavailable, SetupError
 from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -141,10 +141,18 @@ def explained(url: str) -> Iterator[None]:
     """Turns what the driver raises about the connection into FleetUnavailable."""
     try:
         yield
+    except psycopg.errors.InsufficientPrivilege as error:
+        hint = "another role may: docs/fleet.md lists the rights that each needs"
+        text = f"the fleet's database refuses: {_first_line(error, url)}"
+        raise FleetError(text, hint=hint) from error
     except (psycopg.OperationalError, psycopg_pool.PoolTimeout, TimeoutError, OSError) as error:
-        reason = [*without_credentials(str(error), url).strip().splitlines(), "no answer"][0]
+        reason = _first_line(error, url)
         text = f"the fleet's database {shown_address(url)} cannot be used: {reason}"
         raise FleetUnavailable(text) from error
+
+
+def _first_line(error: Exception, url: str) -> str:
+    return [*without_credentials(str(error), url).strip().splitlines(), "no answer"][0]
 
 
 async def _configure(connection: Connection) -> None:

@@ -1,4 +1,4 @@
-"""Procrastinate as the fleet uses it: seven methods, all in a transaction of their caller's.
+"""Procrastinate as the fleet uses it: nine methods, all in a transaction of their caller's.
 
 Procrastinate decides who gets which job, in what order, and one at a time for each lock. What a job
 is, what it has said and how it ended is in tables of our own (`schema.py`). Nothing else imports
@@ -91,6 +91,19 @@ async def withdraw(connection: Connection, entry: int) -> bool:
     """Takes a job out of the queue; False if it has begun or is over."""
     async with _on(connection) as queue:
         return bool(await queue.cancel_job_by_id_async(entry))
+
+
+async def remove(connection: Connection, entries: Sequence[int]) -> None:
+    """Forgets jobs that are over. Procrastinate itself only deletes all that are old."""
+    delete = "DELETE FROM procrastinate_jobs WHERE id = ANY(%s)"
+    await connection.execute(delete, (list(entries),))
+
+
+async def locks_in_use(connection: Connection, locks: Sequence[str]) -> set[str]:
+    """Those of them that a job has which waits or runs."""
+    query = """SELECT DISTINCT lock FROM procrastinate_jobs
+        WHERE lock = ANY(%s) AND status IN ('todo', 'doing')"""
+    return {lock for (lock,) in await (await connection.execute(query, (list(locks),))).fetchall()}
 
 
 async def register_worker(connection: Connection) -> int:

@@ -16,8 +16,8 @@ from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.event_writer import Chunk, notify, write_chunks
 from geminorum.fleet.queue import QueueEntry
-from geminorum.fleet.travel import JobSpec, Outcome, Via
-from geminorum.hints import python_only
+from geminorum.fleet.travel import JobSpec, Outcome, Via, title_in
+from geminorum.hints import advice
 from geminorum.runtime import typed
 
 State: TypeAlias = Literal["queued", "running", "done"]
@@ -41,9 +41,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lock(self) -> str | None:
-        """One run at a time in a session, over all machines."""
-        session = self.spec.options.get("resume") or self.spec.options.get("session_id")
-        return f"{self.tenant}/{session}" if session else None
+        return lock_of(self.tenant, self.spec)
 
     def digest(self) -> bytes:
         """The same key has to mean the same job."""
@@ -72,6 +70,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     usd: Decimal | None
     """The whole bill so far: all attempts, those that were lost too, as far as their cost is known.
     `Result.cost` is that of the last attempt alone."""
+    title: str
+    """The beginning of its prompt, on one line."""
 
 
 _INSERT = """
@@ -83,7 +83,8 @@ SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::bytea
 _INFO = """
 SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts, priority,
     worker.name, waits_for, is_cancelled, submitted_at, job.started_at, finished_at,
-    (SELECT sum(attempts.usd) FROM geminorum_attempts AS attempts WHERE attempts.job = job.id)
+    (SELECT sum(attempts.usd) FROM geminorum_attempts AS attempts WHERE attempts.job = job.id),
+    substring(spec FOR 400)
 FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
 """
 
@@ -97,8 +98,19 @@ async def submit(connection: Connection, jobs: Sequence[NewJob]) -> list[uuid.UU
         entries = await queue.put(connection, places)
         rows = [_row(job, entry) for job, entry in zip(new, entries, strict=True)]
         await connection.execute(_INSERT, [list(column) for column in zip(*rows, strict=True)])
-        await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
+        await announce_jobs(connection)
     return [known.get(job.id, job.id) for job in jobs]
+
+
+async def announce_jobs(connection: Connection) -> None:
+    """Wakes the workers when the transaction is committed."""
+    await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
+
+
+def lock_of(tenant: str, spec: JobSpec) -> str | None:
+    """One run at a time in a session, over all machines."""
+    session = spec.options.get("resume") or spec.options.get("session_id")
+    return f"{tenant}/{session}" if session else None
 
 
 def _row(job: NewJob, entry: int) -> tuple[Any, ...]:
@@ -136,7 +148,7 @@ async def _jobs_with_same_keys(
 
 def _require_same(job: NewJob, digest: bytes) -> None:
     if digest != job.digest():
-        hint = python_only("use another idempotency_key for another job")
+        hint = advice("use another {fleet.key|idempotency_key} for another job")
         text = f"idempotency_key={job.idempotency_key!r} belongs to a job that is not the same"
         raise InvalidOptions(text, hint=hint)
 
@@ -144,6 +156,12 @@ def _require_same(job: NewJob, digest: bytes) -> None:
 async def info_of(connection: Connection, job: uuid.UUID) -> JobInfo | None:
     row = await (await connection.execute(_INFO + "WHERE job.id = %s", (job,))).fetchone()
     return _info(row) if row else None
+
+
+async def id_with_key(connection: Connection, tenant: str, key: str) -> uuid.UUID | None:
+    query = "SELECT id FROM geminorum_jobs WHERE tenant = %s AND idempotency_key = %s"
+    row = await (await connection.execute(query, (tenant, key))).fetchone()
+    return row[0] if row else None
 
 
 async def list_jobs(
@@ -164,7 +182,8 @@ async def list_jobs(
 
 
 def _info(row: tuple[Any, ...]) -> JobInfo:
-    return JobInfo(**dict(zip(JobInfo.__struct_fields__, row, strict=True)))
+    *facts, spec = row
+    return JobInfo(**dict(zip(JobInfo.__struct_fields__, [*facts, title_in(spec)], strict=True)))
 
 
 async def outcome_of(connection: Connection, job: uuid.UUID) -> Outcome | None:

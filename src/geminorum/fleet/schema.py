@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from geminorum.errors import FleetError, Unsupported
 from geminorum.fleet.database import Connection, Database
-from geminorum.hints import python_only
 from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -114,8 +113,7 @@ async def require_current(database: Database) -> None:
     _refuse_newer(found)
     if found < VERSION:
         text = "the fleet's tables are older than this geminorum" if found else "no fleet is here"
-        hint = python_only("make them once: await schema.initialise(database)")
-        raise FleetError(text, hint=hint)
+        raise FleetError(text, hint="type `geminorum fleet init` once, with the same database")
 
 
 def _refuse_newer(found: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
@@ -11,7 +12,7 @@ import msgspec
 
 from geminorum.errors import GeminorumError, Interrupted, InvalidOptions, Unsupported, class_for
 from geminorum.events import Done, Error, Event
-from geminorum.hints import python_only
+from geminorum.hints import advice, python_only
 from geminorum.options import Options
 from geminorum.redaction import is_secret_variable
 from geminorum.runtime.lazy import lazy_module
@@ -24,6 +25,16 @@ else:
 
 Via: TypeAlias = Literal["cli", "acp", "api"]
 VIAS: tuple[Via, ...] = get_args(Via)
+_TITLE_LETTERS = 120
+# Escapes are whole: the bytes may end in the middle of one.
+_PROMPT = re.compile(rb'\{"prompt":"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)')
+
+
+_TRAVEL = advice(
+    "give an absolute path that exists there, or let a folder of yours travel: "
+    '{fleet.workspace|submit(…, workspace="folder")}'
+)
+_NAME_SESSION = advice("name the session: {fleet.resume|resume=result.session_id}")
 
 
 class JobSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,6 +56,17 @@ def spec_of(prompt: object, options: Options, source: str | None, *, has_pack: b
     if options.cwd is not None and (source or has_pack):
         raise InvalidOptions("cwd and workspace exclude each other", hint="leave one of them out")
     return JobSpec(prompt=prompt, options=plain(options), source=source, has_pack=has_pack)
+
+
+def title_in(beginning: bytes) -> str:
+    """The first words of a job's prompt, from the first bytes of its spec in JSON."""
+    found = _PROMPT.match(beginning)
+    whole = found[1].decode("utf-8", "ignore") if found else ""
+    try:
+        text = str(msgspec.json.decode(f'"{whole}"'))
+    except (msgspec.MsgspecError, ValueError):
+        return ""  # Another version, or somebody else, has written it.
+    return " ".join(text.split())[:_TITLE_LETTERS]
 
 
 def options_of(spec: JobSpec) -> Options[Any]:
@@ -69,9 +91,8 @@ def _as_is(name: str, value: Any) -> Any:
 def _path(name: str, value: Any) -> str:
     path = str(os.fspath(value))
     if not Path(path).is_absolute():
-        hint = python_only('submit(…, workspace="folder") lets a folder of yours travel')
         text = f"{name}={path!r} is a folder of this machine, and the job runs on another"
-        raise Unsupported(text, hint=f"give an absolute path that exists there; {hint}")
+        raise Unsupported(text, hint=_TRAVEL)
     return path
 
 
@@ -89,8 +110,7 @@ def _variables(name: str, value: Mapping[str, str]) -> dict[str, str]:
 
 def _session(name: str, value: str) -> str:
     if value == "latest":
-        hint = python_only("name the session: resume=result.session_id")
-        raise Unsupported('resume="latest" means nothing on another machine', hint=hint)
+        raise Unsupported('resume="latest" means nothing on another machine', hint=_NAME_SESSION)
     return value
 
 

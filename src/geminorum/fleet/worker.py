@@ -9,7 +9,7 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -22,6 +22,7 @@ from geminorum.fleet.claims import Claim, Orphan
 from geminorum.fleet.database import Database
 from geminorum.fleet.event_writer import Chunk, EventWriter
 from geminorum.fleet.heartbeat import Heartbeat
+from geminorum.fleet.reports import Happening, WorkerReport
 from geminorum.fleet.rows import CANCEL_CHANNEL, JOBS_CHANNEL
 from geminorum.fleet.running_bill import RunningBill
 from geminorum.fleet.travel import ended_by
@@ -49,8 +50,12 @@ class Worker:
         slots: int = 4,
         tenants: Sequence[str] | None = None,
         name: str | None = None,
+        on_report: Callable[[WorkerReport], object] | None = None,
     ) -> None:
-        """`transports` has one for each `via` that this machine can serve."""
+        """`transports` has one for each `via` that this machine can serve.
+
+        `on_report` learns of each job that begins and ends; what it raises is logged.
+        """
         self._database = Database(url, connections=6)
         self._transports, self._slots, self._tenants = transports, slots, tenants
         self.name = name or f"{platform.node() or 'worker'}:{os.getpid()}"
@@ -63,6 +68,12 @@ class Worker:
         self._wake = asyncio.Event()
         self._is_stopping = False
         self._rests_until = -math.inf
+        self._on_report = on_report
+
+    @property
+    def running(self) -> int:
+        """How many jobs run."""
+        return len(self._attempts)
 
     def stop(self) -> None:
         """Takes no more jobs; `run` returns when those that run have ended."""
@@ -95,12 +106,12 @@ class Worker:
         """From one registration until the worker is given up, or has nothing left to do."""
         try:
             async with self._database.transaction() as connection:
-                about = {"version": __version__, "vias": sorted(self._transports)}
-                worker = await claims.register(connection, self.name, self._slots, about)
+                worker = await claims.register(connection, self.name, self._slots, self._about())
         except FleetUnavailable as error:
             log.warning("%s", error.message)
             await asyncio.sleep(_RETRY_SECONDS)
             return
+        self._report("registered")
         heartbeat = Heartbeat(self._database, worker, AGENT_LEASE.renew)
         beating = asyncio.create_task(heartbeat.run())
         working = asyncio.create_task(self._work(worker, heartbeat))
@@ -114,6 +125,10 @@ class Worker:
             await self._lose_all()
             await self._unregister(worker)
             await _end_tasks(beating)
+
+    def _about(self) -> dict[str, Any]:
+        tenants = None if self._tenants is None else [*self._tenants]
+        return {"version": __version__, "vias": sorted(self._transports), "tenants": tenants}
 
     async def _work(self, worker: int, heartbeat: Heartbeat) -> None:
         while not self._is_stopping or self._attempts:
@@ -147,6 +162,8 @@ class Worker:
         task.add_done_callback(self._tasks.discard)
 
     async def _see_through(self, attempt: Attempt) -> None:
+        began = time.monotonic()
+        self._report("begun", attempt.claim)
         try:
             await attempt.run()
         finally:
@@ -155,6 +172,19 @@ class Worker:
             if self._attempts.get(attempt.claim.job) is attempt:
                 del self._attempts[attempt.claim.job]
             self._wake.set()
+            seconds = round(time.monotonic() - began, 3)
+            self._report("ended", attempt.claim, ending=attempt.ending, seconds=seconds)
+
+    def _report(self, what: Happening, claim: Claim | None = None, **more: Any) -> None:
+        if self._on_report is None:
+            return
+        if claim is not None:
+            about = {"attempt": claim.attempt, "tenant": claim.tenant, "via": claim.via}
+            more |= {"job": str(claim.job), **about}
+        try:
+            self._on_report(WorkerReport(what=what, worker=self.name, **more))
+        except Exception:
+            log.exception("on_report of worker %s", self.name)
 
     async def _lose_all(self) -> None:
         """The worker was given up: what it ran is another's by now."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -104,7 +105,8 @@ def require_size(folder: Path, names: Collection[str], max_bytes: int) -> None:
 
 def _size_of(folder: Path, name: str) -> int:
     found = beneath.stat_of(folder, name)
-    return found.st_size if found is not None else 0
+    # What the file system needs for an empty folder does not travel.
+    return found.st_size if found is not None and not stat.S_ISDIR(found.st_mode) else 0
 
 
 def _leave_out(names: Collection[str]) -> str:
@@ -122,14 +124,15 @@ def _items(folder: Path, names: Iterable[str]) -> Iterator[Item]:
             yield Item(name, *found)
 
 
-def refuse_links(tree: Tree, kind: type[WorkspaceError]) -> None:
+def refuse_links(tree: Tree, kind: type[WorkspaceError], hint: str | None = None) -> None:
     """Refuses a tree with a link that leads out of it."""
     if bad := links_out_of(tree):
         pairs = ", ".join(f"{shown(one)} → {shown(tree[one].target)}" for one in bad[:_NAMES_SHOWN])
         raise kind(
             f"links lead out of the folder, or into a repository's own: {pairs}",
             paths=bad,
-            hint=advice(
+            hint=hint
+            or advice(
                 "point them to a relative path inside, or leave them out: "
                 "{workspace.exclude=name|exclude}",
                 name=bad[0],

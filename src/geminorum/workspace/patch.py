@@ -28,6 +28,8 @@ from geminorum.workspace.names import encoded, is_control, parents_of, problem_w
 from geminorum.workspace.pack import Base, refuse_links, require_size
 from geminorum.workspace.tree import FOLDER, Entry, Tree, entry_of, read_entry
 
+_NO_LINKS_OUT = "point them to a relative path inside, or remove them, and compare again"
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -115,7 +117,8 @@ def make_patch(
     now, new = _read(folder, listing.names, base.tree, max_bytes)
     touched = {*new, *_gone(base.tree, now)}
     held = set() if control_files else {name for name in touched if is_control(name)}
-    refuse_links({name: entry for name, entry in now.items() if name not in held}, WorkspaceError)
+    travels = {name: entry for name, entry in now.items() if name not in held}
+    refuse_links(travels, WorkspaceError, _NO_LINKS_OUT)
     before = {name: base.tree.get(name) for name in sorted(touched - held, key=encoded)}
     facts = {"before": {name: asdict(old) if old else None for name, old in before.items()}}
     items = [Item(name, now[name], new[name]) for name in before if name in new]

@@ -39,10 +39,19 @@ class Row(NamedTuple):
 
 
 _ASK, _LOOK, _SET = "Run agents", "Sessions and cost", "Setup and tools"
+_FLEET = "Many machines"
 COMMANDS: dict[str, Row] = {
     "run": Row("Send one prompt and show what the agent does.", _ASK, "run.command"),
     "chat": Row("Chat with the agent.", _ASK, "chat.command"),
     "batch": Row("Send many prompts from a file; run it again to continue.", _ASK, "batch.command"),
+    "submit": Row("Queue a prompt for any worker of the fleet.", _FLEET, "fleet.submit_command"),
+    "jobs": Row(
+        "List, show, follow, cancel and retry jobs; apply their changes.",
+        _FLEET,
+        "fleet.jobs_command",
+    ),
+    "worker": Row("Run jobs of the fleet on this machine.", _FLEET, "fleet.worker_command"),
+    "fleet": Row("Create, watch and prune the fleet's database.", _FLEET, "fleet.command"),
     "sessions": Row(
         "List, read, follow, search, export, fork and delete saved sessions.",
         _LOOK,

@@ -8,7 +8,7 @@
 | 3 | setup error: no CLI, no login, a broken settings file |
 | 4 | a limit that you set was reached: turns, budget, time, size of a workspace |
 | 5 | the run was cut short; the output so far was printed |
-| 6 | the session does not exist or cannot be read |
+| 6 | the session or job does not exist or cannot be read |
 | 70 | a bug in geminorum; the message says how to report it |
 | 74 | I/O error: output or a file cannot be written or read (full disk, missing permission) |
 | 75 | temporary failure, the same command may succeed later: quota, network, a busy session |
@@ -46,7 +46,7 @@ class Exit(IntEnum):
 _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
     (("Interrupted",), Exit.CANCELLED),
     (("TurnLimit", "BudgetExceeded", "RunTimeout", "WorkspaceTooLarge"), Exit.LIMIT),
-    (("SessionLost", "SessionUnreadable"), Exit.NOT_FOUND),
+    (("SessionLost", "SessionUnreadable", "UnknownJob"), Exit.NOT_FOUND),
     (("InvalidOptions", "Unsupported"), Exit.USAGE),
     (("SetupError",), Exit.SETUP),
     (("Incomplete",), Exit.CUT_SHORT),

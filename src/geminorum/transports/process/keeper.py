@@ -337,8 +337,18 @@ def _is_readable(line: socket.socket | FileIO, seconds: float) -> bool:
 
 
 def _next_message(line: socket.socket, seconds: float) -> bytes:
+    if not _is_readable(line, seconds):
+        return b""
     try:
-        return line.recv(64) if _is_readable(line, seconds) else b""
+        return line.recv(64)
+    except ConnectionError:
+        # It ended before it had read what we said; what it said before is still there.
+        return _last_message(line)
+
+
+def _last_message(line: socket.socket) -> bytes:
+    try:
+        return line.recv(64)
     except ConnectionError:
         return b""
 

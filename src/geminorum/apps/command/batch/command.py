@@ -18,9 +18,10 @@ from geminorum.errors import InvalidOptions
 from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
-    from geminorum.apps.command.batch import runner, sending
+    from geminorum.apps.command.batch import runner, senders, sending
 else:
     runner = lazy_module("geminorum.apps.command.batch.runner")
+    senders = lazy_module("geminorum.apps.command.batch.senders")
     sending = lazy_module("geminorum.apps.command.batch.sending")
 
 app = new_app()
@@ -77,6 +78,22 @@ Retries = Annotated[
 RetryFailed = Annotated[bool, _option("--retry-failed", help="Send failed prompts again.")]
 Restart = Annotated[bool, _option("--restart", help="Discard earlier results.")]
 Json = Annotated[bool, _option("--json", help="Also print each result as JSON.")]
+InFleet = Annotated[
+    bool, _option("--fleet", help="Let the workers of a fleet run the prompts, as jobs.")
+]
+DatabaseUrl = Annotated[
+    str | None,
+    _option("--db", metavar="URL", help="The fleet's PostgreSQL. Default: GEMINORUM_DB."),
+]
+Tenant = Annotated[str, _option(metavar="NAME", help="Whose jobs they are, with --fleet.")]
+WorkspaceSource = Annotated[
+    str | None,
+    _option(
+        "--workspace",
+        metavar="SOURCE",
+        help="A folder that travels to the workers, or a git address, with --fleet.",
+    ),
+]
 ViaFlag = Annotated[Via, _option(help="The transport.")]
 
 
@@ -95,11 +112,16 @@ def batch(
     json: Json = False,
     via: ViaFlag = Via.CLI,
     cli: CliPath = None,
+    fleet: InFleet = False,
+    db: DatabaseUrl = None,
+    tenant: Tenant = "default",
+    workspace: WorkspaceSource = None,
     *,
     options: Options,
 ) -> Exit:
     """Send many prompts from a file. Run the same command again to continue where it stopped."""
     _refuse_one_session(options)
+    _refuse_without_its_flag(fleet, db, workspace, cli)
     limits = runner.Limits(concurrency=concurrency, rate=rate, budget_usd=budget, retries=retries)
     return sending.send_all(
         file,
@@ -107,6 +129,7 @@ def batch(
         limits,
         via,
         Program(cli),
+        elsewhere=senders.Elsewhere(url=db, tenant=tenant, workspace=workspace) if fleet else None,
         column=column,
         output=output,
         restart=restart,
@@ -119,3 +142,14 @@ def _refuse_one_session(options: Options) -> None:
     if options.resume or options.session_id:
         hint = "leave --resume and --session-id out"
         raise InvalidOptions("every prompt of a batch has a session of its own", hint=hint)
+
+
+def _refuse_without_its_flag(
+    fleet: bool, db: str | None, workspace: str | None, cli: Path | None
+) -> None:
+    if not fleet and (db or workspace):
+        flag = "--db" if db else "--workspace"
+        raise InvalidOptions(f"{flag} means something with --fleet only", hint="add --fleet")
+    if fleet and cli:
+        hint = "leave --cli out, and set it where `geminorum worker` is started"
+        raise InvalidOptions("--cli names a program of this machine", hint=hint)

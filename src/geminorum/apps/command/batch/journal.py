@@ -11,6 +11,7 @@ import shutil
 import stat
 import sys
 import time
+import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -64,6 +65,8 @@ class TaskOutcome(msgspec.Struct, frozen=True, kw_only=True):
     files: list[str] = []
     duration: float = 0.0
     attempts: int = 1
+    job: str | None = None
+    """The id of the job, if a fleet ran it: `geminorum jobs apply` takes it."""
     finished: int = 0
     """Milliseconds since 1970."""
 
@@ -83,6 +86,8 @@ class Try(msgspec.Struct, frozen=True):
     """Milliseconds since 1970."""
     source: str = ""
     """The name of the file of prompts."""
+    batch: str = ""
+    """The name of the batch, which a restart changes."""
 
     def __post_init__(self) -> None:
         _require_amount(self.usd)
@@ -110,6 +115,7 @@ class Journal:
         self._beside = results.with_name(f"{results.name}.new")
         self._source = source
         self._sources: set[str] = set()
+        self._batch = ""
         self.outcomes: dict[str, TaskOutcome] = {}
         self._ended: dict[tuple[str, int], Decimal | None] = {}
         self._begun: dict[str, int] = {}
@@ -141,18 +147,32 @@ class Journal:
             for file in self._open.values():
                 file.close()
 
-    def begin(self, task: Task) -> int:
-        """The number of the attempt; noted before anything is spent."""
-        number = self._begun.get(task.id, 0) + 1
-        self._begun[task.id] = number
-        self._append(self.tries, Try(task.id, number, at=now(), source=self._name))
-        return number
+    @property
+    def batch(self) -> str:
+        """A name for this batch, which a continued one keeps."""
+        self._batch = self._batch or uuid.uuid4().hex
+        return self._batch
+
+    def begin(self, task: Task, *, may_continue: bool = False) -> int:
+        """The number of the attempt; noted before anything is spent.
+
+        `may_continue`: an attempt that a kill kept from being noted as ended goes on.
+        """
+        last = self._begun.get(task.id, 0)
+        if may_continue and last and (task.id, last) not in self._ended:
+            return last
+        self._begun[task.id] = last + 1
+        self._append(self.tries, self._try(task, last + 1))
+        return last + 1
 
     def end(self, task: Task, attempt: int, usd: Decimal | None) -> None:
         """What the attempt cost, whatever came of it."""
         self._ended[task.id, attempt] = usd
-        one = Try(task.id, attempt, ended=True, usd=usd, at=now(), source=self._name)
-        self._append(self.tries, one)
+        self._append(self.tries, self._try(task, attempt, ended=True, usd=usd))
+
+    def _try(self, task: Task, attempt: int, **ending: Any) -> Try:
+        source, batch = self._name, self.batch
+        return Try(task.id, attempt, at=now(), source=source, batch=batch, **ending)
 
     def finish(self, outcome: TaskOutcome) -> None:
         """The prompt's one result."""
@@ -224,6 +244,7 @@ class Journal:
             file.write(whole[len(data) :])
 
     def _forget(self) -> None:
+        self._batch = ""
         for known in (self.outcomes, self._ended, self._begun, self._sources):
             known.clear()
 
@@ -236,6 +257,7 @@ class Journal:
             self._ended[outcome.id, outcome.attempts] = outcome.cost_usd
         for one in _values(self.tries, Try):
             self._sources.add(one.source)
+            self._batch = one.batch or self._batch
             self._begun[one.id] = max(one.attempt, self._begun.get(one.id, 0))
             if one.ended:
                 self._ended[one.id, one.attempt] = one.usd

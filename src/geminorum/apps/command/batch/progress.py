@@ -88,7 +88,8 @@ def summary(meter: Meter, batch: Batch, journal: Journal) -> list[str]:
     elif batch.brake == "no_price":
         lines.append("a model answered whose price is not known; leave --budget out, or --model")
     elif left:
-        lines.append("run the same command again to continue")
+        jobs = "; jobs that were submitted go on meanwhile" if batch.goes_on_elsewhere else ""
+        lines.append(f"run the same command again to continue{jobs}")
     if meter.failed:
         lines.append(_first_failure(journal))
         lines.append("add --retry-failed to send the failed ones again")

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
-from dataclasses import replace
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import msgspec
 
-import geminorum
 from geminorum.apps.command.batch.input import Task
 from geminorum.apps.command.batch.journal import Failure, Journal, TaskOutcome, now
+from geminorum.apps.command.batch.senders import Sender
 from geminorum.apps.command.guard import command_hint
 from geminorum.errors import GeminorumError, InvalidOptions, InvalidPrompt, SetupError, Unsupported
 
 if TYPE_CHECKING:
-    from geminorum import Api, Cli, Options, Result
+    from geminorum import Options, Result
 
 _LONGEST_WAIT = 60.0
 
@@ -88,40 +86,39 @@ class Batch:
         tasks: Iterable[Task],
         journal: Journal,
         options: Options,
-        transport: Api | Cli,
+        sender: Sender,
         limits: Limits,
         on_outcome: Callable[[TaskOutcome], None] = lambda outcome: None,
     ) -> None:
         self._waiting = [task for task in tasks if task.id not in journal.outcomes]
         self._waiting.reverse()
-        self._journal, self._options, self._transport = journal, options, transport
+        self._journal, self._options, self._sender = journal, options, sender
         self._limits, self._tell = limits, on_outcome
-        self.budget = Budget(limits.budget_usd, journal.costs, journal.torn)
+        # What goes on elsewhere will tell what it has cost.
+        torn = 0 if sender.outlives_us else journal.torn
+        self.budget = Budget(limits.budget_usd, journal.costs, torn)
         self.brake: Brake | None = None
         """Why it stopped before its end."""
         self._in_flight = 0
         self._changed = asyncio.Condition()
         self._pace, self._next_start = asyncio.Lock(), 0.0
 
+    @property
+    def goes_on_elsewhere(self) -> bool:
+        """Whether what was in flight has not ended with the batch."""
+        return self._sender.outlives_us
+
     async def run(self) -> None:
         """Until every task has its outcome, or a brake is pulled. A set-up that cannot work, or
         options that cannot be, end it at once: every other prompt would fail alike."""
-        hands = min(self._limits.concurrency, len(self._waiting))
+        waiting = len(self._waiting)
+        hands = min(self._limits.concurrency, waiting)
         try:
-            async with self._start_spares(hands), asyncio.TaskGroup() as group:
+            async with self._sender.open(hands, waiting), asyncio.TaskGroup() as group:
                 for _ in range(hands):
                     group.create_task(self._work())
         except ExceptionGroup as many:
             raise many.exceptions[0] from None
-
-    @asynccontextmanager
-    async def _start_spares(self, hands: int) -> AsyncIterator[None]:
-        """Starts as many CLIs ahead as there are workers, for the length of a block."""
-        if not isinstance(self._transport, geminorum.Cli) or len(self._waiting) <= hands:
-            yield
-            return
-        async with replace(self._transport, spare=hands) as self._transport:
-            yield
 
     async def _work(self) -> None:
         while (task := await self._take()) is not None:
@@ -168,20 +165,9 @@ class Batch:
     async def _attempt(self, task: Task, *, is_last: bool) -> GeminorumError | None:
         """Sends the prompt; the error after which it is to be sent again."""
         share = self.budget.share(self._in_flight - 1)
-        settle = partial(self._settle, task, self._journal.begin(task), share, is_last)
-        is_told = False
-        try:
-            async with geminorum.run(task.prompt, self._capped(share), via=self._transport) as live:
-                async for _ in live:
-                    pass
-                # Before the block ends, which may take the agent's jobs a while: until it is
-                # written down, a kill would let the agent do it all again.
-                is_told = True
-                return settle(live.result, live.result.exception())
-        except GeminorumError as error:
-            if is_told:
-                raise
-            return settle(error.result, error)
+        attempt = self._journal.begin(task, may_continue=self._sender.outlives_us)
+        settle = partial(self._settle, task, attempt, share, is_last)
+        return await self._sender.send(task, attempt, self._capped(share), settle)
 
     def _settle(
         self,
@@ -191,6 +177,7 @@ class Batch:
         is_last: bool,
         result: Result | None,
         error: GeminorumError | None,
+        job: str | None = None,
     ) -> GeminorumError | None:
         """Writes down what came of an attempt."""
         _refuse_hopeless(error)
@@ -202,7 +189,7 @@ class Batch:
         if is_unpaid or may_pass:
             self._journal.end(task, attempt, usd)
             return None if is_unpaid else error
-        outcome = _outcome(task, result, error, attempt)
+        outcome = _outcome(task, result, error, attempt, job)
         self._journal.finish(outcome)
         self._journal.end(task, attempt, usd)
         self._tell(outcome)
@@ -244,7 +231,11 @@ def _refuse_hopeless(error: GeminorumError | None) -> None:
 
 
 def _outcome(
-    task: Task, result: Result | None, error: GeminorumError | None, attempt: int
+    task: Task,
+    result: Result | None,
+    error: GeminorumError | None,
+    attempt: int,
+    job: str | None = None,
 ) -> TaskOutcome:
     outcome = TaskOutcome(
         id=task.id,
@@ -253,6 +244,7 @@ def _outcome(
         status="error",
         error=_failure(error) if error else None,
         attempts=attempt,
+        job=job,
         finished=now(),
     )
     return outcome if result is None else _with_result(outcome, result)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
+
+import msgspec
 
 from geminorum import Options
 from geminorum.apps.command.batch.input import Task, tasks_in
 from geminorum.apps.command.batch.journal import Journal, TaskOutcome
 from geminorum.apps.command.batch.progress import Meter, greeting, summary, tell
 from geminorum.apps.command.batch.runner import Batch, Limits
+from geminorum.apps.command.batch.senders import Elsewhere, FleetSender, LocalSender, Sender
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.table import Program, Via
 from geminorum.apps.command.flags.transport import transport_for
@@ -24,6 +26,7 @@ def send_all(
     via: Via,
     program: Program,
     *,
+    elsewhere: Elsewhere | None,
     column: str | None,
     output: Path | None,
     restart: bool,
@@ -32,19 +35,24 @@ def send_all(
 ) -> Exit:
     """Send the prompts that have no result yet; how it ended."""
     tasks = tasks_in(file, column)
-    transport = transport_for(via, program=program)
     journal = Journal(output or file.with_name(f"{file.stem}.results.jsonl"), file)
     with journal.open(tasks, restart=restart):
         if retry_failed:
             journal.drop_failures()
-        return _run(tasks, journal, options, transport, limits, json=json)
+        if elsewhere is None:
+            local = LocalSender(transport_for(via, program=program))
+            return _run(tasks, journal, options, local, limits, json=json)
+        there = FleetSender(elsewhere, journal.batch, via.value, attempts=limits.retries + 1)
+        # A worker sends again what may pass: here, it is one attempt.
+        once = msgspec.structs.replace(limits, retries=0)
+        return _run(tasks, journal, options, there, once, json=json)
 
 
 def _run(
     tasks: list[Task],
     journal: Journal,
     options: Options,
-    transport: Any,
+    sender: Sender,
     limits: Limits,
     *,
     json: bool,
@@ -59,7 +67,7 @@ def _run(
         if json:
             print_json_line(outcome)
 
-    work = Batch(tasks, journal, options, transport, limits, on_outcome)
+    work = Batch(tasks, journal, options, sender, limits, on_outcome)
     tell(greeting(meter))
     try:
         with meter.show():

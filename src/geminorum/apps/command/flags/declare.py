@@ -46,15 +46,18 @@ StallTimeout = Annotated[float | None, declared(STALL_TIMEOUT)]
 _WITH_THE_REST = (CliPath, StartTimeout, StallTimeout)
 
 
-def takes_options(function: Callable[..., Any], unseen: Collection[str] = ()) -> Callable[..., Any]:
+def takes_options(
+    function: Callable[..., Any], unseen: Collection[str] = (), *, travels: bool = False
+) -> Callable[..., Any]:
     """A command with a parameter `options` gets a flag for each field of `Options` instead.
 
-    Those that are `unseen` are taken, and are not on its help page.
+    Those that are `unseen` are taken, and are not on its help page. `travels`: the run will be on
+    another machine.
     """
 
     @wraps(function)
     def command(**given: Any) -> Any:
-        return function(**with_options(given))
+        return function(**with_options(given, travels=travels))
 
     own = inspect.signature(function, eval_str=True)
     kept = [each for name, each in own.parameters.items() if name != "options"]

@@ -28,6 +28,14 @@ def moment_of(text: str | None, now: datetime | None = None) -> datetime | None:
         raise InvalidOptions(f"{text!r} is not a point in time", hint=_ADVICE) from None
 
 
+def age_of(text: str) -> timedelta:
+    """An age: 90m, 24h, 30d, 2w."""
+    found = re.fullmatch(r"(\d{1,6})([mhdw])", text.strip())
+    if not found:
+        raise InvalidOptions(f"{text!r} is not an age", hint="write 90m, 24h, 30d or 2w")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
 def when(milliseconds: int, now: datetime | None = None) -> str:
     """A moment in the past, as short as can be: the time today, else the day."""
     if not milliseconds:

@@ -24,11 +24,16 @@ def misuse(problem: str, flag: str | None = None) -> Exception:
     return BadParameter(problem, param_hint=flag)
 
 
-def with_options(given: dict[str, Any]) -> dict[str, Any]:
-    """The values of a command's parameters with `options` instead of those of its flags."""
+def with_options(given: dict[str, Any], *, travels: bool = False) -> dict[str, Any]:
+    """The values of a command's parameters with `options` instead of those of its flags.
+
+    `travels`: the run will be on another machine, whose folders and sessions they name.
+    """
     own = {name: value for name, value in given.items() if name not in OPTIONS_FLAGS}
     fields = {name: given[name] for name in OPTIONS_FLAGS}
     file = own.pop("options_file")
+    if travels:
+        return {**own, "options": options_from(fields, file, travels=True)}
     # The API has no sessions, and says so itself.
     saves = own.get("via") is not Via.API
     store = os.environ.get(STORE_VARIABLE) if saves else None
@@ -51,7 +56,9 @@ def _whole_id(fields: dict[str, Any]) -> str | None:
     return info.id if info else typed
 
 
-def options_from(fields: dict[str, Any], file: Path | None = None) -> geminorum.Options:
+def options_from(
+    fields: dict[str, Any], file: Path | None = None, *, travels: bool = False
+) -> geminorum.Options:
     """What was typed, as Options; what was not typed is what the file says, or the default."""
     typed = {name: value for name, value in fields.items() if value not in (None, [], ())}
     readers: dict[str, Callable[[Any], Any]] = {
@@ -60,18 +67,20 @@ def options_from(fields: dict[str, Any], file: Path | None = None) -> geminorum.
         "output_schema": _schema,
         "approval": str,
         "effort": str,
-        "home": _folder,
+        "home": _same if travels else _folder,
     }
     values = {name: readers.get(name, _same)(value) for name, value in typed.items()}
-    return geminorum.Options(**values) if file is None else _options_in(file).changed(**values)
+    if file is None:
+        return geminorum.Options(**values)
+    return _options_in(file, travels=travels).changed(**values)
 
 
-def _options_in(file: Path) -> geminorum.Options:
+def _options_in(file: Path, *, travels: bool) -> geminorum.Options:
     data = data_in(file, "--options")
     if problems := problems_in(data):
         raise misuse(f"{file}: {'; '.join(problems)}", "--options")
     options = geminorum.Options.from_dict(data)
-    if options.home is not None:
+    if options.home is not None and not travels:
         _folder(options.home)
     return options
 

@@ -28,6 +28,9 @@ _WORDS = {
     "doctor.untrusted": "leave --no-trust-workspace out",
     "writing.denied": "--policy file_write=deny",
     "Api.tools": "the API",
+    "fleet.key": "--key",
+    "fleet.resume": "--resume ID",
+    "fleet.workspace": "--workspace FOLDER",
     # Behind "leave".
     "Options.trust_workspace=None": "--trust-workspace out",
     "Options.literal=True": "--no-literal out",

@@ -48,9 +48,17 @@ class View(Protocol):
 
 
 def view_for(
-    transport: str, how: Showing, copies: Copies | None = None, *, brief: bool = False
+    transport: str,
+    how: Showing,
+    copies: Copies | None = None,
+    *,
+    brief: bool = False,
+    advice: str = "Ctrl-C stops",
 ) -> View:
-    """The view that fits what was asked for and where the output goes."""
+    """The view that fits what was asked for and where the output goes.
+
+    `advice` is in the status line of a terminal.
+    """
     if how.json:
         return JsonView()
     if how.quiet:
@@ -60,7 +68,7 @@ def view_for(
         return PlainView(brief=brief or how.offline or transport == "api")
     from geminorum.apps.command.render.live_terminal import TerminalView
 
-    return TerminalView(transport, offline=how.offline, copies=copies, brief=brief)
+    return TerminalView(transport, offline=how.offline, copies=copies, brief=brief, advice=advice)
 
 
 class JsonView:

@@ -43,6 +43,7 @@ class TerminalView:
         offline: bool = False,
         copies: Copies | None = None,
         brief: bool = False,
+        advice: str = "Ctrl-C stops",
     ) -> None:
         self._transport, self._offline, self._copies = transport, offline, copies
         self._brief = brief
@@ -57,7 +58,7 @@ class TerminalView:
         self._count = 0
         self._tokens = 0
         self._usd: Decimal | None = None
-        self._advice = "Ctrl-C stops"
+        self._advice = advice
         self._began = time.monotonic()
 
     def _new_live(self) -> Live:

@@ -28,7 +28,7 @@ else:
     simulation = lazy_module("geminorum.apps.command.run.offline")
     undo = lazy_module("geminorum.apps.command.run.undo")
 
-_FOR_EXAMPLE = 'write geminorum run "What does this folder do?"'
+_FOR_EXAMPLE = 'write geminorum {} "What does this folder do?"'
 
 
 def run_once(
@@ -45,29 +45,29 @@ def run_once(
     stall_timeout: float | None,
 ) -> Exit:
     """Send one prompt and show what the agent does."""
-    text = _prompt(prompt, file)
+    text = prompt_from(prompt, file)
     if json and quiet:
         raise misuse("leave one of them out", "--json --quiet")
     how = Showing(json=json, quiet=quiet, offline=offline)
     return _run(text, options, via, Program(cli, start_timeout, stall_timeout), how)
 
 
-def _prompt(prompt: str | None, file: Path | None) -> str:
-    """The prompt, from wherever it is to come."""
+def prompt_from(prompt: str | None, file: Path | None, command: str = "run") -> str:
+    """The prompt, from an argument, a file or stdin."""
     if file is not None and prompt is not None:
         raise misuse("it replaces PROMPT; leave one of them out", "--file")
     if file is not None:
         text = text_in(file, "--file")
     else:
-        text = _stdin() if prompt in (None, "-") else str(prompt)
+        text = _stdin(command) if prompt in (None, "-") else str(prompt)
     if not text.strip():
-        raise misuse(f"the prompt is empty; {_FOR_EXAMPLE}")
+        raise misuse(f"the prompt is empty; {_FOR_EXAMPLE.format(command)}")
     return text
 
 
-def _stdin() -> str:
+def _stdin(command: str) -> str:
     if sys.stdin is None or sys.stdin.isatty():
-        raise misuse(f"there is no prompt; {_FOR_EXAMPLE}")
+        raise misuse(f"there is no prompt; {_FOR_EXAMPLE.format(command)}")
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 

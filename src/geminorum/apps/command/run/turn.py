@@ -18,6 +18,7 @@ from geminorum.errors import GeminorumError
 from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
+    from geminorum import Result
     from geminorum import cost as costs
     from geminorum.apps.command.render.live import View
 else:
@@ -71,7 +72,11 @@ async def follow(
 
 def concluded(live: Run, view: View) -> Exit:
     """The summary, the error if there is one, and the exit code."""
-    result = live.result
+    return told_end(live.result, view)
+
+
+def told_end(result: Result[Any], view: View) -> Exit:
+    """The same of a run that was elsewhere."""
     view.finish(result)
     error = result.exception()
     if error is not None and result.status != "interrupted":

@@ -11,18 +11,28 @@ import typer
 
 import geminorum
 from geminorum.apps.command.app import new_app
-from geminorum.apps.command.render.output import print_json_line, write_bytes, write_data
-from geminorum.apps.command.render.style import styled
-from geminorum.errors import WorkspaceConflict
+from geminorum.apps.command.render.output import print_json_line, write_bytes
+from geminorum.apps.command.workspace.applying import (
+    Check,
+    ConflictsTo,
+    ControlFiles,
+    Show,
+    Skip,
+    apply_patch,
+    counted,
+    encodable,
+    fields_of,
+    lines_of,
+    show_patch,
+)
 
 if TYPE_CHECKING:
-    from geminorum.workspace import Applied, Change, Pack, Patch
+    from geminorum.workspace import Pack, Patch
 
 app = new_app("Move a folder to another machine, and bring its changes back.")
 
 _STREAM = "-"
 _LEFT_OUT_SHOWN = 5
-_COLOURS = {"added": "green", "changed": "yellow", "deleted": "red"}
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Output = Annotated[
@@ -34,10 +44,6 @@ MaxBytes = Annotated[
 ]
 Folder = Annotated[Path, typer.Argument(help="Default: the current folder.")]
 PackFile = Annotated[str, typer.Argument(help="A file that `pack` wrote; `-` for stdin.")]
-ControlFiles = Annotated[
-    bool,
-    typer.Option("--control-files", help="Include files that control agents: .gemini, .agents."),
-]
 
 
 @app.command()
@@ -67,7 +73,7 @@ def pack(
         max_bytes=_limit(max_bytes),
     )
     _write(made, output)
-    facts = {"file": output, "bytes": len(made.data), "left_out": [*map(_text, made.left_out)]}
+    facts = {"file": output, "bytes": len(made.data), "left_out": [*map(encodable, made.left_out)]}
     _tell(facts, [f"packed {source}: {len(made.data):,} bytes in {output}"], json, output)
     _tell_left_out(made.left_out, json)
     _warn_inside(output, Path(source), "the next pack has it, too")
@@ -112,13 +118,13 @@ def diff(
     _write(patch, output)
     facts = {
         "file": output,
-        "changes": _fields(patch.changes),
-        "left_out": [*map(_text, patch.left_out)],
+        "changes": fields_of(patch.changes),
+        "left_out": [*map(encodable, patch.left_out)],
     }
     last = (
-        f"{_count(patch.changes)} in {output}; apply them at home: geminorum workspace apply FILE"
+        f"{counted(patch.changes)} in {output}; apply them at home: geminorum workspace apply FILE"
     )
-    _tell(facts, [*_lines(patch.changes), last], json, output)
+    _tell(facts, [*lines_of(patch.changes), last], json, output)
     _tell_left_out(patch.left_out, json)
     _warn_inside(output, folder, "the next diff has it, too")
 
@@ -127,37 +133,27 @@ def diff(
 def apply(
     patch: Annotated[str, typer.Argument(help="A file that `diff` wrote; `-` for stdin.")],
     folder: Folder = Path(),
-    check: Annotated[
-        bool, typer.Option("--check", help="Say what would be done, and write nothing.")
-    ] = False,
-    show: Annotated[
-        bool, typer.Option("--show", help="Print the changes as a diff, and write nothing.")
-    ] = False,
-    skip: Annotated[
-        list[str] | None, typer.Option(help="Leave out this name or pattern; may be repeated.")
-    ] = None,
-    conflicts_to: Annotated[
-        Path | None,
-        typer.Option(help="If files changed on both sides, write the patch's versions there."),
-    ] = None,
+    check: Check = False,
+    show: Show = False,
+    skip: Skip = None,
+    conflicts_to: ConflictsTo = None,
     control_files: ControlFiles = False,
     max_bytes: MaxBytes = None,
     json: Json = False,
 ) -> None:
     """Apply all changes of a patch, or none of them."""
     given = geminorum.workspace.Patch(_read(patch), max_bytes=_limit(max_bytes))
-    here = geminorum.workspace.Workspace(folder)
     if show:
-        return write_data(here.render(given))
-    act = here.check if check else here.apply
-    try:
-        done = act(given, skip=skip or (), control_files=control_files)
-    except WorkspaceConflict as error:
-        if conflicts_to is not None:
-            given.extract(conflicts_to, error.paths)
-            error.hint = f"merge them with the patch's versions in {conflicts_to}, then --skip them"
-        raise
-    return _tell_applied(done, json=json, check=check)
+        return show_patch(given, folder)
+    return apply_patch(
+        given,
+        folder,
+        check=check,
+        skip=skip or (),
+        conflicts_to=conflicts_to,
+        control_files=control_files,
+        json=json,
+    )
 
 
 @app.command()
@@ -166,15 +162,6 @@ def recover(folder: Folder = Path(), json: Json = False) -> None:
     undone = geminorum.workspace.Workspace(folder).recover()
     words = "undone: the folder is as it was" if undone else "nothing to undo"
     _tell({"undone": undone}, [words], json)
-
-
-def _tell_applied(done: Applied, *, json: bool, check: bool) -> None:
-    facts = {"applied": not check, "changes": _fields(done.changes), "already": len(done.already)}
-    verb = "would be applied" if check else "applied"
-    last = f"{_count(done.changes)} {verb}"
-    if done.already:
-        last += f", {len(done.already)} there already"
-    _tell(facts, [*_lines(done.changes), last], json)
 
 
 def _read(name: str) -> bytes:
@@ -217,24 +204,3 @@ def _tell_left_out(names: tuple[str, ...], json: bool) -> None:
         more = len(names) - _LEFT_OUT_SHOWN
         rest = f" and {more} more" if more > 0 else ""
         sys.stderr.write(f"left out: {first}{rest}\n")
-
-
-def _lines(changes: Iterable[Change]) -> list[str]:
-    return [
-        f"{styled(f'{one.what:8}', _COLOURS[one.what])} {geminorum.workspace.shown(one.name)}"
-        for one in changes
-    ]
-
-
-def _fields(changes: Iterable[Change]) -> list[dict[str, str]]:
-    return [{"what": one.what, "name": _text(one.name)} for one in changes]
-
-
-def _text(name: str) -> str:
-    """A name as JSON can have it: exact, unless it is not UTF-8."""
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-
-
-def _count(changes: Iterable[Change]) -> str:
-    number = len(list(changes))
-    return f"{number:,} change{'' if number == 1 else 's'}"

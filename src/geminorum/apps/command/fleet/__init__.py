@@ -1,0 +1,1 @@
+"""`geminorum fleet`, `worker`, `submit` and `jobs`: agents on many machines."""
