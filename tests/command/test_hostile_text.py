@@ -6,25 +6,31 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from functools import cache
 from importlib import import_module
 from io import StringIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 from rich.style import Style
 from rich.text import Text as Line
+from servers import postgres_server
 from typer.main import get_command
 
 import geminorum.apps.command
 from command_home import A, B, SavedHome
-from command_line import Terminal
+from command_line import SOURCE, Terminal
 from command_line import geminorum_command as command
 from geminorum import Api, Options, PermissionRequest, sync, workspace
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.chat.questions import question
 from geminorum.apps.command.render import events as shown_events
 from geminorum.apps.command.render.console import PrintableConsole
+from geminorum.fleet import sync as fleets
+from geminorum.testing import FakeGemini
 from geminorum.views.plain_text import printable, printable_line
 
 # The clipboard, the title, the whole screen, unseen letters; the same in one byte; and what turns
@@ -57,6 +63,52 @@ def hidden_on(screen: Terminal) -> set[str]:
     return hidden(MARKS.sub("", re.sub("[\r\b]", "", screen.raw)))
 
 
+class HostileFleet(NamedTuple):
+    """A database with a job, and a worker, that say what strangers write."""
+
+    url: str
+    done: str
+
+    def queued(self) -> str:
+        with fleets.Fleet(self.url) as fleet:
+            return fleet.submit(EVIL, Options(model="flash"), via="api", tenant="waits").id
+
+    def cancelled(self) -> str:
+        with fleets.Fleet(self.url) as fleet:
+            job = fleet.submit(EVIL, Options(model="flash"), via="api", tenant="waits")
+            job.cancel()
+            return job.id
+
+    def with_patch(self, patch: Path) -> str:
+        """The job that is done, as if it had changed files."""
+        with psycopg.connect(self.url, autocommit=True) as connection:
+            update = "UPDATE geminorum_jobs SET patch = %s WHERE id = %s"
+            connection.execute(update, (patch.read_bytes(), self.done))
+        return self.done
+
+
+def _fill(url: str) -> HostileFleet:
+    command("fleet", "init", "--db", url).check_returncode()
+    program = [sys.executable, "-m", "geminorum", "worker", "--via", "api", "--name", EVIL]
+    with FakeGemini() as model, fleets.Fleet(url) as fleet:
+        model.whenever().say(EVIL, thoughts=(EVIL,), model=EVIL).always()
+        job = fleet.submit(EVIL, Options(model="flash"), via="api")
+        env = {**model.env, "GEMINORUM_DB": url, "PYTHONPATH": str(SOURCE)}
+        with subprocess.Popen(program, env=env, stdout=subprocess.DEVNULL) as worker:
+            try:
+                job.wait()
+            finally:
+                worker.kill()  # Its row stays: a worker that has left is not shown.
+        return HostileFleet(url, job.id)
+
+
+@pytest.fixture(scope="module")
+def hostile_fleet() -> Iterator[Callable[[], HostileFleet]]:
+    """Made when the first test asks for it."""
+    with ExitStack() as stack:
+        yield cache(lambda: _fill(stack.enter_context(postgres_server())))
+
+
 class World(NamedTuple):
     """A home, a folder and an API in which everything is hostile."""
 
@@ -64,6 +116,7 @@ class World(NamedTuple):
     env: dict[str, str]
     model: Any
     folder: Path
+    fleet: Callable[[], HostileFleet]
 
     @property
     def cwd(self) -> Path:
@@ -71,7 +124,7 @@ class World(NamedTuple):
 
 
 @pytest.fixture
-def world(tmp_path, fake_gemini) -> World:
+def world(tmp_path, fake_gemini, hostile_fleet) -> World:
     saved = SavedHome(tmp_path / f"home{NAME}", tmp_path / f"work{NAME}")
     calls = ((EVIL, {EVIL: EVIL}), ("run_shell_command", {"command": EVIL}))
     saved.save(A, f"find {EVIL}", EVIL, calls=calls, model=EVIL)
@@ -87,7 +140,7 @@ def world(tmp_path, fake_gemini) -> World:
     program.chmod(0o755)
     env = {**fake_gemini.env, **saved.env, "GEMINI_CLI_PATH": str(program)}
     fake_gemini.whenever().say(EVIL, thoughts=(EVIL,), model=EVIL).always()
-    return World(saved, env, fake_gemini, tmp_path)
+    return World(saved, env, fake_gemini, tmp_path, hostile_fleet)
 
 
 def leaves(name: str) -> Iterator[str]:
@@ -143,6 +196,20 @@ def travelled(world: World) -> tuple[Path, Path, Path]:
     return origin, pack, patch
 
 
+def on_fleet(act: Callable[[World, HostileFleet], Act]) -> Callable[[World], Act]:
+    def with_database(world: World) -> Act:
+        fleet = world.fleet()
+        done = act(world, fleet)
+        return done._replace(words=(*done.words, "--db", fleet.url))
+
+    return with_database
+
+
+def apply_job(world: World, fleet: HostileFleet) -> Act:
+    origin, _, patch = travelled(world)
+    return Act((fleet.with_patch(patch), origin, "--show"))
+
+
 CHATS = (("number", "\r"), ("> ", "Hi\r"), ("done", "/cost\r"), ("total", "/quit\r"))
 ACTS: dict[str, Callable[[World], Act]] = {
     "run": lambda world: Act((EVIL, *API)),
@@ -173,6 +240,21 @@ ACTS: dict[str, Callable[[World], Act]] = {
     ),
     "workspace apply": lambda world: Act((*travelled(world)[::-2], "--show")),
     "workspace recover": lambda world: Act((travelled(world)[0],), tells=False),
+    "fleet init": on_fleet(lambda world, fleet: Act(tells=False)),
+    "fleet status": on_fleet(lambda world, fleet: Act()),
+    "fleet prune": on_fleet(lambda world, fleet: Act(("--dry-run",), tells=False)),
+    "worker": on_fleet(
+        lambda world, fleet: Act(
+            ("--via", "api", "--name", EVIL, "--tenants", "nobody"), (("worker", "\x03"),)
+        )
+    ),
+    "submit": on_fleet(lambda world, fleet: Act((EVIL, *API, "--tenant", "waits"), tells=False)),
+    "jobs list": on_fleet(lambda world, fleet: Act()),
+    "jobs show": on_fleet(lambda world, fleet: Act((fleet.done,))),
+    "jobs watch": on_fleet(lambda world, fleet: Act((fleet.done,))),
+    "jobs cancel": on_fleet(lambda world, fleet: Act((fleet.queued(),), tells=False)),
+    "jobs retry": on_fleet(lambda world, fleet: Act((fleet.cancelled(),), tells=False)),
+    "jobs apply": on_fleet(apply_job),
     "fake": lambda world: Act((), (("Ctrl-C ends it", "\x03"),), tells=False),
 }
 
@@ -195,7 +277,7 @@ def test_no_command_lets_strangers_take_over_the_terminal(leaf, world):
     assert "geminorum itself failed" not in screen.text
 
 
-PIPED = sorted(set(LEAVES) - {"chat", "fake", "sessions tail", "sessions delete"})
+PIPED = sorted(set(LEAVES) - {"chat", "fake", "sessions tail", "sessions delete", "worker"})
 """Those that end by themselves; the others follow below."""
 EXACT = ("sessions export", "policy show")
 """What was asked for as data goes into a pipe as it is."""
