@@ -142,14 +142,21 @@ async def _empty_database(server):
     return server.replace("/postgres?", f"/{name}?")
 
 
+async def _finish(url, job, usd, ago):
+    """As if an attempt had ended that long ago, for so much."""
+    finished = "UPDATE geminorum_jobs SET state = 'done', status = 'success', "
+    await query(url, finished + "finished_at = now() - %s::interval WHERE id = %s", ago, job)
+    ended = "INSERT INTO geminorum_attempts (job, number, worker, ended_at, usd) VALUES "
+    await query(url, ended + "(%s, 1, 'one', now() - %s::interval, %s)", job, ago, usd)
+
+
 async def test_status_shows_workers_queues_waits_and_spending(url, fleet, stand_in):
     jobs = [await fleet.submit("hello", tenant=tenant) for tenant in ("acme", "acme", "zeta")]
     done, waiting, _ = [uuid.UUID(job.id) for job in jobs]
-    finished = "UPDATE geminorum_jobs SET state = 'done', status = 'success', usd = %s, "
-    await query(url, finished + "finished_at = now() - interval '3 d' WHERE id = %s", 2, done)
+    await _finish(url, done, 2, "3 d")
     await query(url, "UPDATE geminorum_jobs SET waits_for = '600 requests' WHERE id = %s", waiting)
     today = await fleet.submit("hello", tenant="zeta")
-    await query(url, finished + "finished_at = now() WHERE id = %s", 1, uuid.UUID(today.id))
+    await _finish(url, uuid.UUID(today.id), 1, "0 d")
     async with working(url, {"api": stand_in(INIT)}, name="one", slots=7, tenants=["zeta"]):
         found = json.loads((await in_thread(url, "fleet", "status", "--json")).stdout)
         shown = (await in_thread(url, "fleet", "status")).stdout

@@ -240,9 +240,7 @@ async def end_job(
     if chunks:
         await write_chunks(connection, chunks)
     update = """UPDATE geminorum_jobs SET state = 'done', finished_at = clock_timestamp(),
-        status = %s, outcome = %s, patch = %s,
-        usd = (SELECT sum(usd) FROM geminorum_attempts WHERE job = geminorum_jobs.id)
-        WHERE id = %s"""
+        status = %s, outcome = %s, patch = %s WHERE id = %s"""
     encoded = msgspec.json.encode(outcome)
     await connection.execute(update, (outcome.result.status, encoded, patch, job))
     await notify(connection, {job})

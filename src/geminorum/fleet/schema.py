@@ -56,7 +56,6 @@ CREATE TABLE geminorum_jobs (
     status text,
     outcome bytea,
     patch bytea,
-    usd numeric,
     UNIQUE (tenant, idempotency_key)
 );
 CREATE UNIQUE INDEX geminorum_jobs_entry ON geminorum_jobs (entry);
