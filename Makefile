@@ -78,6 +78,7 @@ chaos: $(PACKAGE) $(GEMINI)  ## inject seeded faults on every transport (SEEDS=6
 	$(BIN)/python -m chaos --seeds $(or $(SEEDS),60)
 	$(BIN)/python -m chaos.spares --runs $(or $(RUNS),40) --kills $(or $(KILLS),10)
 	$(BIN)/python -m chaos.stores --seeds $(or $(SEEDS),60)
+	$(BIN)/python -m chaos.fleet --seeds $(or $(STORIES),40)
 
 load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md (needs a C compiler, an idle machine)
 	$(BIN)/python -m load --write
