@@ -10,7 +10,7 @@ CLI := .gemini-cli
 
 # The CLI needs Node 20 and starts faster with Node 22. Without a suitable Node, it comes from PyPI.
 NODE_IS_FINE := $(shell node -p 'parseInt(process.versions.node) >= 22' 2>/dev/null)
-EXTRAS := api+stores+fleet$(if $(filter true,$(NODE_IS_FINE)),,+node)
+EXTRAS := api+stores+fleet+web$(if $(filter true,$(NODE_IS_FINE)),,+node)
 
 # Stamp files, so that a second call starts at once. The extras are part of the name: if Node
 # disappears from the machine, the package is installed again.

@@ -206,6 +206,7 @@ MAY_IMPORT = {
         *("system.leases", "system.owned_folder"),
     },
     "__main__": {"apps"},
+    "web": {"apps"},
     "_version": set(),
 }
 

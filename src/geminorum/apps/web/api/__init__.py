@@ -1,0 +1,1 @@
+"""JSON for other front ends, with the rights of the pages."""

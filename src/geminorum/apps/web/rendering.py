@@ -1,0 +1,94 @@
+"""Templates to pages. All text is escaped, whoever wrote it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import cache, partial
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from geminorum import __version__
+from geminorum.apps.web.navigation import TABS, Tab
+from geminorum.apps.web.security.csrf import csrf_token
+from geminorum.apps.web.services import settings_of
+from geminorum.views.html.prose import rendered, visible
+
+
+def render(
+    request: Request, template: str, status_code: int = 200, **context: Any
+) -> HTMLResponse:
+    """The page that a template makes; see `templates/layout.html` for what every template has."""
+    text = _environment().get_template(template).render(**_always(request), **context)
+    return HTMLResponse(text, status_code)
+
+
+def path_for(request: Request, name: str, /, **parameters: Any) -> str:
+    """The path of a route by its name, below the prefix that the page is mounted at."""
+    root = str(request.scope.get("root_path", "")).rstrip("/")
+    return f"{root}{request.app.url_path_for(name, **parameters)}"
+
+
+def redirect(request: Request, name: str, /, **parameters: Any) -> Response:
+    """Sends the browser to another page after a form was handled."""
+    return Response(status_code=303, headers={"location": path_for(request, name, **parameters)})
+
+
+def is_fragment(request: Request) -> bool:
+    """Does htmx ask, which wants the part that changes and not the page around it?"""
+    return request.headers.get("hx-request") == "true"
+
+
+def _always(request: Request) -> dict[str, Any]:
+    """What every template has."""
+    return {
+        "url": partial(path_for, request),
+        "tabs": [_shown_tab(request, tab) for tab in TABS],
+        "csrf_token": csrf_token(request),
+        "can_write": not settings_of(request).read_only,
+        "version": __version__,
+    }
+
+
+def _shown_tab(request: Request, tab: Tab) -> tuple[str, str, bool]:
+    """Its title, its path, and whether this page is below it."""
+    path = path_for(request, tab.route)
+    return tab.title, path, f"{request.url.path}/".startswith(f"{path}/")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("geminorum.apps.web"),
+        # Every template is HTML, whatever its name ends in.
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"markdown": _markdown, "moment": _moment, "usd": _usd}
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    """Every text of a page: letters that hide, or turn the order of others round, are spelled."""
+    return visible(value) if type(value) is str else value
+
+
+def _markdown(text: str) -> Markup:
+    # Raw HTML, images and other schemes than the web's come out as text.
+    return Markup(rendered(text))
+
+
+def _moment(milliseconds: int) -> Markup:
+    """A point in time, for people and for machines; the browser shows it in its own zone."""
+    when = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    return Markup('<time datetime="{}">{:%Y-%m-%d %H:%M}</time>').format(when.isoformat(), when)
+
+
+def _usd(amount: Any) -> str:
+    return "unknown" if amount is None else f"${amount:,.4f}"

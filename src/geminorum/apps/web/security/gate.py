@@ -1,0 +1,99 @@
+"""The only way in: who asks, from where, and whether that may change anything."""
+
+from __future__ import annotations
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from geminorum.apps.web.failures import failure
+from geminorum.apps.web.rendering import render
+from geminorum.apps.web.security.headers import hardened
+from geminorum.apps.web.security.origin import SAFE_METHODS, is_from_elsewhere, is_our_name
+from geminorum.apps.web.security.signing import Signer
+from geminorum.apps.web.security.visit import BodyTooLarge, Visit
+from geminorum.apps.web.settings import WebSettings
+
+
+class Gate:
+    """Lets requests through to the app, or answers them itself."""
+
+    def __init__(self, app: ASGIApp, settings: WebSettings) -> None:
+        self._app = app
+        self._settings = settings
+        self._signer = Signer(settings.token)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        # There is no WebSocket here: the server closes a connection that nobody accepts.
+        if scope["type"] != "http":
+            return
+        request = Request(scope, receive)
+        visit = Visit(request, self._settings, self._signer)
+        answer = self._turn_away(request) or await self._check(request, visit) or self._app
+        await answer(scope, visit.receive, hardened(visit.keeping_session(send)))
+
+    def _turn_away(self, request: Request) -> Response | None:
+        """The answer to requests that no page of ours would make a browser send."""
+        host = request.headers.get("host", "")
+        if not is_our_name(host, self._settings.allowed_hosts):
+            return failure(request, 421, "Not by this name", _UNKNOWN_HOST, _ALLOW_HOST)
+        if is_from_elsewhere(request.method, request.headers):
+            return failure(request, 403, "That came from another page", _ELSEWHERE, _USE_PAGE)
+        return None
+
+    async def _check(self, request: Request, visit: Visit) -> Response | None:
+        """The answer to whoever may not do what they ask for; None lets them in."""
+        if _is_public(request):
+            return None
+        if "token" in request.query_params and request.method in SAFE_METHODS:
+            return self._log_in(request, visit)
+        if not visit.identify():
+            return render(request, "login.html", 401, is_stale=False)
+        if request.method in SAFE_METHODS:
+            return None
+        return await self._check_change(request, visit)
+
+    def _log_in(self, request: Request, visit: Visit) -> Response:
+        """Turns a link with the token into a session, and leads on without the token."""
+        if self._signer.is_token(request.query_params["token"]):
+            visit.start_session()
+        elif not visit.identify():
+            return render(request, "login.html", 403, is_stale=True)
+        return RedirectResponse(_without_token(request), 303)
+
+    async def _check_change(self, request: Request, visit: Visit) -> Response | None:
+        if self._settings.read_only:
+            return failure(request, 403, "This page is read-only", _READ_ONLY, _START_AGAIN)
+        try:
+            is_ours = await visit.has_csrf_token()
+        except BodyTooLarge:
+            return failure(request, 413, "That is too long", _TOO_LARGE)
+        if not is_ours:
+            return failure(request, 403, "This form is out of date", _OLD_FORM, _RELOAD)
+        return None
+
+
+def _is_public(request: Request) -> bool:
+    """Styles and scripts: the same for everybody, and the login needs them."""
+    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
+    return str(path).startswith("/static/") and request.method in SAFE_METHODS
+
+
+def _without_token(request: Request) -> str:
+    url = request.url.remove_query_params("token")
+    # Relative, and never `//elsewhere`, which would lead to another host.
+    path = "/" + url.path.lstrip("/")
+    return f"{path}?{url.query}" if url.query else path
+
+
+_UNKNOWN_HOST = "The page was reached by a name that it does not know."
+_ALLOW_HOST = "open the link that `geminorum web` printed, or start it with --allow-host NAME"
+_ELSEWHERE = "Another web page tried to use this one."
+_USE_PAGE = "use the forms of this page"
+_READ_ONLY = "Nothing can be started, stopped, answered or changed."
+_START_AGAIN = "start `geminorum web` without --read-only"
+_OLD_FORM = "It belongs to a session that is over, so nothing was done."
+_RELOAD = "go back, reload the page and send it again"
+_TOO_LARGE = "A prompt may have 8 MiB."
