@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from geminorum.events import ModelRequest
 from geminorum.sessions.places import Project, all_projects, files_in, projects_of, store_of
 from geminorum.usage.billing import Bill, Request, bill_of
 from geminorum.usage.tally import Problem
+
+ReadBill: TypeAlias = Callable[[Path], Bill]
 
 
 class Entry(NamedTuple):
@@ -29,26 +31,31 @@ class Gathered(NamedTuple):
 
 class _Found(NamedTuple):
     bill: Bill
-    project: Project
+    folder: Path
+    """The CLI's, of the project."""
+    project: str
 
 
-def gather(home: Path, cwd: str | os.PathLike[str] | None) -> Gathered:
+def gather(
+    home: Path, cwd: str | os.PathLike[str] | None, read_bill: ReadBill = bill_of
+) -> Gathered:
     """The requests of all sessions, or those that count for one folder, and what is unreadable."""
     problems: list[Problem] = []
     store = store_of(home).resolve()
     # The whole store, even for one folder: the original of a fork may lie in another.
     wanted = None if cwd is None else projects_of(home, Path(cwd).expanduser())
     found = [
-        _Found(bill, project)
+        _Found(bill, project.folder, name)
         for project in all_projects(home)
+        for name in [_name(project, cwd)]
         for path in _inside(_files(project.folder), store, problems)
-        if (bill := _bill(path, problems)) is not None
+        if (bill := _bill(path, read_bill, problems)) is not None
     ]
     return Gathered(
         [
-            Entry(request.made, one.bill.parent or request.session_id, _name(one.project, cwd))
+            Entry(request.made, one.bill.parent or request.session_id, one.project)
             for one, request in _each_once(found)
-            if wanted is None or one.project.folder in wanted
+            if wanted is None or one.folder in wanted
         ],
         [one for one in problems if wanted is None or _is_in(one.path, wanted)],
     )
@@ -76,9 +83,9 @@ def _leaves(path: Path, store: Path) -> bool:
         return False  # A circle; opening it will say so.
 
 
-def _bill(path: Path, problems: list[Problem]) -> Bill | None:
+def _bill(path: Path, read_bill: ReadBill, problems: list[Problem]) -> Bill | None:
     try:
-        bill = bill_of(path)
+        bill = read_bill(path)
     except OSError as error:
         problems.append(Problem(path, error.strerror or str(error)))
         return None
