@@ -1169,6 +1169,15 @@ class TestTheHealthOfAFolder:
         assert (cwd.name, cwd.level) == ("cwd", "fail")
         assert (probe.name, probe.level) == ("live", "warn")
 
+    def test_checks_come_one_by_one(self, well, tmp_path):
+        """Each is made when it is asked for, so that a form can show them as they come."""
+        made = local.environment_checks(changed(well, cwd=str(tmp_path / "file" / "x")), live=False)
+        assert next(made).name == "cli"
+        (tmp_path / "file").write_text("")
+        assert [(check.name, check.level) for check in made] == [
+            *(("cwd", "fail"), ("instructions", "ok"))
+        ]
+
     def test_a_missing_instructions_file_is_a_failure(self, well):
         """S1-53, B-28: the health check fails for a configured instructions file that does not
         exist."""

@@ -31,7 +31,7 @@ from geminorum.contracts.local_adapter.form import (
     build_config,
     validate_config,
 )
-from geminorum.contracts.local_adapter.health import test_environment
+from geminorum.contracts.local_adapter.health import environment_checks, test_environment
 from geminorum.contracts.local_adapter.parse import (
     extract_model_id,
     extract_output,
@@ -102,6 +102,7 @@ __all__ = [
     "build_config",
     "build_transcript",
     "calculate_cost_usd",
+    "environment_checks",
     "execute",
     "execute_sync",
     "extract_model_id",
