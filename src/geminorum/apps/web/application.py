@@ -13,6 +13,8 @@ from starlette.staticfiles import StaticFiles
 
 from geminorum.apps.web.failures import HANDLERS
 from geminorum.apps.web.pages import ROUTES
+from geminorum.apps.web.runs.runs import Runs
+from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.security.gate import Gate
 from geminorum.apps.web.services import Services
 from geminorum.apps.web.settings import WebSettings
@@ -39,8 +41,14 @@ class WebApp(Starlette):
         A program that mounts the app enters it in its own lifespan: frameworks do not do that for
         mounted apps.
         """
-        self.state.services = Services(self.state.settings)
-        yield
+        settings: WebSettings = self.state.settings
+        runs = Runs(settings)
+        async with runs.running():
+            self.state.services = Services(settings, runs, Watching(runs.book))
+            try:
+                yield
+            finally:
+                del self.state.services
 
 
 def app(**settings: object) -> WebApp:

@@ -6,15 +6,21 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from geminorum.apps.web.runs.runs import Runs
+from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import SetupError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Services:
     """Made when the app starts, closed when it ends."""
 
     settings: WebSettings
+    runs: Runs
+    watching: Watching
+    streams: int = 0
+    """Pages that are being followed."""
 
 
 def services_of(request: Request) -> Services:

@@ -25,14 +25,14 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            return await self._app(scope, receive, send)
         # There is no WebSocket here: the server closes a connection that nobody accepts.
         if scope["type"] != "http":
-            return
+            return None
         request = Request(scope, receive)
         visit = Visit(request, self._settings, self._signer)
         answer = self._turn_away(request) or await self._check(request, visit) or self._app
-        await answer(scope, visit.receive, hardened(visit.keeping_session(send)))
+        return await answer(scope, visit.receive, hardened(visit.keeping_session(send)))
 
     def _turn_away(self, request: Request) -> Response | None:
         """The answer to requests that no page of ours would make a browser send."""
