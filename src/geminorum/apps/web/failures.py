@@ -5,42 +5,67 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from geminorum.apps.web.rendering import render
-from geminorum.errors import GeminorumError, InvalidOptions
+from geminorum.apps.web.rendering import path_below, render
+from geminorum.errors import GeminorumError, InvalidOptions, SetupError
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """What the JSON API answers if it cannot do what was asked."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+class Failure(msgspec.Struct, frozen=True):
+    error: Problem
 
 
 def failure(
     request: Request, status: int, title: str, message: str = "", hint: str | None = None
 ) -> Response:
     """The answer to a request that cannot be served."""
+    if path_below(request).startswith("/api/"):
+        return json_failure(status, title, message, hint)
     return render(request, "error.html", status, title=title, message=message, hint=hint)
+
+
+def json_failure(status: int, title: str, message: str = "", hint: str | None = None) -> Response:
+    code = HTTPStatus(status).name
+    problem = Problem(code, message or title, hint)
+    return Response(msgspec.json.encode(Failure(problem)), status, media_type="application/json")
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     phrase = HTTPStatus(error.status_code).phrase
     message = "" if error.detail == phrase else error.detail
-    return failure(request, error.status_code, _TITLES.get(error.status_code, phrase), message)
+    title = _TITLES.get(error.status_code, phrase)
+    answer = failure(request, error.status_code, title, message)
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 async def _show_our_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, GeminorumError)
-    status = 422 if isinstance(error, InvalidOptions) else 400
-    return failure(request, status, "That did not work", error.message, error.hint)
+    return failure(request, status_of(error), "That did not work", error.message, error.hint)
 
 
-async def _show_bug(request: Request, error: Exception) -> Response:
-    return failure(request, 500, "Something went wrong here", f"{type(error).__name__}", _BUG)
+def status_of(error: GeminorumError) -> int:
+    """The HTTP status that says whose mistake it was."""
+    kinds = {InvalidOptions: 422, SetupError: 503}
+    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 400)
 
 
-_TITLES = {404: "There is no such page", 405: "That cannot be done here"}
-_BUG = "the terminal that runs `geminorum web` shows the details"
-HANDLERS: Any = {
-    HTTPException: _show_http_error,
-    GeminorumError: _show_our_error,
-    Exception: _show_bug,
+_TITLES = {
+    404: "There is no such page",
+    405: "That cannot be done here",
+    409: "That cannot be done now",
+    503: "Not now",
 }
+HANDLERS: Any = {HTTPException: _show_http_error, GeminorumError: _show_our_error}

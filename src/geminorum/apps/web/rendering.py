@@ -36,6 +36,11 @@ def path_for(request: Request, name: str, /, **parameters: Any) -> str:
     return f"{root}{request.app.url_path_for(name, **parameters)}"
 
 
+def path_below(request: Request) -> str:
+    """The path of a request, without the prefix that the page is mounted at."""
+    return str(request.scope["path"]).removeprefix(request.scope.get("root_path", ""))
+
+
 def redirect(request: Request, name: str, /, **parameters: Any) -> Response:
     """Sends the browser to another page after a form was handled."""
     return Response(status_code=303, headers={"location": path_for(request, name, **parameters)})

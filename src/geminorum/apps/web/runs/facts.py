@@ -50,9 +50,11 @@ class RunFacts:
         match event:
             case Init():
                 return _known(session_id=event.session_id, model=event.model, status="running")
-            case TextDelta() | Text():
+            case TextDelta():
                 self._said = (self._said + event.text)[-_SHOWN_OF_TEXT:]
                 return {"activity": " ".join(self._said.split())}
+            case Text():
+                return {"activity": one_line(event.text.lstrip("#*`> \n"))}
             case ToolUse():
                 gist = " ".join(filter(None, [event.name, TranscriptCall(event).gist]))
                 return {"activity": gist, "tools": self.info.tools + 1}
