@@ -12,8 +12,8 @@ from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from geminorum.apps.web import api, pages
 from geminorum.apps.web.failures import HANDLERS
-from geminorum.apps.web.pages import ROUTES
 from geminorum.apps.web.runs.info import RunInfo
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
@@ -22,6 +22,7 @@ from geminorum.apps.web.services import Services
 from geminorum.apps.web.settings import WebSettings
 
 _STATIC = Path(__file__).parent / "static"
+_ASSETS = Mount("/static", StaticFiles(directory=_STATIC), name="static")
 
 
 class WebApp(Starlette):
@@ -29,7 +30,11 @@ class WebApp(Starlette):
 
     def __init__(self, settings: WebSettings) -> None:
         super().__init__(
-            routes=[*ROUTES, Mount("/static", StaticFiles(directory=_STATIC), name="static")],
+            routes=[
+                *pages.ROUTES,
+                *api.ROUTES,
+                Mount("/static", StaticFiles(directory=_STATIC), name="static"),
+            ],
             middleware=[Middleware(Gate, settings=settings)],
             exception_handlers=HANDLERS,
             lifespan=lambda _: self.running(),

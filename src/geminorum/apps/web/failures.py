@@ -18,6 +18,7 @@ class Problem(msgspec.Struct, frozen=True):
     """What the JSON API answers if it cannot do what was asked."""
 
     code: str
+    """That of the exception, or HTTP_404 and the like."""
     message: str
     hint: str | None = None
 
@@ -30,15 +31,21 @@ def failure(
     request: Request, status: int, title: str, message: str = "", hint: str | None = None
 ) -> Response:
     """The answer to a request that cannot be served."""
-    if path_below(request).startswith("/api/"):
-        return json_failure(status, title, message, hint)
+    if is_for_scripts(request):
+        return json_failure(status, message or title, hint)
     return render(request, "error.html", status, title=title, message=message, hint=hint)
 
 
-def json_failure(status: int, title: str, message: str = "", hint: str | None = None) -> Response:
-    code = HTTPStatus(status).name
-    problem = Problem(code, message or title, hint)
+def json_failure(
+    status: int, message: str, hint: str | None = None, code: str | None = None
+) -> Response:
+    problem = Problem(code or f"HTTP_{status}", message, hint)
     return Response(msgspec.json.encode(Failure(problem)), status, media_type="application/json")
+
+
+def is_for_scripts(request: Request) -> bool:
+    """Is it a request to the API, which answers in JSON?"""
+    return path_below(request).startswith("/api/")
 
 
 async def _show_http_error(request: Request, error: Exception) -> Response:
@@ -53,13 +60,16 @@ async def _show_http_error(request: Request, error: Exception) -> Response:
 
 async def _show_our_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, GeminorumError)
+    if is_for_scripts(request):
+        return json_failure(status_of(error), error.message, error.hint, error.code)
     return failure(request, status_of(error), "That did not work", error.message, error.hint)
 
 
 def status_of(error: GeminorumError) -> int:
     """The HTTP status that says whose mistake it was."""
-    kinds = {InvalidOptions: 422, SetupError: 503}
-    return next((status for kind, status in kinds.items() if isinstance(error, kind)), 400)
+    if isinstance(error, SetupError):
+        return 503
+    return 422 if isinstance(error, InvalidOptions) else 400
 
 
 _TITLES = {

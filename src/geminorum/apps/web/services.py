@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import SetupError
+
+MAX_STREAMS = 200
 
 
 @dataclass(slots=True)
@@ -20,7 +25,19 @@ class Services:
     runs: Runs
     watching: Watching
     streams: int = 0
-    """Pages that are being followed."""
+    """Open ones, of pages and of the API."""
+
+    @contextmanager
+    def open_stream(self) -> Iterator[None]:
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+
+    def require_free_stream(self) -> None:
+        if self.streams >= MAX_STREAMS:
+            raise HTTPException(503, f"{MAX_STREAMS} pages are open already; close some")
 
 
 def services_of(request: Request) -> Services:

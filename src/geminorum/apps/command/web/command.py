@@ -21,9 +21,7 @@ app = new_app()
 
 @app.command()
 def web(
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; other machines reach none but this.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 0,
     open_browser: Annotated[
         bool, typer.Option("--open", help="Open the page in a browser.")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from geminorum import Acp, Api, Cli, Options, web
+from geminorum import Acp, Api, Cli, Options, Transport, web
 from geminorum.apps.command.render.output import print_json_line
 from geminorum.apps.web import serving
 from geminorum.errors import InvalidOptions
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 TOKEN_VARIABLE = "GEMINORUM_WEB_TOKEN"
 MIN_TOKEN_CHARACTERS = 16
+_LEADING_ON = '<meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Open the page</a>'
 _STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT") if hasattr(signal, name))
 
 
@@ -131,9 +132,7 @@ def _open(link: str, folder: Path) -> None:
     file that leads on, which only this user can read."""
     file = folder / "open.html"
     address = html.escape(link)
-    file.write_text(
-        f'<meta http-equiv="refresh" content="0; url={address}"><a href="{address}">Open</a>'
-    )
+    file.write_text(_LEADING_ON.format(address), encoding="utf-8")
     webbrowser.open(file.as_uri())
 
 
@@ -148,6 +147,9 @@ def _own_token(typed: str | None) -> str | None:
     return token
 
 
-def _transports(cli: Path) -> dict[str, Any]:
-    named = {"executable": cli, "decide_timeout": None}
-    return {"cli": Cli(**named), "acp": Acp(**named), "api": Api(decide_timeout=None)}
+def _transports(cli: Path) -> dict[str, Transport]:
+    return {
+        "cli": Cli(cli, decide_timeout=None),
+        "acp": Acp(cli, decide_timeout=None),
+        "api": Api(decide_timeout=None),
+    }

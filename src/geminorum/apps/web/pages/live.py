@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
@@ -18,26 +17,19 @@ from geminorum.apps.web.runs.info import RunInfo, now_ms
 from geminorum.apps.web.runs.pieces import Piece
 from geminorum.apps.web.services import Services, services_of
 
-MAX_STREAMS = 200
-"""Open pages at a time."""
-
 
 async def stream_changes(request: Request) -> Response:
     """`?run=ID&after=SEQ` follows one run, `?runs=SINCE` the list of them."""
     services = services_of(request)
-    if services.streams >= MAX_STREAMS:
-        raise HTTPException(503, f"{MAX_STREAMS} pages are open already; close some")
+    services.require_free_stream()
     return StreamingResponse(_changes(request, services), media_type="text/event-stream")
 
 
 async def _changes(request: Request, services: Services) -> AsyncIterator[bytes]:
-    services.streams += 1
-    try:
-        with ExitStack() as stack:
-            async for piece in follow(_views(request, services, stack), services.runs.news):
-                yield piece
-    finally:
-        services.streams -= 1
+    with ExitStack() as stack:
+        stack.enter_context(services.open_stream())
+        async for piece in follow(_views(request, services, stack), services.runs.news):
+            yield piece
 
 
 def _views(request: Request, services: Services, stack: ExitStack) -> list[LiveView]:

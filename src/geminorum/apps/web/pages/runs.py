@@ -38,7 +38,7 @@ async def start_run(request: Request) -> Response:
 
 
 async def show_run(request: Request) -> Response:
-    services, info = services_of(request), await _found(request)
+    services, info = services_of(request), await find_run(request)
     with services.watching.watch(info.id) as watched:
         await watched.catch_up()
         pieces = watched.pieces
@@ -46,7 +46,7 @@ async def show_run(request: Request) -> Response:
 
 
 async def stop_run(request: Request) -> Response:
-    info = await _found(request)
+    info = await find_run(request)
     is_ours = await services_of(request).runs.stop(info.id)
     if info.is_live and not is_ours:
         raise HTTPException(409, "another `geminorum web` has started it; stop it there")
@@ -54,7 +54,7 @@ async def stop_run(request: Request) -> Response:
 
 
 async def remove_run(request: Request) -> Response:
-    info = await _found(request)
+    info = await find_run(request)
     if not await services_of(request).runs.remove(info.id):
         raise HTTPException(409, "it goes on; stop it first")
     return _answered(request, "runs")
@@ -67,7 +67,8 @@ def _answered(request: Request, name: str, **parameters: Any) -> Response:
     return redirect(request, name, **parameters)
 
 
-async def _found(request: Request) -> RunInfo:
+async def find_run(request: Request) -> RunInfo:
+    """The run that the path names; there may be none."""
     id = request.path_params["id"]
     info = await services_of(request).runs.find(id)
     if info is None:

@@ -37,7 +37,9 @@ _UPDATE = "UPDATE web_runs SET is_live = ?, seq = ?, info = ? WHERE id = ?"
 _GET = "SELECT info FROM web_runs WHERE id = ?"
 _LIST = "SELECT info FROM web_runs WHERE started < ? ORDER BY started DESC, id LIMIT ?"
 _CHANGED = "SELECT seq, info FROM web_runs WHERE seq > ? AND owner <> ? ORDER BY seq LIMIT 500"
-_EVENTS = "SELECT seq, line FROM web_events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
+_EVENTS = "SELECT seq, run, kind, line FROM web_events WHERE seq > ? ORDER BY seq LIMIT ?"
+_EVENTS_OF_RUN = """SELECT seq, run, kind, line FROM web_events WHERE run = ? AND seq > ?
+    ORDER BY seq LIMIT ?"""
 _HEAR = """INSERT INTO web_owners (id, heard) VALUES (?, ?)
     ON CONFLICT (id) DO UPDATE SET heard = excluded.heard"""
 _LOST = """SELECT info FROM web_runs WHERE is_live = 1
@@ -62,6 +64,8 @@ class Line(NamedTuple):
     """An event as it is kept."""
 
     seq: int
+    run: str
+    kind: str
     data: bytes
 
 
@@ -114,10 +118,14 @@ class RunBook:
             rows = transaction.execute(_CHANGED, (after, self._owner))
         return [(seq, _info(data)) for seq, data in rows]
 
-    def events(self, run: str, after: int = 0, limit: int = 1_000) -> list[Line]:
+    def events(self, run: str | None, after: int = 0, limit: int = 1_000) -> list[Line]:
+        """Those of a run, or of all runs, after the one with this number."""
+        sql, parameters = (
+            (_EVENTS, (after, limit)) if run is None else (_EVENTS_OF_RUN, (run, after, limit))
+        )
         with self._database.transaction() as transaction:
-            rows = transaction.execute(_EVENTS, (run, after, limit))
-        return [Line(seq, bytes(data)) for seq, data in rows]
+            rows = transaction.execute(sql, parameters)
+        return [Line(seq, owner, kind, bytes(data)) for seq, owner, kind, data in rows]
 
     def last(self) -> int:
         """The number of the last event of all."""

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from geminorum.apps.web.runs.book import RunBook
+from geminorum.apps.web.runs.book import Line, RunBook
 from geminorum.apps.web.runs.pieces import RunPieces
 from geminorum.events import decode
 
@@ -30,11 +30,11 @@ class WatchedRun:
             while len(lines) == _READ_AT_ONCE:
                 lines = await self._read()
 
-    async def _read(self) -> list[object]:
+    async def _read(self) -> list[Line]:
         lines = await asyncio.to_thread(self._book.events, self._id, self.pieces.seq, _READ_AT_ONCE)
-        for seq, data in lines:
-            self.pieces.add(seq, decode(data))
-        return [*lines]
+        for line in lines:
+            self.pieces.add(line.seq, decode(line.data))
+        return lines
 
 
 class Watching:

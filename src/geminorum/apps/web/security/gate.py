@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from geminorum.apps.web.failures import failure, json_failure
+from geminorum.apps.web.failures import failure, is_for_scripts, json_failure
 from geminorum.apps.web.rendering import path_below, render
 from geminorum.apps.web.security.headers import HardenedSend
 from geminorum.apps.web.security.origin import SAFE_METHODS, is_from_elsewhere, is_our_name
@@ -99,7 +99,7 @@ def _is_public(request: Request) -> bool:
 
 
 def _login(request: Request, status: int, *, is_stale: bool = False) -> Response:
-    if path_below(request).startswith("/api/"):
+    if is_for_scripts(request):
         return json_failure(status, "the token is missing or wrong", hint=_BEARER)
     return render(request, "login.html", status, is_stale=is_stale)
 
