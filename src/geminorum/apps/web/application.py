@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
+from geminorum.apps.web import api, pages
 from geminorum.apps.web.failures import HANDLERS
-from geminorum.apps.web.pages import ROUTES
+from geminorum.apps.web.runs.info import RunInfo
+from geminorum.apps.web.runs.runs import Runs
+from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.security.gate import Gate
 from geminorum.apps.web.services import Services
 from geminorum.apps.web.settings import WebSettings
 
 _STATIC = Path(__file__).parent / "static"
+_ASSETS = Mount("/static", StaticFiles(directory=_STATIC), name="static")
 
 
 class WebApp(Starlette):
@@ -25,7 +30,11 @@ class WebApp(Starlette):
 
     def __init__(self, settings: WebSettings) -> None:
         super().__init__(
-            routes=[*ROUTES, Mount("/static", StaticFiles(directory=_STATIC), name="static")],
+            routes=[
+                *pages.ROUTES,
+                *api.ROUTES,
+                Mount("/static", StaticFiles(directory=_STATIC), name="static"),
+            ],
             middleware=[Middleware(Gate, settings=settings)],
             exception_handlers=HANDLERS,
             lifespan=lambda _: self.running(),
@@ -39,10 +48,30 @@ class WebApp(Starlette):
         A program that mounts the app enters it in its own lifespan: frameworks do not do that for
         mounted apps.
         """
-        self.state.services = Services(self.state.settings)
-        yield
+        runs = Runs(self.settings)
+        async with runs.running():
+            self.state.services = Services(self.settings, runs, Watching(runs.book))
+            try:
+                yield
+            finally:
+                del self.state.services
+
+    @property
+    def settings(self) -> WebSettings:
+        settings: WebSettings = self.state.settings
+        return settings
+
+    @property
+    def live_runs(self) -> Sequence[RunInfo]:
+        """The runs that go on now."""
+        return self.state.services.runs.board.live if hasattr(self.state, "services") else ()
+
+    def end(self) -> None:
+        """Ends the streams of all open pages; leaving `running()` ends the runs."""
+        if hasattr(self.state, "services"):
+            self.state.services.runs.news.end()
 
 
-def app(**settings: object) -> WebApp:
+def app(**settings: Any) -> WebApp:
     """Returns the page as an ASGI app; the keywords are those of WebSettings."""
-    return WebApp(WebSettings(**settings))  # type: ignore[arg-type]
+    return WebApp(WebSettings(**settings))

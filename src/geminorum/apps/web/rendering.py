@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from functools import cache, partial
 from typing import Any
 
@@ -12,24 +11,34 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from geminorum import __version__
+from geminorum.apps.web import words
 from geminorum.apps.web.navigation import TABS, Tab
 from geminorum.apps.web.security.csrf import csrf_token
 from geminorum.apps.web.services import settings_of
+from geminorum.views.diffs import counts, head_and_body
 from geminorum.views.html.prose import rendered, visible
+from geminorum.views.transcript import one_line
 
 
-def render(
-    request: Request, template: str, status_code: int = 200, **context: Any
-) -> HTMLResponse:
+def render(request: Request, template: str, status_code: int = 200, **context: Any) -> HTMLResponse:
     """The page that a template makes; see `templates/layout.html` for what every template has."""
-    text = _environment().get_template(template).render(**_always(request), **context)
-    return HTMLResponse(text, status_code)
+    return HTMLResponse(draw(request, template, **context), status_code)
+
+
+def draw(request: Request, template: str, **context: Any) -> str:
+    """The HTML that a template makes."""
+    return _environment().get_template(template).render(**_always(request), **context)
 
 
 def path_for(request: Request, name: str, /, **parameters: Any) -> str:
     """The path of a route by its name, below the prefix that the page is mounted at."""
     root = str(request.scope.get("root_path", "")).rstrip("/")
     return f"{root}{request.app.url_path_for(name, **parameters)}"
+
+
+def path_below(request: Request) -> str:
+    """The path of a request, without the prefix that the page is mounted at."""
+    return str(request.scope["path"]).removeprefix(request.scope.get("root_path", ""))
 
 
 def redirect(request: Request, name: str, /, **parameters: Any) -> Response:
@@ -70,7 +79,7 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"markdown": _markdown, "moment": _moment, "usd": _usd}
+    environment.filters |= _FILTERS
     return environment
 
 
@@ -85,10 +94,29 @@ def _markdown(text: str) -> Markup:
 
 
 def _moment(milliseconds: int) -> Markup:
-    """A point in time, for people and for machines; the browser shows it in its own zone."""
-    when = datetime.fromtimestamp(milliseconds / 1000, UTC)
-    return Markup('<time datetime="{}">{:%Y-%m-%d %H:%M}</time>').format(when.isoformat(), when)
+    """A point in time; the browser shows it in its own zone."""
+    when = words.instant(milliseconds)
+    return Markup('<time datetime="{}">{:%Y-%m-%d %H:%M} UTC</time>').format(when.isoformat(), when)
 
 
-def _usd(amount: Any) -> str:
-    return "unknown" if amount is None else f"${amount:,.4f}"
+def _lines_of_diff(diff: str) -> list[tuple[str, str]]:
+    """Each line with the name of its kind."""
+    head, body = head_and_body(diff)
+    return [("file", line) for line in head] + [
+        (_MARKS.get(line[:1], "same"), line) for line in body
+    ]
+
+
+_MARKS = {"+": "came", "-": "went", "@": "where"}
+_FILTERS = {
+    "markdown": _markdown,
+    "moment": _moment,
+    "tokens": words.tokens,
+    "usd": words.usd,
+    "seconds": words.seconds,
+    "one_line": one_line,
+    "diff_lines": _lines_of_diff,
+    "diff_counts": counts,
+    "cut": words.cut,
+    "base_name": words.base_name,
+}

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from geminorum.apps.web.runs.runs import Runs
+from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import SetupError
 
+MAX_STREAMS = 200
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(slots=True)
 class Services:
     """Made when the app starts, closed when it ends."""
 
     settings: WebSettings
+    runs: Runs
+    watching: Watching
+    streams: int = 0
+    """Open ones, of pages and of the API."""
+
+    @contextmanager
+    def open_stream(self) -> Iterator[None]:
+        self.streams += 1
+        try:
+            yield
+        finally:
+            self.streams -= 1
+
+    def require_free_stream(self) -> None:
+        if self.streams >= MAX_STREAMS:
+            raise HTTPException(503, f"{MAX_STREAMS} pages are open already; close some")
 
 
 def services_of(request: Request) -> Services:

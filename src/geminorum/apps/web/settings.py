@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
+
+from geminorum import Acp, Api, Cli, Options, Transport
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,5 +24,18 @@ class WebSettings:
     """Names that the page may be reached by, besides IP addresses and localhost."""
     proxy_header: str | None = None
     """A header in which a proxy in front of the page names the user that it has let in."""
-    folder: str = field(default_factory=os.getcwd)
-    """Where runs work if the form names no other folder."""
+    options: Options = field(default_factory=Options)
+    """What runs start with; the form's values go on top. `cwd` is the folder that it suggests."""
+    transports: Mapping[str, Transport] = field(default_factory=lambda: _transports())
+    """Those that the form offers, by name."""
+
+    @property
+    def folder(self) -> str:
+        """Where runs work if the form names no other folder."""
+        return str(Path(self.options.cwd or "").absolute())
+
+
+def _transports() -> dict[str, Transport]:
+    # People answer when they come by: no question of theirs runs out.
+    kinds = {"cli": Cli, "acp": Acp, "api": Api}
+    return {name: kind(decide_timeout=None) for name, kind in kinds.items()}

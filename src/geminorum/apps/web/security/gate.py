@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from geminorum.apps.web.failures import failure
-from geminorum.apps.web.rendering import render
-from geminorum.apps.web.security.headers import hardened
+from geminorum.apps.web.failures import failure, is_for_scripts, json_failure
+from geminorum.apps.web.rendering import path_below, render
+from geminorum.apps.web.security.headers import HardenedSend
 from geminorum.apps.web.security.origin import SAFE_METHODS, is_from_elsewhere, is_our_name
 from geminorum.apps.web.security.signing import Signer
 from geminorum.apps.web.security.visit import BodyTooLarge, Visit
 from geminorum.apps.web.settings import WebSettings
+
+_log = logging.getLogger(__name__)
 
 
 class Gate:
@@ -25,14 +29,28 @@ class Gate:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
+            return await self._app(scope, receive, send)
         # There is no WebSocket here: the server closes a connection that nobody accepts.
         if scope["type"] != "http":
-            return
+            return None
         request = Request(scope, receive)
         visit = Visit(request, self._settings, self._signer)
         answer = self._turn_away(request) or await self._check(request, visit) or self._app
-        await answer(scope, visit.receive, hardened(visit.keeping_session(send)))
+        sent = HardenedSend(visit.keeping_session(send))
+        return await self._answer(answer, request, visit.receive, sent)
+
+    async def _answer(
+        self, answer: ASGIApp, request: Request, receive: Receive, send: HardenedSend
+    ) -> None:
+        """Sends the answer; a mistake of ours becomes a page like any other, with its headers."""
+        try:
+            await answer(request.scope, receive, send)
+        except Exception as error:
+            if send.has_started:
+                raise
+            _log.exception("%s %s failed", request.method, request.url.path)
+            page = failure(request, 500, "Something went wrong here", type(error).__name__, _LOOK)
+            await page(request.scope, receive, send)
 
     def _turn_away(self, request: Request) -> Response | None:
         """The answer to requests that no page of ours would make a browser send."""
@@ -50,7 +68,7 @@ class Gate:
         if "token" in request.query_params and request.method in SAFE_METHODS:
             return self._log_in(request, visit)
         if not visit.identify():
-            return render(request, "login.html", 401, is_stale=False)
+            return _led_back(request) or _login(request, 401)
         if request.method in SAFE_METHODS:
             return None
         return await self._check_change(request, visit)
@@ -60,7 +78,7 @@ class Gate:
         if self._signer.is_token(request.query_params["token"]):
             visit.start_session()
         elif not visit.identify():
-            return render(request, "login.html", 403, is_stale=True)
+            return _login(request, 403, is_stale=True)
         return RedirectResponse(_without_token(request), 303)
 
     async def _check_change(self, request: Request, visit: Visit) -> Response | None:
@@ -77,8 +95,24 @@ class Gate:
 
 def _is_public(request: Request) -> bool:
     """Styles and scripts: the same for everybody, and the login needs them."""
-    path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
-    return str(path).startswith("/static/") and request.method in SAFE_METHODS
+    return path_below(request).startswith("/static/") and request.method in SAFE_METHODS
+
+
+def _login(request: Request, status: int, *, is_stale: bool = False) -> Response:
+    if is_for_scripts(request):
+        return json_failure(status, "the token is missing or wrong", hint=_BEARER)
+    return render(request, "login.html", status, is_stale=is_stale)
+
+
+def _led_back(request: Request) -> Response | None:
+    """The answer to a link from elsewhere: browsers keep the session from it, and give it to the
+    same request once a page of ours makes it."""
+    is_link = request.headers.get("sec-fetch-mode") == "navigate"
+    if not is_link or request.headers.get("sec-fetch-site") not in ("cross-site", "same-site"):
+        return None
+    if request.method not in SAFE_METHODS:
+        return None
+    return render(request, "led_back.html", address=_without_token(request))
 
 
 def _without_token(request: Request) -> str:
@@ -88,6 +122,8 @@ def _without_token(request: Request) -> str:
     return f"{path}?{url.query}" if url.query else path
 
 
+_BEARER = "send the header `Authorization: Bearer TOKEN`, with the token of the printed link"
+_LOOK = "the terminal that runs `geminorum web` shows what"
 _UNKNOWN_HOST = "The page was reached by a name that it does not know."
 _ALLOW_HOST = "open the link that `geminorum web` printed, or start it with --allow-host NAME"
 _ELSEWHERE = "Another web page tried to use this one."

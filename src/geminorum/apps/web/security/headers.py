@@ -9,7 +9,9 @@ _CONTENT = (
     "default-src 'self'; base-uri 'none'; object-src 'none'; form-action 'self'; "
     "frame-ancestors 'none'"
 )
+SERVER = "geminorum web"
 _HEADERS = {
+    "server": SERVER,
     "content-security-policy": _CONTENT,
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -21,15 +23,18 @@ _HEADERS = {
 }
 
 
-def hardened(send: Send) -> Send:
-    """Adds the headers to whatever is sent."""
+class HardenedSend:
+    """Sends a response with the headers."""
 
-    async def send_hardened(message: Message) -> None:
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.has_started = False
+
+    async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.has_started = True
             headers = MutableHeaders(scope=message)
             for name, value in _HEADERS.items():
                 headers[name] = value
             headers.setdefault("cache-control", "no-store")
-        await send(message)
-
-    return send_hardened
+        await self._send(message)

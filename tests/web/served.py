@@ -1,0 +1,65 @@
+"""The page on a socket of this machine, and somebody who uses it."""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from geminorum.apps.web.serving import link_to, listening, serve
+from geminorum.web import WebApp, app
+
+TOKEN = "correct-horse-battery-staple"
+_CSRF = re.compile(r'name="csrf" value="(\w+)"')
+
+
+class Visitor:
+    """A browser without JavaScript: keeps cookies, follows redirects, sends forms."""
+
+    def __init__(self, page: WebApp, address: str, client: httpx.AsyncClient) -> None:
+        self.app, self.address, self.client = page, address, client
+
+    @property
+    def link(self) -> str:
+        """What `geminorum web` would print."""
+        return f"{self.address}/?token={TOKEN}"
+
+    async def get(self, path: str, **more: Any) -> httpx.Response:
+        return await self.client.get(path, **more)
+
+    async def csrf(self) -> str:
+        found = _CSRF.search((await self.get("/runs")).text)
+        assert found is not None
+        return found[1]
+
+    async def post(self, path: str, **fields: Any) -> httpx.Response:
+        """Sends a form of the page; it carries its token."""
+        headers = {"origin": self.address}
+        data = {"csrf": await self.csrf(), **fields}
+        return await self.client.post(path, data=data, headers=headers)
+
+    async def log_in(self) -> None:
+        await self.get(f"/runs?token={TOKEN}")
+
+
+@asynccontextmanager
+async def served(**settings: Any) -> AsyncIterator[Visitor]:
+    """The page with these settings, on a free port, and a visitor who is logged in."""
+    page = app(**{"token": TOKEN, **settings})
+    ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    with listening("127.0.0.1", 0) as socket:
+        task = asyncio.create_task(serve(page, socket, ready.set_result))
+        await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
+        address = link_to(socket, None).rstrip("/")
+        try:
+            async with httpx.AsyncClient(base_url=address, follow_redirects=True) as client:
+                visitor = Visitor(page, address, client)
+                await visitor.log_in()
+                yield visitor
+        finally:
+            page.end()
+            if ready.done():
+                ready.result().should_exit = True
+            await task
