@@ -7,7 +7,7 @@ import psutil
 import pytest
 import pytest_asyncio
 from install_browser import executable_in
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, async_playwright
 
 from left_processes import SHARED
 

@@ -15,7 +15,9 @@ from geminorum.detect import find_node
 from geminorum.install import npm_of
 
 PACKAGES = {"chromium": "@sparticuz/chromium@>=147", "axe": "axe-core@4"}
-UNPACK = "import('@sparticuz/chromium').then(async m => console.log(await m.default.executablePath()))"
+UNPACK = (
+    "import('@sparticuz/chromium').then(async m => console.log(await m.default.executablePath()))"
+)
 OWN_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

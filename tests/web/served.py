@@ -63,3 +63,23 @@ async def served(**settings: Any) -> AsyncIterator[Visitor]:
             if ready.done():
                 ready.result().should_exit = True
             await task
+
+
+@asynccontextmanager
+async def opened(**settings: Any) -> AsyncIterator[Visitor]:
+    """The same without a socket, for tests that look at requests and answers only."""
+    page = app(**{"token": TOKEN, **settings})
+    address = "http://127.0.0.1:8765"
+    transport = httpx.ASGITransport(app=page)
+    async with page.running(), httpx.AsyncClient(transport=transport, base_url=address) as client:
+        client.follow_redirects = True
+        visitor = Visitor(page, address, client)
+        await visitor.log_in()
+        yield visitor
+
+
+def stranger(visitor: Visitor, **more: Any) -> httpx.AsyncClient:
+    """Somebody at the same page who is not logged in."""
+    return httpx.AsyncClient(
+        transport=httpx.ASGITransport(app=visitor.app), base_url=visitor.address, **more
+    )

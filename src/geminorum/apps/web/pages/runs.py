@@ -91,7 +91,8 @@ async def _list(
         "older": found[_ROWS - 1].started if len(found) > _ROWS else None,
         "is_first": not before,
         "now": now,
-        "typed": defaultdict(str, typed or {}),
+        # A link may fill the form in, for example to go on with a session.
+        "typed": defaultdict(str, typed or request.query_params),
         "errors": errors or {},
         "problem": runs.problem,
     }
