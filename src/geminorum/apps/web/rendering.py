@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from geminorum import __version__
 from geminorum.apps.web import words
+from geminorum.apps.web.hinting import page_hint
 from geminorum.apps.web.navigation import TABS, Tab
 from geminorum.apps.web.security.csrf import csrf_token
 from geminorum.apps.web.services import settings_of
@@ -119,4 +120,5 @@ _FILTERS = {
     "diff_counts": counts,
     "cut": words.cut,
     "base_name": words.base_name,
+    "hint": page_hint,
 }
