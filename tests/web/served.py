@@ -83,11 +83,11 @@ class Visitor:
 
 
 @asynccontextmanager
-async def served(**settings: Any) -> AsyncIterator[Visitor]:
+async def served(port: int = 0, **settings: Any) -> AsyncIterator[Visitor]:
     """The page with these settings, on a free port, and a visitor who is logged in."""
     page = app(**{"token": TOKEN, **settings})
     ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    with listening("127.0.0.1", 0) as socket:
+    with listening("127.0.0.1", port) as socket:
         task = asyncio.create_task(serve(page, socket, ready.set_result))
         await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
         address = link_to(socket, None).rstrip("/")

@@ -115,9 +115,9 @@ function connect() {
     source.onerror = () => {
       const isOver = source.readyState === EventSource.CLOSED;
       say(isOver ? "This page is out of date: open the link that geminorum web prints." : "The connection is lost; trying again …");
-      if (isOver) { close(); setTimeout(open, 5000); }
+      if (isOver) { close(); setTimeout(open, 2000); }
     };
-    source.addEventListener("over", () => { say("geminorum web has ended."); close(); setTimeout(open, 5000); });
+    source.addEventListener("over", () => { say("geminorum web has ended."); close(); setTimeout(open, 2000); });
     for (const [name, act] of Object.entries(on)) {
       source.addEventListener(name, (event) => { last = event.lastEventId || last; act(JSON.parse(event.data)); });
     }
