@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,7 @@ def draft_of(request: PermissionRequest, place: Place) -> Draft:
         raise InboxError(f"a call of {len(about):,} bytes is too large to be asked about")
     return Draft(
         tool=storable(request.name),
-        digest=_digest(request.input),
+        digest=_digest(request) if _tells_all(request, place) else uuid.uuid4().hex,
         session_id=None if request.session_id is None else storable(request.session_id),
         cwd=None if place.cwd is None else storable(place.cwd),
         agent=storable(request.agent),
@@ -96,9 +97,15 @@ def _before(arguments: dict[str, Any], cwd: str | None) -> str | None:
         return None
 
 
-def _digest(arguments: dict[str, Any]) -> str:
+def _tells_all(request: PermissionRequest, place: Place) -> bool:
+    """Does the request have all arguments? A warm CLI tells those of some tools only in part: such
+    a call is never taken for the same as another."""
+    return place.transport != "acp" or not request.input.keys() <= {"file_path"}
+
+
+def _digest(request: PermissionRequest) -> str:
     try:
-        plain = json.dumps(arguments, sort_keys=True)
+        plain = json.dumps([request.input, request.reason], sort_keys=True)
     except (RecursionError, TypeError, ValueError) as error:
         raise InboxError("the arguments of the call are nested too deeply to be shown") from error
     return hashlib.sha256(plain.encode()).hexdigest()
