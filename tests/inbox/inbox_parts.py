@@ -34,7 +34,7 @@ print(asyncio.run(decisions.ask(request)), flush=True)
 
 def conversation(inbox: Inbox, cwd: str = "/srv/project", **place) -> Decisions:
     """One that asks the inbox, as a transport's does."""
-    return Decisions(inbox, place=Place(cwd=cwd, transport="cli", **place))
+    return Decisions(inbox, place=Place(**{"cwd": cwd, "transport": "cli", **place}))
 
 
 @asynccontextmanager

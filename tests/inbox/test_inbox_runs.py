@@ -1,10 +1,7 @@
 """Runs that ask the inbox, on every transport; and questions that outlive the run."""
 
 import asyncio
-import json
-import os
-import signal
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
 
@@ -16,7 +13,6 @@ from geminorum import (
     Allow,
     AllowAlways,
     Api,
-    Cli,
     Deny,
     Done,
     Error,
@@ -28,8 +24,7 @@ from geminorum import (
     run,
     sync,
 )
-from geminorum.decisions import Decisions
-from geminorum.errors import InboxError, InvalidOptions, QuestionClosed, WaitingForAnswer
+from geminorum.errors import QuestionClosed, WaitingForAnswer
 from geminorum.inbox import Inbox
 from geminorum.inbox import sync as sync_inbox
 
@@ -151,10 +146,12 @@ class TestApi:
         fake_gemini.call("deploy", target="moon").say("Done.")
         inbox = sync_inbox.Inbox(store)
         with sync.run("Go", options, via=via(decide=inbox)) as live:
-            (first,) = zip(range(1), inbox.watch())
-            question = inbox.question(first[1].short_id)
-            inbox.answer(question.id, Allow())
-            assert [event for event in live if isinstance(event, ToolResult)][0].status == "success"
+            with closing(inbox.watch()) as changes:
+                question = inbox.question(next(changes).short_id)
+                inbox.answer(question.id, Allow())
+                assert next(changes).answer.decision == "allow"
+            results = [event.status for event in live if isinstance(event, ToolResult)]
+        assert results == ["success"]
         assert inbox.questions() == []
         assert [one.answer.decision for one in inbox.questions(include_closed=True)] == ["allow"]
         assert deployed == ["moon"]

@@ -8,9 +8,9 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -82,20 +82,27 @@ class _Program:
         self._words = words
 
     async def send(self, body: bytes) -> None:
-        process = await asyncio.create_subprocess_exec(
+        # In a task: a cancellation while it starts would leave behind what it starts itself.
+        starting = asyncio.ensure_future(self._start())
+        try:
+            process = await asyncio.shield(starting)
+            await process.communicate(body)
+        finally:
+            await asyncio.wait([starting])
+            if starting.exception() is None:
+                _kill(starting.result())
+                await starting.result().wait()
+        if process.returncode != 0:
+            raise OSError(f"the program ended with {process.returncode}")
+
+    def _start(self) -> Coroutine[Any, Any, asyncio.subprocess.Process]:
+        return asyncio.create_subprocess_exec(
             *self._words,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.DEVNULL,
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
-        try:
-            await process.communicate(body)
-        finally:
-            _kill(process)
-            await process.wait()
-        if process.returncode != 0:
-            raise OSError(f"the program ended with {process.returncode}")
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

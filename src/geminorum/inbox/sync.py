@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -61,7 +61,7 @@ class Inbox(Approvals):
         """Answers a question. The first answer counts; all others raise AlreadyAnswered."""
         return _call(self._inbox.answer(id, decision, by=by))
 
-    def watch(self, after: int | None = None) -> Iterator[Question]:
+    def watch(self, after: int | None = None) -> Generator[Question, None, None]:
         """Yields the questions that can be answered, then each one that is new or has changed."""
         with sync.BackgroundLoop() as loop:
             questions = self._inbox.watch(after)
