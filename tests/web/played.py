@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from geminorum import Cli
+from geminorum import Cli, Options
 from stand_in import StandIn
 
 BEFORE, AFTER = "def area(r):\n    return 3.14 * r * r\n", "def area(r):\n    return pi * r * r\n"
@@ -27,6 +27,17 @@ WORK = [
 STATS = {"total_tokens": 120, "input_tokens": 100, "output_tokens": 20}
 MODELS = {"models": {"gemini-2.5-flash": {**STATS, "cached": 0, "input": 100}}}
 RESULT = {"type": "result", "status": "success", "stats": {**STATS, **MODELS}}
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    """Those of a page whose runs are played. They work beside its files, which are not theirs."""
+    (folder / "work").mkdir(exist_ok=True)
+    return {
+        "db": f"sqlite:///{folder}/web.db",
+        "transports": transports(folder),
+        # They ask nobody, and a run in which a tool ran unasked is a failure otherwise.
+        "options": Options(cwd=folder / "work", approval="yolo"),
+    }
 
 
 def transports(folder: Path) -> dict[str, Cli]:

@@ -57,7 +57,7 @@ class Visitor:
 
     async def until(self, id: str, *statuses: str) -> dict[str, Any]:
         """Waits for a run to get there; returns its facts."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(15):
             while (run := (await self.get(f"/api/runs/{id}")).json())["status"] not in statuses:
                 await asyncio.sleep(0.02)
         return run

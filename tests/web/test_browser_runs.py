@@ -5,11 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 from accessibility import violations
-from played import transports
+from played import settings
 from playwright.async_api import Page, expect
 from served import Visitor, served
-
-from geminorum import Options
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -17,8 +15,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def visitor(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Visitor]:
     folder = tmp_path_factory.mktemp("runs")
-    settings = {"db": f"sqlite:///{folder}/web.db", "transports": transports(folder)}
-    async with served(**settings, options=Options(cwd=folder)) as visitor:
+    async with served(**settings(folder)) as visitor:
         yield visitor
 
 
@@ -134,14 +131,13 @@ class TestThePage:
 
 class TestTheConnection:
     async def test_that_is_lost_is_told_and_taken_up_again(self, window, tmp_path):
-        via = transports(tmp_path)
-        settings = {"db": f"sqlite:///{tmp_path}/web.db", "transports": via}
-        async with served(**settings, options=Options(cwd=tmp_path)) as first:
+        page = settings(tmp_path)
+        async with served(**page) as first:
             port = int(first.address.rpartition(":")[2])
             id = await start(window, first, "Go on for ever", "endless")
             await expect(window.get_by_text("And now")).to_be_visible()
         await expect(window.get_by_role("status").last).to_contain_text("geminorum web has ended")
-        async with served(**settings, options=Options(cwd=tmp_path), port=port):
+        async with served(**page, port=port):
             await expect(window.locator(".connection")).to_be_hidden()
             await expect(window.locator(".run-page [data-fact=status]")).to_have_text("interrupted")
             assert window.url.endswith(id)

@@ -11,10 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 import pytest_asyncio
-from played import ANSWER, transports
+from played import ANSWER, settings
 from served import Visitor, opened, served
 
-from geminorum import Options
 from geminorum.apps.web.runs.book import RunBook
 from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.form import APPROVALS, EFFORTS
@@ -35,8 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def visitor(folder: Path) -> AsyncIterator[Visitor]:
-    settings = {"db": f"sqlite:///{folder}/web.db", "transports": transports(folder)}
-    async with served(**settings, options=Options(cwd=folder)) as visitor:
+    async with served(**settings(folder)) as visitor:
         yield visitor
 
 
@@ -78,8 +76,7 @@ class TestTheForm:
         assert ">Go on</textarea>" in page
 
     async def test_offers_what_the_options_know(self):
-        known = {*Approval.__args__} - {"default"}
-        assert {*APPROVALS} - {""} == known
+        assert {*APPROVALS} == {*Approval.__args__}
         assert {*EFFORTS} - {""} == {*Effort.__args__}
 
 
@@ -146,21 +143,21 @@ class TestHostileText:
     async def test_is_text_on_every_page(self, visitor, folder):
         evil = folder / "evil"
         evil.mkdir()
-        (via := transports(evil))["quick"]
+        page = settings(evil)
         plan = json.loads((evil / "plan-1.json").read_text())
         said = Path(plan["stdout"])
         frames = [json.loads(line) for line in said.read_bytes().splitlines()]
         said.write_text("".join(json.dumps(_poisoned(frame)) + "\n" for frame in frames))
-        async with opened(db=f"sqlite:///{evil}/web.db", transports=via) as other:
-            id = await other.start(HOSTILE, "quick", folder=str(evil))
+        async with opened(**page) as other:
+            id = await other.start(HOSTILE, "quick")
             await other.until(id, "success", "error")
             for path in ("/runs", f"/runs/{id}", f"/runs?prompt={HOSTILE}&folder={HOSTILE}"):
-                page = _Tags()
-                page.feed((await other.get(path)).text)
-                assert page.scripts == ["/static/htmx.min.js", "/static/page.js"]
-                assert not page.attributes & {"onerror", "style", "onclick"}
-                assert "img" not in page.tags
-                assert "\u202e" not in page.text
+                found = _Tags()
+                found.feed((await other.get(path)).text)
+                assert found.scripts == ["/static/htmx.min.js", "/static/page.js"]
+                assert not found.attributes & {"onerror", "style", "onclick"}
+                assert "img" not in found.tags
+                assert "\u202e" not in found.text
 
 
 def _poisoned(frame: dict) -> dict:
@@ -303,15 +300,14 @@ class TestTheEventsOfTheApi:
 
 class TestTheRecord:
     async def test_outlives_the_page_and_its_runs_do_not(self, tmp_path):
-        settings = {"db": f"sqlite:///{tmp_path}/web.db", "transports": transports(tmp_path)}
-        async with served(**settings) as first:
-            done = await first.start("Finish", "quick", folder=str(tmp_path))
+        async with served(**settings(tmp_path)) as first:
+            done = await first.start("Finish", "quick")
             await first.until(done, "success")
-            cut = await first.start("Go on for ever", "endless", folder=str(tmp_path))
+            cut = await first.start("Go on for ever", "endless")
             await _until_said(first, cut, "And now")
             children = json.loads((tmp_path / "plan-2.call").read_text())["children"]
         assert not any(map(psutil.pid_exists, children))
-        async with opened(**settings) as second:
+        async with opened(**settings(tmp_path)) as second:
             runs = {run["id"]: run for run in (await second.get("/api/runs")).json()["runs"]}
             assert (runs[done]["status"], runs[cut]["status"]) == ("success", "interrupted")
             assert "And now" in (await second.get(f"/runs/{cut}")).text
@@ -333,9 +329,8 @@ class TestTheRecord:
             assert "geminorum web ended while this ran" in page
 
     async def test_of_another_page_on_the_same_database_is_shown_and_left_alone(self, tmp_path):
-        settings = {"db": f"sqlite:///{tmp_path}/web.db", "transports": transports(tmp_path)}
-        async with opened(**settings) as first, opened(**settings) as second:
-            id = await first.start("Mine", "endless", folder=str(tmp_path))
+        async with opened(**settings(tmp_path)) as first, opened(**settings(tmp_path)) as second:
+            id = await first.start("Mine", "endless")
             assert "Mine" in (await second.get("/runs")).text
             answer = await second.post(f"/runs/{id}/stop")
             assert answer.status_code == 409
@@ -400,7 +395,8 @@ async def _pieces(visitor: Visitor, path: str, last: int | None = None) -> dict[
         async for sent in stream:
             if sent.event == "run":
                 return found
-            found[sent.data["id"]] = sent.data["html"]
+            if sent.event == "piece":
+                found[sent.data["id"]] = sent.data["html"]
     raise AssertionError("the stream ended")
 
 

@@ -13,7 +13,7 @@ from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import InvalidOptions
 
 APPROVALS = {
-    "": "Ask me first",
+    "default": "Ask me first",
     "auto_edit": "Edit files without asking",
     "plan": "Read and plan only",
     "yolo": "Do everything without asking",

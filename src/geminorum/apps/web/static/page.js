@@ -86,6 +86,17 @@ const on = {
   more({ id, text }) {
     followingEnd(() => document.querySelector(`#${CSS.escape(id)} [data-open]`)?.append(text));
   },
+  questions({ count, cards }) {
+    for (const place of $("#inbox-count")) { place.hidden = !count; setText(place.querySelector("[data-count]"), String(count)); }
+    document.title = document.title.replace(/^(\(\d+\) )?/, count ? `(${count}) ` : "");
+    const list = document.getElementById("questions");
+    for (const { id, revision, html } of list ? cards : []) {
+      const card = document.getElementById(`q-${id}`);
+      if (card && Number(card.dataset.revision) >= revision) continue;
+      if (card) card.replaceWith(drawn(html));
+      else followingEnd(() => list.append(drawn(html)));
+    }
+  },
   swap(parts) {
     for (const [id, html] of Object.entries(parts)) {
       const place = document.getElementById(id);
