@@ -14,8 +14,11 @@ from pathlib import Path
 from geminorum.detect import find_node
 from geminorum.install import npm_of
 
+FOLDER = Path(__file__).resolve().parents[2] / ".browser"
 PACKAGES = {"chromium": "@sparticuz/chromium@>=147", "axe": "axe-core@4"}
-UNPACK = "import('@sparticuz/chromium').then(async m => console.log(await m.default.executablePath()))"
+UNPACK = (
+    "import('@sparticuz/chromium').then(async m => console.log(await m.default.executablePath()))"
+)
 OWN_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 
 

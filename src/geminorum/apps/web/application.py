@@ -14,12 +14,14 @@ from starlette.staticfiles import StaticFiles
 
 from geminorum.apps.web import api, pages
 from geminorum.apps.web.failures import HANDLERS
+from geminorum.apps.web.questions.known import KnownQuestions
 from geminorum.apps.web.runs.info import RunInfo
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.security.gate import Gate
 from geminorum.apps.web.services import Services
 from geminorum.apps.web.settings import WebSettings
+from geminorum.inbox import Inbox
 
 _STATIC = Path(__file__).parent / "static"
 _ASSETS = Mount("/static", StaticFiles(directory=_STATIC), name="static")
@@ -48,9 +50,11 @@ class WebApp(Starlette):
         A program that mounts the app enters it in its own lifespan: frameworks do not do that for
         mounted apps.
         """
-        runs = Runs(self.settings)
-        async with runs.running():
-            self.state.services = Services(self.settings, runs, Watching(runs.book))
+        inbox = self.settings.inbox or Inbox(self.settings.db)
+        runs = Runs(self.settings, inbox)
+        questions = KnownQuestions(inbox, runs.news)
+        async with runs.running(), questions.running():
+            self.state.services = Services(self.settings, runs, Watching(runs.book), questions)
             try:
                 yield
             finally:

@@ -13,4 +13,4 @@ class Tab(NamedTuple):
     """The name of the route that it opens."""
 
 
-TABS = (Tab("Runs", "runs"),)
+TABS = (Tab("Inbox", "inbox"), Tab("Runs", "runs"))

@@ -12,12 +12,13 @@ from starlette.responses import HTMLResponse, Response
 
 from geminorum import __version__
 from geminorum.apps.web import words
+from geminorum.apps.web.hinting import page_hint
 from geminorum.apps.web.navigation import TABS, Tab
 from geminorum.apps.web.security.csrf import csrf_token
-from geminorum.apps.web.services import settings_of
+from geminorum.apps.web.services import settings_of, waiting_questions
 from geminorum.views.diffs import counts, head_and_body
 from geminorum.views.html.prose import rendered, visible
-from geminorum.views.transcript import one_line
+from geminorum.views.transcript import as_text, one_line
 
 
 def render(request: Request, template: str, status_code: int = 200, **context: Any) -> HTMLResponse:
@@ -58,6 +59,7 @@ def _always(request: Request) -> dict[str, Any]:
         "tabs": [_shown_tab(request, tab) for tab in TABS],
         "csrf_token": csrf_token(request),
         "can_write": not settings_of(request).read_only,
+        "waiting": waiting_questions(request),
         "version": __version__,
     }
 
@@ -119,4 +121,6 @@ _FILTERS = {
     "diff_counts": counts,
     "cut": words.cut,
     "base_name": words.base_name,
+    "hint": page_hint,
+    "readable_json": as_text,
 }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from geminorum.apps.web.questions.known import KnownQuestions
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
@@ -24,6 +25,7 @@ class Services:
     settings: WebSettings
     runs: Runs
     watching: Watching
+    questions: KnownQuestions
     streams: int = 0
     """Open ones, of pages and of the API."""
 
@@ -52,3 +54,9 @@ def services_of(request: Request) -> Services:
 def settings_of(request: Request) -> WebSettings:
     found: WebSettings = request.app.state.settings
     return found
+
+
+def waiting_questions(request: Request) -> int:
+    """How many wait for an answer."""
+    services: Services | None = getattr(request.app.state, "services", None)
+    return len(services.questions.open) if services else 0

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from geminorum import Acp, Api, Cli, Options, Transport
+from geminorum.inbox import Inbox
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -18,6 +19,8 @@ class WebSettings:
     """Whoever knows it may use the page."""
     db: str | None = field(default=None, repr=False)
     """Where runs and questions are kept. None: a SQLite file in the user's state folder."""
+    inbox: Inbox | None = None
+    """Where questions of runs wait for an answer. None: the inbox in `db`, or the user's own."""
     read_only: bool = False
     """Nothing can be started, stopped, answered or changed."""
     allowed_hosts: tuple[str, ...] = ()

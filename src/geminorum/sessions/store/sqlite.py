@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-import stat
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -14,6 +12,7 @@ from pathlib import Path
 from geminorum.errors import StoreConflict, StoreError, Unsupported
 from geminorum.sessions.store.failures import explain_failures
 from geminorum.sessions.store.protocol import MAX_ENTRY_BYTES, Listing
+from geminorum.system.private_database import create_private, is_absent, planted_file
 
 _SCHEMA_VERSION = 1
 _BUSY_SECONDS = 10.0
@@ -49,8 +48,6 @@ INSERT INTO leases VALUES (:session, :holder, :now + :seconds) ON CONFLICT (sess
 DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE leases.holder = excluded.holder OR leases.until <= :now
 """
-_BESIDE = ("", "-wal", "-shm", "-journal")
-"""What follows the name of the file in those that SQLite makes."""
 _OWN_FOLDER = "keep the store in a folder that only you can write to"
 
 
@@ -79,7 +76,7 @@ class SqliteStore:
                 yield data
 
     def list(self) -> Listing:
-        if self._is_absent():
+        if is_absent(self._path):
             return []
         with self._transaction() as database:
             query = "SELECT session, MAX(number) FROM entries GROUP BY session"
@@ -103,21 +100,11 @@ class SqliteStore:
             database.execute("DELETE FROM leases WHERE session = ? AND holder = ?", row)
 
     def _page(self, session: str, after: int) -> Sequence[tuple[int, bytes]]:
-        if self._is_absent():
+        if is_absent(self._path):
             return []
         with self._transaction() as database:
             row = {"session": session, "after": after, "largest": MAX_ENTRY_BYTES, "page": _PAGE}
             return database.execute(_LOAD, row).fetchall()
-
-    def _is_absent(self) -> bool:
-        """A look makes no file: the name may be mistyped."""
-        try:
-            self._path.lstat()
-        except FileNotFoundError:
-            return True
-        except OSError:
-            pass  # Whoever opens it says what is wrong.
-        return False
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -148,25 +135,14 @@ class SqliteStore:
         return database
 
     def _make_private(self) -> None:
-        """SQLite gives the files that it makes beside this one the same mode."""
         try:
-            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            create_private(self._path)
         except OSError as error:
             raise StoreError(f"cannot open the store {str(self._path)!r}: {error}") from error
 
     def _refuse_planted(self) -> None:
-        """In a folder that everybody may write to, such as /tmp, a file may be another user's, who
-        would read along; SQLite makes and removes those beside it with every call.
-        """
-        if sys.platform == "win32" or not self._path.parent.stat().st_mode & stat.S_IWOTH:
-            return
-        for ending in _BESIDE:
-            path = self._path.with_name(self._path.name + ending)
-            with suppress(FileNotFoundError):
-                found = path.lstat()
-                if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-                    raise StoreError(f"{str(path)!r} belongs to another user", hint=_OWN_FOLDER)
+        if (planted := planted_file(self._path)) is not None:
+            raise StoreError(f"{str(planted)!r} belongs to another user", hint=_OWN_FOLDER)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         (version,) = database.execute("PRAGMA user_version").fetchone()

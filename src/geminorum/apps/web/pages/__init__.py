@@ -5,6 +5,6 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from geminorum.apps.web.pages import live, runs
+from geminorum.apps.web.pages import inbox, live, runs
 
-ROUTES: list[BaseRoute] = [*runs.routes, *live.routes]
+ROUTES: list[BaseRoute] = [*inbox.routes, *runs.routes, *live.routes]

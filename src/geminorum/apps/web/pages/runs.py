@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminorum.apps.web.questions.asking import is_asked_by
 from geminorum.apps.web.rendering import is_fragment, redirect, render
 from geminorum.apps.web.runs.form import APPROVALS, EFFORTS, VIAS, FormErrors, request_of
 from geminorum.apps.web.runs.info import RunInfo, now_ms
@@ -41,8 +42,9 @@ async def show_run(request: Request) -> Response:
     services, info = services_of(request), await find_run(request)
     with services.watching.watch(info.id) as watched:
         await watched.catch_up()
-        pieces = watched.pieces
-        return render(request, "runs/show.html", run=info, pieces=pieces, now=now_ms())
+        asked = [one for one in services.questions.open if is_asked_by(one, info)]
+        shown: dict[str, Any] = {"run": info, "pieces": watched.pieces, "questions": asked}
+        return render(request, "runs/show.html", **shown, now=now_ms())
 
 
 async def stop_run(request: Request) -> Response:
@@ -91,7 +93,8 @@ async def _list(
         "older": found[_ROWS - 1].started if len(found) > _ROWS else None,
         "is_first": not before,
         "now": now,
-        "typed": defaultdict(str, typed or {}),
+        # A link may fill the form in, for example to go on with a session.
+        "typed": defaultdict(str, typed or request.query_params),
         "errors": errors or {},
         "problem": runs.problem,
     }
@@ -101,8 +104,13 @@ async def _list(
 def _choices(request: Request) -> dict[str, Any]:
     """What the form offers."""
     settings = settings_of(request)
-    vias = {name: VIAS.get(name, name) for name in settings.transports}
-    return {"approvals": APPROVALS, "efforts": EFFORTS, "vias": vias, "folder": settings.folder}
+    return {
+        "approvals": APPROVALS,
+        "efforts": EFFORTS,
+        "vias": {name: VIAS.get(name, name) for name in settings.transports},
+        "folder": settings.folder,
+        "usual": settings.options,
+    }
 
 
 routes = [

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-from urllib.parse import unquote, urlsplit
 
 from geminorum.errors import SetupError
 from geminorum.fleet import shown_url
@@ -189,7 +188,7 @@ def _with_percents(sql: str) -> bytes:
 def _file_of(url: str | None) -> Path:
     if url is None:
         return platformdirs.user_state_path("geminorum", appauthor=False) / "web.db"
-    name = unquote(urlsplit(url).path.removeprefix("/")) if url.startswith("sqlite:") else url
+    name = url.removeprefix("sqlite:///")
     if not name or "://" in name:
         raise SetupError(
             f"--db {shown_url(url)!r} is no address of a database",

@@ -33,6 +33,8 @@ class RunFacts:
         self.info = info
         self._said = ""
         """The end of the text that is being written."""
+        self._error: str | None = None
+        """The last one; if the run fails, it says why."""
 
     def add(self, events: Iterable[Event]) -> None:
         for event in events:
@@ -58,10 +60,12 @@ class RunFacts:
             case ToolUse():
                 gist = " ".join(filter(None, [event.name, TranscriptCall(event).gist]))
                 return {"activity": gist, "tools": self.info.tools + 1}
-            case Error(recoverable=False):
-                return {"problem": event.message}
+            case Error():
+                self._error = event.message
+                return {}
             case Done():
-                return _at_the_end(event)
+                problem = None if event.status == "success" else self._error
+                return {**_at_the_end(event), **_known(problem=problem)}
             case _:
                 return _in_between(event)
 

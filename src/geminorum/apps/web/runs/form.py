@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from geminorum import Options
+from geminorum.apps.web.hinting import page_hint
 from geminorum.apps.web.runs.runs import RunRequest
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import InvalidOptions
 
 APPROVALS = {
-    "": "Ask me first",
+    "default": "Ask me first",
     "auto_edit": "Edit files without asking",
     "plan": "Read and plan only",
     "yolo": "Do everything without asking",
@@ -78,5 +79,7 @@ def _options(options: Options, values: Mapping[str, Any], errors: dict[str, str]
             options = options.changed(**{name: value})
         except InvalidOptions as error:
             field = "folder" if name == "cwd" else name
-            errors.setdefault(field, "; ".join(filter(None, [error.message, error.hint])))
+            errors.setdefault(
+                field, "; ".join(filter(None, [error.message, page_hint(error.hint)]))
+            )
     return options

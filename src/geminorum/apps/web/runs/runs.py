@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from geminorum import Options, Run, Transport, run
 from geminorum.apps.web.runs.board import RunBoard
@@ -22,6 +22,7 @@ from geminorum.apps.web.runs.writer import BookWriter
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.events import UserMessage
+from geminorum.inbox import Inbox
 
 MAX_LIVE_RUNS = 250
 _LOOK_SECONDS = 2.0
@@ -42,8 +43,8 @@ class RunRequest:
 class Runs:
     """Keeps the runs of one page; `running()` is its life."""
 
-    def __init__(self, settings: WebSettings, decide: Any = None) -> None:
-        self._settings, self._decide = settings, decide
+    def __init__(self, settings: WebSettings, inbox: Inbox) -> None:
+        self._settings, self._inbox = settings, inbox
         owner = f"{socket.gethostname()}:{os.getpid()}:{new_id()}"
         self.book = RunBook(open_database(settings.db), owner)
         self.news = News()
@@ -68,7 +69,7 @@ class Runs:
 
     async def start(self, request: RunRequest) -> RunInfo:
         """Starts a run; it goes on until its end, or until the page ends."""
-        live = run(request.prompt, request.options, via=self._transport(request.via))
+        live = run(request.prompt, request.options, via=self._transport(request))
         return await self.start_prepared(live, _info_of(request))
 
     async def start_prepared(self, live: Run, info: RunInfo) -> RunInfo:
@@ -125,15 +126,16 @@ class Runs:
         """Why nothing can be recorded at the moment."""
         return self._writer.problem
 
-    def _transport(self, via: str) -> Transport:
+    def _transport(self, request: RunRequest) -> Transport:
+        """The one that was asked for; its questions go to the inbox, unless it has none."""
         known = self._settings.transports
-        if via not in known:
-            raise InvalidOptions(f"there is no transport {via!r}", hint=", ".join(known))
-        transport = known[via]
+        if request.via not in known:
+            raise InvalidOptions(f"there is no transport {request.via!r}", hint=", ".join(known))
+        transport = known[request.via]
         deciding = getattr(transport, "deciding", None)
-        if self._decide is None or deciding is None:
+        if deciding is None or request.options.approval == "yolo":
             return transport
-        return cast("Transport", deciding(self._decide))
+        return cast("Transport", deciding(self._inbox))
 
     def _on_written(self, infos: Sequence[RunInfo]) -> None:
         self.news.announce()

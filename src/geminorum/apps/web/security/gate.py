@@ -35,22 +35,18 @@ class Gate:
             return None
         request = Request(scope, receive)
         visit = Visit(request, self._settings, self._signer)
-        answer = self._turn_away(request) or await self._check(request, visit) or self._app
-        sent = HardenedSend(visit.keeping_session(send))
-        return await self._answer(answer, request, visit.receive, sent)
+        return await self._answer(request, visit, HardenedSend(visit.keeping_session(send)))
 
-    async def _answer(
-        self, answer: ASGIApp, request: Request, receive: Receive, send: HardenedSend
-    ) -> None:
-        """Sends the answer; a mistake of ours becomes a page like any other, with its headers."""
+    async def _answer(self, request: Request, visit: Visit, send: HardenedSend) -> None:
+        """Answers a request; a mistake of ours becomes a page like any other, with its headers."""
         try:
-            await answer(request.scope, receive, send)
+            answer = self._turn_away(request) or await self._check(request, visit) or self._app
+            return await answer(request.scope, visit.receive, send)
         except Exception as error:
             if send.has_started:
                 raise
-            _log.exception("%s %s failed", request.method, request.url.path)
-            page = failure(request, 500, "Something went wrong here", type(error).__name__, _LOOK)
-            await page(request.scope, receive, send)
+            page = _failed(request, error)
+        return await page(request.scope, visit.receive, send)
 
     def _turn_away(self, request: Request) -> Response | None:
         """The answer to requests that no page of ours would make a browser send."""
@@ -84,13 +80,16 @@ class Gate:
     async def _check_change(self, request: Request, visit: Visit) -> Response | None:
         if self._settings.read_only:
             return failure(request, 403, "This page is read-only", _READ_ONLY, _START_AGAIN)
-        try:
-            is_ours = await visit.has_csrf_token()
-        except BodyTooLarge:
-            return failure(request, 413, "That is too long", _TOO_LARGE)
-        if not is_ours:
+        if not await visit.has_csrf_token():
             return failure(request, 403, "This form is out of date", _OLD_FORM, _RELOAD)
         return None
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    if isinstance(error, BodyTooLarge):
+        return failure(request, 413, "That is too long", _TOO_LARGE)
+    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return failure(request, 500, "Something went wrong here", type(error).__name__, _LOOK)
 
 
 def _is_public(request: Request) -> bool:

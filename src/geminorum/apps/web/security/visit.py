@@ -29,6 +29,7 @@ class Visit:
         self._is_new_session = False
         self._is_bearer = False
         self._body: bytes | None = None
+        self._received = 0
         self._session = request.cookies.get(signer.cookie, "")
 
     def identify(self) -> bool:
@@ -61,7 +62,9 @@ class Visit:
     async def receive(self) -> Message:
         """What the app receives: the body that was read here, or what is still to come."""
         if self._body is None:
-            return await self._request.receive()
+            message = await self._request.receive()
+            self._count(len(message.get("body", b"")))
+            return message
         body, self._body = self._body, None
         return {"type": "http.request", "body": body, "more_body": False}
 
@@ -85,11 +88,15 @@ class Visit:
     async def _read_body(self) -> bytes:
         body = bytearray()
         async for piece in self._request.stream():
+            self._count(len(piece))
             body += piece
-            if len(body) > MAX_BODY_BYTES:
-                raise BodyTooLarge
         self._body = bytes(body)
         return self._body
+
+    def _count(self, size: int) -> None:
+        self._received += size
+        if self._received > MAX_BODY_BYTES:
+            raise BodyTooLarge
 
     def _cookie(self) -> Response:
         carrier = Response()

@@ -86,6 +86,17 @@ const on = {
   more({ id, text }) {
     followingEnd(() => document.querySelector(`#${CSS.escape(id)} [data-open]`)?.append(text));
   },
+  questions({ count, cards }) {
+    for (const place of $("#inbox-count")) { place.hidden = !count; setText(place.querySelector("[data-count]"), String(count)); }
+    document.title = document.title.replace(/^(\(\d+\) )?/, count ? `(${count}) ` : "");
+    const list = document.getElementById("questions");
+    for (const { id, revision, html } of list ? cards : []) {
+      const card = document.getElementById(`q-${id}`);
+      if (card && Number(card.dataset.revision) >= revision) continue;
+      if (card) card.replaceWith(drawn(html));
+      else followingEnd(() => list.append(drawn(html)));
+    }
+  },
   swap(parts) {
     for (const [id, html] of Object.entries(parts)) {
       const place = document.getElementById(id);
@@ -115,9 +126,9 @@ function connect() {
     source.onerror = () => {
       const isOver = source.readyState === EventSource.CLOSED;
       say(isOver ? "This page is out of date: open the link that geminorum web prints." : "The connection is lost; trying again …");
-      if (isOver) { close(); setTimeout(open, 5000); }
+      if (isOver) { close(); setTimeout(open, 2000); }
     };
-    source.addEventListener("over", () => { say("geminorum web has ended."); close(); setTimeout(open, 5000); });
+    source.addEventListener("over", () => { say("geminorum web has ended."); close(); setTimeout(open, 2000); });
     for (const [name, act] of Object.entries(on)) {
       source.addEventListener(name, (event) => { last = event.lastEventId || last; act(JSON.parse(event.data)); });
     }
