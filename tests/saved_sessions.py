@@ -1,6 +1,7 @@
 """A home with saved sessions, filled as the CLI fills it."""
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -45,9 +46,13 @@ class Store:
     def write(self, session_id: str, *lines: dict[str, Any], day: int = 1) -> Path:
         """A session with these lines below its top."""
         path = self.save(session_id, day=day)
+        self.append(path, lines)
+        return path
+
+    @staticmethod
+    def append(path: Path, lines: Iterable[dict[str, Any]]) -> None:
         with path.open("a") as file:
             file.writelines(json.dumps(line) + "\n" for line in lines)
-        return path
 
     @staticmethod
     def _message(number: int, text: str) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from geminorum.events import Text, ToolResult, ToolUse, UserMessage
+from geminorum.events import Text, ToolResult, ToolUse, Unknown, UserMessage
 from geminorum.views.timeline import timeline
 from geminorum.views.transcript import transcript_of
 
@@ -79,6 +79,11 @@ def test_a_call_of_hours_keeps_its_length():
 def test_a_conversation_without_calls_has_no_spans():
     assert line(UserMessage("Hi", timestamp=5), Text("Hi", timestamp=6)).spans == []
     assert line().length == 0
+
+
+def test_what_the_cli_noted_before_does_not_count():
+    drawn = line(Unknown(kind="session_context", timestamp=HOUR), use("a", 9 * HOUR))
+    assert (drawn.spans[0].start, drawn.length) == (0, 0)
 
 
 def test_calls_without_a_time_are_left_out():

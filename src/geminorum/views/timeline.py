@@ -70,7 +70,7 @@ class _Call(NamedTuple):
 def timeline(transcript: Transcript) -> Timeline:
     """Places every tool call on a common scale of time."""
     calls = list(_calls(transcript.entries))
-    moments = [at for at in map(_moment, transcript.entries) if at]
+    moments = list(_moments(transcript.entries))
     scale = _Scale([*(one.interval for one in calls), *(_Interval(at, at) for at in moments)])
     asked = [one.timestamp for one in transcript.entries if isinstance(one, UserMessage)]
     return Timeline(
@@ -88,8 +88,13 @@ def _calls(entries: Iterable[Entry]) -> Iterator[_Call]:
                 yield _Call(number, part)
 
 
-def _moment(entry: Entry) -> int:
-    return entry.timestamp if isinstance(entry, UserMessage) else entry.at
+def _moments(entries: Iterable[Entry]) -> Iterator[int]:
+    """When somebody said something. The CLI's own notes may be much older, or have no date."""
+    for entry in entries:
+        if isinstance(entry, UserMessage | TranscriptAnswer):
+            at = entry.timestamp if isinstance(entry, UserMessage) else entry.at
+            if at:
+                yield at
 
 
 def _span(one: _Call, scale: _Scale) -> ToolSpan:

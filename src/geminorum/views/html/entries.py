@@ -15,6 +15,7 @@ from geminorum.views.transcript import (
     Entry,
     TranscriptAnswer,
     TranscriptCall,
+    machine_time,
     moment,
     money,
     one_line,
@@ -64,7 +65,7 @@ def entry_html(
 
 def _head(level: str, who: str, number: int, at: int) -> str:
     when = moment(at)
-    time = f"<time>{when}</time>" if when else ""
+    time = f'<time datetime="{machine_time(at)}">{when}</time>' if when else ""
     return f'<header><{level}><a href="#m{number}">{who}</a></{level}>{time}</header>'
 
 
