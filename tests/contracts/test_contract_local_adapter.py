@@ -836,6 +836,17 @@ class TestWhatGoesWrongBeforeARun:
         result = local.execute_sync(GeminiLocalConfig(cwd=tmp_path), asked(""), via=stand_in())
         assert (result.error_code, result.status) == ("INPUT", "not_started")
 
+    def test_the_prompt_can_be_seen_before_it_is_sent(self, tmp_path):
+        """What `execute` would send, for a preview."""
+        (tmp_path / "AGENT.md").write_text("Be brief.\n")
+        about = {"prompt_template": "{{agent.name}}: {{prompt}}", "instructions_file_path": "AGENT.md"}
+        config = GeminiLocalConfig(cwd=str(tmp_path), **about)
+        context = AdapterExecutionContext(agent_id="a", agent_name="Ann", prompt="Hello")
+        assert local.build_prompt(config, context) == ("Be brief.\n\nAnn: Hello", [])
+        (tmp_path / "AGENT.md").unlink()
+        text, (warning,) = local.build_prompt(config, context)
+        assert (text, "AGENT.md" in warning) == ("Ann: Hello", True)
+
     def test_a_template_without_the_prompt_gives_a_warning(self, tmp_path, stand_in):
         """S1-8: a template without `{{prompt}}` gives a warning, because the prompt is not sent."""
         config = GeminiLocalConfig(cwd=tmp_path, prompt_template="Hello")
