@@ -16,7 +16,7 @@ import msgspec
 
 from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
 from geminorum.events import DataT, Done, Event, encode
-from geminorum.fleet import job_ids, resubmission, retention, rows, schema, status
+from geminorum.fleet import event_feed, job_ids, resubmission, retention, rows, schema, status
 from geminorum.fleet.address import database_url
 from geminorum.fleet.database import Database, patiently
 from geminorum.fleet.details import JobDetails, details_of
@@ -231,6 +231,12 @@ class Job(Generic[DataT]):
                     yield found
                     if isinstance(found[-1][1], Done):
                         return
+
+    async def read_events(
+        self, after: tuple[int, int] = (0, 0), *, limit: int = 500
+    ) -> list[tuple[tuple[int, int], Event]]:
+        """Events with their cursors that are there now, no more than `limit`; does not wait."""
+        return await event_feed.read_events(self._fleet.database, self._job, after, limit)
 
     async def _look_again(self, follower: Follower) -> Numbered | None:
         """After a long silence; None if the job is over, and has nothing more to say."""

@@ -22,7 +22,8 @@ _RETRY_SECONDS, _LOOK_SECONDS = 0.2, 5.0
 """After a failure; and how often a follower looks without having been told."""
 _GATHER_SECONDS = 0.005
 """Notifications within this time are answered by one query."""
-_MAX_CHUNKS = 2000
+_MAX_CHUNKS, _CHUNKS_AT_ONCE = 2000, 50
+"""In one answer of the database: for all followers, and for a reader who wants only some."""
 _NEWS = """
 SELECT event.job, event.attempt, event.seq, event.data
 FROM unnest(%s::uuid[], %s::integer[], %s::integer[]) AS cursor (job, attempt, seq)
@@ -35,6 +36,24 @@ Numbered: TypeAlias = list[tuple[tuple[int, int], Event]]
 """Events with their cursors."""
 
 
+async def read_events(
+    database: Database, job: uuid.UUID, after: tuple[int, int], limit: int
+) -> Numbered:
+    """The events that are there, in order, without waiting for more."""
+    reader = Follower(job, after)
+    while len(reader) < limit:
+        cursor = [[value] for value in (job, *reader.cursor)]
+        async with database.transaction() as connection:
+            rows = await (
+                await connection.execute(_NEWS, [*cursor, _CHUNKS_AT_ONCE], binary=True)
+            ).fetchall()
+        for _, attempt, seq, data in rows:
+            reader.add(attempt, seq, bytes(data))
+        if len(rows) < _CHUNKS_AT_ONCE:
+            break
+    return reader.take()[:limit]
+
+
 class Follower:
     """One reader of the events of one job."""
 
@@ -42,6 +61,9 @@ class Follower:
         self.job, self.cursor = job, after
         self._waiting: Numbered = []
         self._news = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
 
     def add(self, attempt: int, seq: int, data: bytes) -> None:
         events = [decode(line) for line in data.split(b"\n")]
