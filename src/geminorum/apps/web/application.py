@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from geminorum.apps.web.security.gate import Gate
 from geminorum.apps.web.services import Services
 from geminorum.apps.web.settings import WebSettings
 from geminorum.inbox import Inbox
+from geminorum.sessions import Catalogue
+from geminorum.usage import Ledger
 
 _STATIC = Path(__file__).parent / "static"
 _ASSETS = Mount("/static", StaticFiles(directory=_STATIC), name="static")
@@ -50,15 +52,28 @@ class WebApp(Starlette):
         A program that mounts the app enters it in its own lifespan: frameworks do not do that for
         mounted apps.
         """
-        inbox = self.settings.inbox or Inbox(self.settings.db)
-        runs = Runs(self.settings, inbox)
-        questions = KnownQuestions(inbox, runs.news)
-        async with runs.running(), questions.running():
-            self.state.services = Services(self.settings, runs, Watching(runs.book), questions)
+        async with AsyncExitStack() as stack:
+            self.state.services = await self._open_services(stack)
             try:
                 yield
             finally:
                 del self.state.services
+
+    async def _open_services(self, stack: AsyncExitStack) -> Services:
+        settings = self.settings
+        inbox = settings.inbox or Inbox(settings.db)
+        runs = Runs(settings, inbox)
+        questions = KnownQuestions(inbox, runs.news)
+        await stack.enter_async_context(runs.running())
+        await stack.enter_async_context(questions.running())
+        return Services(
+            settings,
+            runs,
+            Watching(runs.book),
+            questions,
+            Catalogue(settings.options.home),
+            Ledger(settings.options.home),
+        )
 
     @property
     def settings(self) -> WebSettings:

@@ -11,7 +11,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminorum.apps.web.rendering import path_below, render
-from geminorum.errors import GeminorumError, InvalidOptions, SetupError
+from geminorum.errors import (
+    GeminorumError,
+    InvalidOptions,
+    SessionBusy,
+    SetupError,
+)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -69,6 +74,8 @@ def status_of(error: GeminorumError) -> int:
     """The HTTP status that says whose mistake it was."""
     if isinstance(error, SetupError):
         return 503
+    if isinstance(error, SessionBusy):
+        return 409
     return 422 if isinstance(error, InvalidOptions) else 400
 
 

@@ -13,4 +13,9 @@ class Tab(NamedTuple):
     """The name of the route that it opens."""
 
 
-TABS = (Tab("Inbox", "inbox"), Tab("Runs", "runs"))
+TABS = (
+    Tab("Inbox", "inbox"),
+    Tab("Runs", "runs"),
+    Tab("Sessions", "sessions"),
+    Tab("Usage", "usage"),
+)

@@ -16,6 +16,7 @@ from geminorum.apps.web.hinting import page_hint
 from geminorum.apps.web.navigation import TABS, Tab
 from geminorum.apps.web.security.csrf import csrf_token
 from geminorum.apps.web.services import settings_of, waiting_questions
+from geminorum.apps.web.sessions.names import is_session_id
 from geminorum.views.diffs import counts, head_and_body
 from geminorum.views.html.prose import rendered, visible
 from geminorum.views.transcript import as_text, one_line
@@ -82,6 +83,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
+    environment.tests["session_id"] = is_session_id
     return environment
 
 
@@ -121,6 +123,10 @@ _FILTERS = {
     "diff_counts": counts,
     "cut": words.cut,
     "base_name": words.base_name,
+    "size": words.size,
+    "took": words.took,
+    "short_number": words.short_number,
+    "counted": words.counted,
     "hint": page_hint,
     "readable_json": as_text,
 }

@@ -14,6 +14,8 @@ from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import SetupError
+from geminorum.sessions import Catalogue
+from geminorum.usage import Ledger
 
 MAX_STREAMS = 200
 
@@ -26,6 +28,8 @@ class Services:
     runs: Runs
     watching: Watching
     questions: KnownQuestions
+    catalogue: Catalogue
+    ledger: Ledger
     streams: int = 0
     """Open ones, of pages and of the API."""
 
