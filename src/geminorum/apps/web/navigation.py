@@ -18,4 +18,5 @@ TABS = (
     Tab("Runs", "runs"),
     Tab("Sessions", "sessions"),
     Tab("Usage", "usage"),
+    Tab("Doctor", "doctor"),
 )

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from geminorum import __version__
 from geminorum.apps.web import words
-from geminorum.apps.web.hinting import page_hint
+from geminorum.apps.web.hinting import command_fix, page_hint
 from geminorum.apps.web.navigation import TABS, Tab
 from geminorum.apps.web.security.csrf import csrf_token
 from geminorum.apps.web.services import settings_of, waiting_questions
@@ -128,5 +128,6 @@ _FILTERS = {
     "short_number": words.short_number,
     "counted": words.counted,
     "hint": page_hint,
+    "command": command_fix,
     "readable_json": as_text,
 }
