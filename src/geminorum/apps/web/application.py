@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -13,8 +14,10 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from geminorum.apps.web import api, pages
+from geminorum.apps.web.agents.book import AgentBook
 from geminorum.apps.web.failures import HANDLERS
 from geminorum.apps.web.questions.known import KnownQuestions
+from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.info import RunInfo
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
@@ -64,8 +67,11 @@ class WebApp(Starlette):
         inbox = settings.inbox or Inbox(settings.db)
         runs = Runs(settings, inbox)
         questions = KnownQuestions(inbox, runs.news)
+        agents = AgentBook(open_database(settings.db))
         await stack.enter_async_context(runs.running())
         await stack.enter_async_context(questions.running())
+        stack.callback(agents.close)
+        await asyncio.to_thread(agents.open)
         return Services(
             settings,
             runs,
@@ -73,6 +79,7 @@ class WebApp(Starlette):
             questions,
             Catalogue(settings.options.home),
             Ledger(settings.options.home),
+            agents,
         )
 
     @property

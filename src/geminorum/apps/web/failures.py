@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from geminorum.apps.web.agents.book import AgentChanged
 from geminorum.apps.web.rendering import path_below, render
 from geminorum.errors import (
     GeminorumError,
@@ -74,7 +75,7 @@ def status_of(error: GeminorumError) -> int:
     """The HTTP status that says whose mistake it was."""
     if isinstance(error, SetupError):
         return 503
-    if isinstance(error, SessionBusy):
+    if isinstance(error, SessionBusy | AgentChanged):
         return 409
     return 422 if isinstance(error, InvalidOptions) else 400
 

@@ -18,5 +18,6 @@ TABS = (
     Tab("Runs", "runs"),
     Tab("Sessions", "sessions"),
     Tab("Usage", "usage"),
+    Tab("Agents", "agents"),
     Tab("Doctor", "doctor"),
 )

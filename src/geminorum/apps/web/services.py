@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from geminorum.apps.web.agents.book import AgentBook
 from geminorum.apps.web.questions.known import KnownQuestions
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
@@ -30,6 +31,7 @@ class Services:
     questions: KnownQuestions
     catalogue: Catalogue
     ledger: Ledger
+    agents: AgentBook
     streams: int = 0
     """Open ones, of pages and of the API."""
 

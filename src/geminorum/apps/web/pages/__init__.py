@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from geminorum.apps.web.pages import doctor, inbox, live, runs, sessions, usage
+from geminorum.apps.web.pages import agents, doctor, inbox, live, runs, sessions, usage
 
 ROUTES: list[BaseRoute] = [
     *inbox.routes,
@@ -13,5 +13,6 @@ ROUTES: list[BaseRoute] = [
     *live.routes,
     *sessions.routes,
     *usage.routes,
+    *agents.routes,
     *doctor.routes,
 ]
