@@ -16,6 +16,7 @@ from starlette.staticfiles import StaticFiles
 from geminorum.apps.web import api, pages
 from geminorum.apps.web.agents.book import AgentBook
 from geminorum.apps.web.failures import HANDLERS
+from geminorum.apps.web.fleet.link import FleetLink
 from geminorum.apps.web.questions.known import KnownQuestions
 from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.info import RunInfo
@@ -65,12 +66,13 @@ class WebApp(Starlette):
     async def _open_services(self, stack: AsyncExitStack) -> Services:
         settings = self.settings
         inbox = settings.inbox or Inbox(settings.db)
-        runs = Runs(settings, inbox)
+        runs, fleet = Runs(settings, inbox), FleetLink(settings.db)
         questions = KnownQuestions(inbox, runs.news)
         agents = AgentBook(open_database(settings.db))
         await stack.enter_async_context(runs.running())
         await stack.enter_async_context(questions.running())
         stack.callback(agents.close)
+        stack.push_async_callback(fleet.close)
         await asyncio.to_thread(agents.open)
         return Services(
             settings,
@@ -80,6 +82,7 @@ class WebApp(Starlette):
             Catalogue(settings.options.home),
             Ledger(settings.options.home),
             agents,
+            fleet,
         )
 
     @property

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from geminorum.apps.web.agents.book import AgentChanged
 from geminorum.apps.web.rendering import path_below, render
 from geminorum.errors import (
+    FleetUnavailable,
     GeminorumError,
     InvalidOptions,
     SessionBusy,
@@ -73,7 +74,7 @@ async def _show_our_error(request: Request, error: Exception) -> Response:
 
 def status_of(error: GeminorumError) -> int:
     """The HTTP status that says whose mistake it was."""
-    if isinstance(error, SetupError):
+    if isinstance(error, SetupError | FleetUnavailable):
         return 503
     if isinstance(error, SessionBusy | AgentChanged):
         return 409

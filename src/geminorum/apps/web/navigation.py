@@ -11,6 +11,8 @@ class Tab(NamedTuple):
     title: str
     route: str
     """The name of the route that it opens."""
+    needs_fleet: bool = False
+    """Is it shown only where there is a fleet?"""
 
 
 TABS = (
@@ -19,5 +21,6 @@ TABS = (
     Tab("Sessions", "sessions"),
     Tab("Usage", "usage"),
     Tab("Agents", "agents"),
+    Tab("Fleet", "fleet", needs_fleet=True),
     Tab("Doctor", "doctor"),
 )

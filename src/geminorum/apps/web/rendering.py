@@ -12,6 +12,7 @@ from starlette.responses import HTMLResponse, Response
 
 from geminorum import __version__
 from geminorum.apps.web import words
+from geminorum.apps.web.fleet.link import fleet_url
 from geminorum.apps.web.hinting import command_fix, page_hint
 from geminorum.apps.web.navigation import TABS, Tab
 from geminorum.apps.web.security.csrf import csrf_token
@@ -55,9 +56,10 @@ def is_fragment(request: Request) -> bool:
 
 def _always(request: Request) -> dict[str, Any]:
     """What every template has."""
+    has_fleet = fleet_url(settings_of(request).db) is not None
     return {
         "url": partial(path_for, request),
-        "tabs": [_shown_tab(request, tab) for tab in TABS],
+        "tabs": [_shown_tab(request, tab) for tab in TABS if has_fleet or not tab.needs_fleet],
         "csrf_token": csrf_token(request),
         "can_write": not settings_of(request).read_only,
         "waiting": waiting_questions(request),

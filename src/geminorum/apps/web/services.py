@@ -10,6 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from geminorum.apps.web.agents.book import AgentBook
+from geminorum.apps.web.fleet.link import FleetLink
 from geminorum.apps.web.questions.known import KnownQuestions
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
@@ -32,6 +33,7 @@ class Services:
     catalogue: Catalogue
     ledger: Ledger
     agents: AgentBook
+    fleet: FleetLink
     streams: int = 0
     """Open ones, of pages and of the API."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from geminorum.apps.web.pages import agents, doctor, inbox, live, runs, sessions, usage
+from geminorum.apps.web.pages import agents, doctor, fleet, inbox, live, runs, sessions, usage
 
 ROUTES: list[BaseRoute] = [
     *inbox.routes,
@@ -14,5 +14,6 @@ ROUTES: list[BaseRoute] = [
     *sessions.routes,
     *usage.routes,
     *agents.routes,
+    *fleet.routes,
     *doctor.routes,
 ]
