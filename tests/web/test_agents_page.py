@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from markup import Markup
 from played import RESULT, WORK
-from served import Visitor, opened
+from served import TOKEN, Visitor, opened
 
 from geminorum import Options
 from geminorum.apps.web.agents.book import AgentBook, AgentChanged
@@ -367,9 +367,53 @@ async def test_two_changes_at_once_are_not_both_made(tmp_path):
     book.close()
 
 
-async def test_a_form_of_a_saved_config_is_the_same_config():
-    config = {"cwd": "/srv", "model": "pro", "timeoutSec": 5, "yolo": True, "env": {"A": "b"}}
+@pytest.mark.parametrize("limit", [5, None])
+async def test_a_form_of_a_saved_config_is_the_same_config(limit):
+    config = {"cwd": "/srv", "model": "pro", "timeoutSec": limit, "yolo": True, "env": {"A": "b"}}
     form = AgentForm.saved("x", config)
     typed = {one.name: "on" if one.is_ticked else one.value for one in form.fields}
     again = AgentForm.read({"name": "x", **typed}, config)
     assert again.config.to_dict() == config
+
+
+class TestTheApi:
+    async def send(self, visitor, method, path, **body):
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        return await visitor.client.request(
+            method, f"/api/agents{path}", json=body, headers=headers
+        )
+
+    async def test_makes_changes_runs_and_deletes_agents(self, visitor, folder):
+        config = {"cwd": str(folder), "yolo": True, "timeoutSec": 60, "env": {"KEY": SECRET}}
+        made = await self.send(visitor, "POST", "", name="Remote", config=config)
+        assert made.status_code == 201, made.text
+        agent = made.json()
+        assert agent["config"] == {**config, "env": {"KEY": KEPT}}
+        listed = (await visitor.get("/api/agents")).json()["agents"]
+        assert agent in listed
+        change = {"name": "Remote", "config": {**agent["config"], "model": "pro"}, "revision": 1}
+        changed = await self.send(visitor, "PUT", "/remote", **change)
+        assert (changed.status_code, changed.json()["config"]["model"]) == (200, "pro")
+        assert (await self.send(visitor, "PUT", "/remote", **change)).status_code == 409
+        assert visitor.app.state.services.agents.get("remote").config["env"] == {"KEY": SECRET}
+        ran = await self.send(visitor, "POST", "/remote/run", prompt="Use pi")
+        assert (ran.status_code, ran.json()["agent"]) == (201, "remote")
+        await visitor.until(ran.json()["id"], "success")
+        reset = await self.send(visitor, "POST", "/remote/reset")
+        assert reset.json()["last_run"] == ran.json()["id"]
+        assert (await self.send(visitor, "DELETE", "/remote")).status_code == 204
+        assert (await visitor.get("/api/agents/remote")).status_code == 404
+
+    @pytest.mark.parametrize(
+        ("config", "told"),
+        [
+            ({}, "cwd: is missing"),
+            ({"cwd": "/", "colour": "red"}, "colour: is not a setting of this adapter"),
+            ({"cwd": "/", "timeoutSec": "soon"}, "a number instead of 'soon'"),
+            ({"cwd": "/", "env": {"A": KEPT}}, "nothing saved for 'A'"),
+        ],
+    )
+    async def test_says_what_is_wrong_with_a_config(self, visitor, config, told):
+        answer = await self.send(visitor, "POST", "", name="Wrong", config=config)
+        assert answer.status_code == 422
+        assert told in answer.json()["error"]["message"]

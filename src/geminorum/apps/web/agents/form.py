@@ -17,7 +17,7 @@ from geminorum.errors import InvalidOptions
 
 KEPT = "(unchanged)"
 """Stands in the form for a secret that is saved: the form never has the secret itself."""
-_MAX_NAME = 80
+_MAX_NAME, _NONE = 80, "none"
 _ENV = "env"
 
 
@@ -61,17 +61,19 @@ class AgentForm:
 
     @classmethod
     def read(cls, typed: Mapping[str, Any], kept: Mapping[str, Any]) -> AgentForm:
-        """What was sent; `kept` is the saved config, which has the secrets."""
-        name = str(typed.get("name", "")).strip()
-        values: dict[str, Any] = {
-            one.key: _typed(one, str(typed.get(one.key, ""))) for one in CONFIG_FIELDS
-        }
-        problems = _problems(values)
-        has_new = False
-        if _ENV not in problems and values[_ENV]:
-            given = dict(build_config({"cwd": "/", _ENV: values[_ENV]}).env)
-            has_new = KEPT not in given.values() or len(set(given.values())) > 1
-            values[_ENV] = _with_kept(given, kept.get(_ENV, {}), problems)
+        """What a browser sent; `kept` is the saved config, which has the secrets."""
+        values = {one.key: _typed(one, str(typed.get(one.key, ""))) for one in CONFIG_FIELDS}
+        return cls.checked(str(typed.get("name", "")), values, kept)
+
+    @classmethod
+    def checked(cls, name: str, given: Mapping[str, Any], kept: Mapping[str, Any]) -> AgentForm:
+        """Values by the key of the config, with what is wrong with them."""
+        name, values = name.strip(), dict(given)
+        problems, has_new = _problems(values), False
+        if _ENV not in problems and values.get(_ENV):
+            env = build_config({"cwd": "/", _ENV: values[_ENV]}).env
+            has_new = any(value != KEPT for value in env.values())
+            values[_ENV] = _with_kept(env, kept.get(_ENV, {}), problems)
         return cls(name, values, _name_problem(name) | problems, has_new)
 
     @property
@@ -104,15 +106,19 @@ class AgentForm:
         if about.key == _ENV:
             names = value if isinstance(value, Mapping) else {}
             return "\n".join(f"{name}={KEPT}" for name in names)
+        if value is None and about.key in self.values:
+            return _NONE  # It says something else than an empty field: no limit.
         if about.secret or value is None:
             return ""
         return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _typed(about: ConfigField, text: str) -> str:
+def _typed(about: ConfigField, text: str) -> str | None:
     """A browser sends nothing for a box without a tick, and other line ends than ours."""
     if about.kind == "checkbox":
         return "true" if text else ""
+    if about.kind == "number" and text.strip().lower() == _NONE:
+        return None
     return text.replace("\r\n", "\n") if about.kind == "textarea" else text.strip()
 
 
