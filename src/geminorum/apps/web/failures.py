@@ -11,7 +11,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from geminorum.apps.web.rendering import path_below, render
-from geminorum.errors import GeminorumError, InvalidOptions, SetupError
+from geminorum.errors import (
+    FleetUnavailable,
+    GeminorumError,
+    InboxUnavailable,
+    InvalidOptions,
+    SetupError,
+)
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -67,7 +73,7 @@ async def _show_our_error(request: Request, error: Exception) -> Response:
 
 def status_of(error: GeminorumError) -> int:
     """The HTTP status that says whose mistake it was."""
-    if isinstance(error, SetupError):
+    if isinstance(error, SetupError | InboxUnavailable | FleetUnavailable):
         return 503
     return 422 if isinstance(error, InvalidOptions) else 400
 

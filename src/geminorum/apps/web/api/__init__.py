@@ -6,11 +6,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from geminorum.apps.web.api import runs, sessions, usage
+from geminorum.apps.web.api import inbox, runs, sessions, usage
 from geminorum.apps.web.api.endpoint import PREFIX, Endpoint
 from geminorum.apps.web.api.openapi import document
 
-ENDPOINTS: list[Endpoint] = [*runs.endpoints, *sessions.endpoints, *usage.endpoints]
+ENDPOINTS: list[Endpoint] = [
+    *runs.endpoints,
+    *inbox.endpoints,
+    *sessions.endpoints,
+    *usage.endpoints,
+]
 
 
 async def describe_api(request: Request) -> Response:
