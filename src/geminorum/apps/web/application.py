@@ -15,6 +15,7 @@ from starlette.staticfiles import StaticFiles
 from geminorum.apps.web import api, pages
 from geminorum.apps.web.failures import HANDLERS
 from geminorum.apps.web.questions.known import KnownQuestions
+from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.info import RunInfo
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
@@ -50,8 +51,9 @@ class WebApp(Starlette):
         A program that mounts the app enters it in its own lifespan: frameworks do not do that for
         mounted apps.
         """
+        database = open_database(self.settings.db)
         inbox = self.settings.inbox or Inbox(self.settings.db)
-        runs = Runs(self.settings, inbox)
+        runs = Runs(self.settings, database, inbox)
         questions = KnownQuestions(inbox, runs.news)
         async with runs.running(), questions.running():
             self.state.services = Services(self.settings, runs, Watching(runs.book), questions)
