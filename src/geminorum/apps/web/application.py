@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -66,6 +67,10 @@ class WebApp(Starlette):
     def settings(self) -> WebSettings:
         settings: WebSettings = self.state.settings
         return settings
+
+    def link(self, address: str) -> str:
+        """What lets a browser in, for a page that is served or mounted at this address."""
+        return f"{address.rstrip('/')}/?token={quote(self.settings.token, safe='')}"
 
     @property
     def live_runs(self) -> Sequence[RunInfo]:

@@ -68,7 +68,8 @@ def serve_page(wanted: Wanted, *, open_browser: bool, json: bool) -> None:
 async def _serve(
     page: web.WebApp, server: socket.socket, *, open_browser: bool, json: bool
 ) -> None:
-    link = serving.link_to(server, None if page.settings.proxy_header else page.settings.token)
+    address = serving.address_of(server)
+    link = f"{address}/" if page.settings.proxy_header else page.link(address)
     with OwnedFolder("geminorum-web-") as folder:
         ending = _Ending(page)
 
