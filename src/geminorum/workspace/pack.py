@@ -73,7 +73,7 @@ def pack_folder(
     """Packs what git tracks and what it does not ignore; everything, where git has no part."""
     listing, rules = list_origin(folder, exclude, submodules=submodules)
     require_size(folder, listing.names, max_bytes)
-    items = list(_items(folder, listing.names))
+    items = list(_items(folder, listing.names, max_bytes))
     refuse_links({item.name: item.entry for item in items}, WorkspaceError)
     if not lfs_pointers:
         _refuse_pointers(items)
@@ -117,10 +117,11 @@ def _leave_out(names: Collection[str]) -> str:
     )
 
 
-def _items(folder: Path, names: Iterable[str]) -> Iterator[Item]:
+def _items(folder: Path, names: Iterable[str], room: int) -> Iterator[Item]:
     for name in names:
         # None: it was removed since it was listed.
-        if (found := read_entry(folder, name)) is not None:
+        if (found := read_entry(folder, name, room)) is not None:
+            room -= len(found[1])
             yield Item(name, *found)
 
 
