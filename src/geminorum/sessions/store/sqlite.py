@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 import stat
@@ -59,6 +60,8 @@ _Kind: TypeAlias = Literal["IMMEDIATE", "DEFERRED"]
 """Of a transaction: one that only looks waits for nobody, and nobody for it."""
 _BESIDE = ("", "-wal", "-shm", "-journal")
 """What follows the name of the file in those that SQLite makes."""
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EROFS)
+_OTHER_FILE = advice("name another file[: {Options.store=…}]")
 _OWN_FOLDER = "keep the store in a folder that only you can write to"
 
 
@@ -162,7 +165,10 @@ class SqliteStore:
             follow = os.O_NOFOLLOW if self._is_shared() else 0
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | follow, 0o600))
         except OSError as error:
-            raise StoreError(f"cannot open the store {str(self._path)!r}: {error}") from error
+            # The default hint is for a store that is full, or cannot be reached at the moment.
+            hint = _OTHER_FILE if error.errno in _NO_FILE else None
+            text = f"cannot open the store {str(self._path)!r}: {error}"
+            raise StoreError(text, hint=hint) from error
 
     def _is_shared(self) -> bool:
         """May everybody write to its folder, such as /tmp?"""
@@ -202,5 +208,4 @@ class SqliteStore:
         tables = {name for (name,) in database.execute(query)}
         if tables and not {"entries", "leases"} <= tables:
             text = f"{str(self._path)!r} is a database of another program"
-            hint = advice("name a new file: {Options.store=…}")
-            raise StoreError(text, hint=hint, retryable=False)
+            raise StoreError(text, hint=_OTHER_FILE, retryable=False)
