@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -80,8 +81,12 @@ def refuse_unfinished(folder: Path) -> None:
     if os.path.lexists(folder / STAGING / _JOURNAL):
         raise WorkspaceError(
             f"a patch is being applied in {folder}, or its process was killed",
-            hint=f"wait for it, or undo it: geminorum workspace recover {folder}",
+            hint=f"wait for it, or undo it: {_recovery(folder)}",
         )
+
+
+def _recovery(folder: Path) -> str:
+    return f"geminorum workspace recover {shlex.quote(str(folder))}"
 
 
 @contextmanager
@@ -296,7 +301,7 @@ def _undo_all(folder: Path, place: Path, steps: list[Step]) -> None:
     except OSError as error:
         # The journal stays for the next attempt.
         text = f"a half-applied patch cannot be undone in {folder}: {error.strerror}"
-        hint = f"make room or allow writing there, then: geminorum workspace recover {folder}"
+        hint = f"make room or allow writing there, then: {_recovery(folder)}"
         raise WorkspaceError(text, hint=hint) from error
     if kept:
         raise _kept(folder, place, kept)
