@@ -5,8 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
-import stat
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
@@ -17,6 +15,7 @@ from geminorum.errors import StoreConflict, StoreError, Unsupported
 from geminorum.hints import advice
 from geminorum.sessions.store.failures import explain_failures
 from geminorum.sessions.store.protocol import MAX_ENTRY_BYTES, Listing
+from geminorum.system.private_database import create_private, is_absent, planted_file
 
 _SCHEMA_VERSION = 1
 _BUSY_SECONDS = 10.0
@@ -58,8 +57,6 @@ WHERE leases.holder = excluded.holder OR leases.until <= :now
 """
 _Kind: TypeAlias = Literal["IMMEDIATE", "DEFERRED"]
 """Of a transaction: one that only looks waits for nobody, and nobody for it."""
-_BESIDE = ("", "-wal", "-shm", "-journal")
-"""What follows the name of the file in those that SQLite makes."""
 _NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EROFS)
 _OTHER_FILE = advice("name another file[: {Options.store=…}]")
 _OWN_FOLDER = "keep the store in a folder that only you can write to"
@@ -90,7 +87,7 @@ class SqliteStore:
                 yield data
 
     def list(self) -> Listing:
-        if self._is_absent():
+        if is_absent(self._path):
             return []
         with self._transaction("DEFERRED") as database:
             return database.execute(_LIST).fetchall()
@@ -113,21 +110,11 @@ class SqliteStore:
             database.execute("DELETE FROM leases WHERE session = ? AND holder = ?", row)
 
     def _page(self, session: str, after: int) -> Sequence[tuple[int, bytes]]:
-        if self._is_absent():
+        if is_absent(self._path):
             return []
         with self._transaction("DEFERRED") as database:
             row = {"session": session, "after": after, "largest": MAX_ENTRY_BYTES, "page": _PAGE}
             return database.execute(_LOAD, row).fetchall()
-
-    def _is_absent(self) -> bool:
-        """A look makes no file: the name may be mistyped."""
-        try:
-            self._path.lstat()
-        except FileNotFoundError:
-            return True
-        except OSError:
-            pass  # Whoever opens it says what is wrong.
-        return False
 
     @contextmanager
     def _transaction(self, kind: _Kind = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
@@ -158,34 +145,19 @@ class SqliteStore:
         return database
 
     def _make_private(self) -> None:
-        """SQLite gives the files that it makes beside this one the same mode."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._refuse_planted()  # A link would have the file made wherever it leads.
-            follow = os.O_NOFOLLOW if self._is_shared() else 0
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | follow, 0o600))
+            create_private(self._path)
         except OSError as error:
             # The default hint is for a store that is full, or cannot be reached at the moment.
             hint = _OTHER_FILE if error.errno in _NO_FILE else None
             text = f"cannot open the store {str(self._path)!r}: {error}"
             raise StoreError(text, hint=hint) from error
 
-    def _is_shared(self) -> bool:
-        """May everybody write to its folder, such as /tmp?"""
-        return sys.platform != "win32" and bool(self._path.parent.stat().st_mode & stat.S_IWOTH)
-
     def _refuse_planted(self) -> None:
-        """In a shared folder, a file may be another user's, who would read along; SQLite makes and
-        removes those beside it with every call.
-        """
-        if not self._is_shared():
-            return
-        for ending in _BESIDE:
-            path = self._path.with_name(self._path.name + ending)
-            with suppress(FileNotFoundError):
-                found = path.lstat()
-                if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-                    raise StoreError(f"{str(path)!r} belongs to another user", hint=_OWN_FOLDER)
+        if (planted := planted_file(self._path)) is not None:
+            raise StoreError(f"{str(planted)!r} belongs to another user", hint=_OWN_FOLDER)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
         self._refuse_foreign(database)
