@@ -67,6 +67,23 @@ async def the_question(inbox: Inbox, state: str) -> Question:
             await asyncio.sleep(0.01)
 
 
+async def leave_questions(store, *requests: PermissionRequest, **place) -> list[BaseException]:
+    """Asks, and ends the run for want of patience; what ended it. The questions are left."""
+    ended, is_over = [], asyncio.Event()
+
+    def end_run(error: BaseException) -> None:
+        ended.append(error)
+        is_over.set()
+
+    decisions = conversation(Inbox(store, patience=0.05), **place)
+    tasks = [asyncio.create_task(decisions.ask(one, end_run)) for one in requests]
+    await asyncio.wait_for(is_over.wait(), PATIENCE_SECONDS)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    return ended
+
+
 def start_asker(store: str, cwd: str = "/srv/project") -> subprocess.Popen[bytes]:
     """A process of its own that asks about a command, and prints the answer."""
     words = [sys.executable, "-c", _ASKER, store, cwd]

@@ -6,7 +6,15 @@ import sqlite3
 import stat
 
 import pytest
-from inbox_parts import SHELL, WRITE, asked, asking, conversation, the_question
+from inbox_parts import (
+    SHELL,
+    WRITE,
+    asked,
+    asking,
+    conversation,
+    leave_questions,
+    the_question,
+)
 from msgspec.structs import replace
 
 from geminorum import Allow, Deny, Options, ask
@@ -205,16 +213,7 @@ async def test_a_file_outside_of_the_folder_is_not_shown(inbox, tmp_path):
 async def test_a_call_whose_arguments_are_not_all_known_is_never_the_same(inbox, path):
     """A warm CLI tells only the title of some calls."""
     fetch = replace(SHELL, name="web_fetch", input={}, reason="Fetching")
-
-    async def leave(request):
-        place = conversation(Inbox(path, patience=0.05), transport="acp")
-        left = asyncio.Event()
-        task = asyncio.create_task(place.ask(request, lambda _: left.set()))
-        await left.wait()
-        task.cancel()
-        await asyncio.wait([task])
-
-    await leave(fetch)
+    await leave_questions(path, fetch, transport="acp")
     question = await the_question(inbox, "waiting")
     await inbox.answer(question.id, Allow())
     async with asking(conversation(inbox, transport="acp"), fetch):

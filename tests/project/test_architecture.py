@@ -96,7 +96,7 @@ MAY_IMPORT = {
     # Jobs on many machines; only what people run uses it.
     "fleet": {
         *("_version", "client", "credentials", "errors", "events", "fleet", "hints", "options"),
-        *("redaction", "schema", "sessions", "sync", "transports", "views", "workspace"),
+        *("inbox", "redaction", "schema", "sessions", "sync", "transports", "views", "workspace"),
         *("runtime.cancellation", "runtime.interrupts", "runtime.off_loop", "runtime.typed"),
         *("system.leases", "system.owned_folder", "system.regular_file"),
         *("system.reserve", "system.search_path", "system.shortage"),

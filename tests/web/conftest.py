@@ -7,12 +7,14 @@ import psutil
 import pytest
 import pytest_asyncio
 from install_browser import FOLDER, executable_in
-from playwright.async_api import Browser, Page, async_playwright
+from playwright.async_api import Browser, Page, async_playwright, expect
 
 from left_processes import SHARED
 
 # As root, Chromium starts only without its own sandbox; it loads nothing but our own pages.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
+PATIENCE_MS = 30_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -35,7 +37,7 @@ async def window(browser: Browser) -> AsyncIterator[Page]:
     script that fails.
     """
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(20_000)
+    context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
     wrong: list[str] = []
     page.on("request", lambda request: wrong.extend(_elsewhere(request.url)))

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from geminorum.apps.web.serving import link_to, listening, serve
+from geminorum.apps.web.serving import address_of, listening, serve
 from geminorum.web import WebApp, app
 
 TOKEN = "correct-horse-battery-staple"
@@ -33,7 +33,7 @@ class Visitor:
     @property
     def link(self) -> str:
         """What `geminorum web` would print."""
-        return f"{self.address}/?token={TOKEN}"
+        return self.app.link(self.address)
 
     async def get(self, path: str, **more: Any) -> httpx.Response:
         return await self.client.get(path, **more)
@@ -90,7 +90,7 @@ async def served(port: int = 0, **settings: Any) -> AsyncIterator[Visitor]:
     with listening("127.0.0.1", port) as socket:
         task = asyncio.create_task(serve(page, socket, ready.set_result))
         await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
-        address = link_to(socket, None).rstrip("/")
+        address = address_of(socket)
         try:
             async with httpx.AsyncClient(base_url=address, follow_redirects=True) as client:
                 visitor = Visitor(page, address, client)

@@ -14,7 +14,7 @@ from played import RESULT, WORK
 from served import TOKEN, Visitor, opened
 
 from geminorum import Options
-from geminorum.apps.web.agents.book import AgentBook, AgentChanged
+from geminorum.apps.web.agents.book import Agent, AgentBook, AgentChanged
 from geminorum.apps.web.agents.form import KEPT, AgentForm
 from geminorum.apps.web.agents.preview import permissions_of, preview_of
 from geminorum.apps.web.runs.database import open_database
@@ -172,7 +172,7 @@ class TestASecret:
         assert [text for text in texts if SECRET in html.unescape(text)] == []
         assert "GEMINI_API_KEY, TEAM" in texts[0]
 
-    async def test_stays_until_its_line_is_changed_or_removed(self, visitor, folder, place):
+    async def test_stays_until_its_line_is_changed_or_removed(self, visitor, folder):
         env = f"KEY={SECRET}\nTEAM=docs"
         path = await create(visitor, "Keeper", cwd=str(folder), env=env)
         page = await read(visitor, f"{path}/edit")
@@ -180,10 +180,7 @@ class TestASecret:
         assert shown == f"KEY={KEPT} TEAM={KEPT}"
         fields = {"name": "Keeper", "cwd": str(folder), "revision": "1"}
         await visitor.post(path, env=f"KEY={KEPT}\r\nNEW=1", **fields)
-        book = AgentBook(open_database(f"sqlite:///{place}/web.db"))
-        kept = book.get("keeper")
-        book.close()
-        assert kept is not None
+        kept = visitor.app.state.services.agents.get("keeper")
         assert kept.config["env"] == {"KEY": SECRET, "NEW": "1"}
 
     async def test_that_was_typed_beside_a_mistake_has_to_be_typed_again(self, visitor, folder):
@@ -194,12 +191,9 @@ class TestASecret:
     async def test_lies_in_a_file_that_only_its_owner_reads(self, visitor, place):
         assert stat.S_IMODE((place / "web.db").stat().st_mode) == 0o600
 
-    async def test_is_in_no_representation(self, tmp_path):
-        book = AgentBook(open_database(str(tmp_path / "web.db")))
-        book.open()
-        agent = book.add("Quiet", {"cwd": "/", "env": {"KEY": SECRET}})
-        book.close()
-        assert SECRET not in repr(agent)
+    async def test_is_in_no_representation(self):
+        agent = Agent(id="quiet", name="Quiet", config={"cwd": "/", "env": {"KEY": SECRET}})
+        assert SECRET not in f"{agent!r} {agent}"
 
 
 class TestThePreview:
@@ -352,7 +346,8 @@ async def test_a_page_to_read_shows_agents_and_changes_none(tmp_path):
 
 
 async def test_two_changes_at_once_are_not_both_made(tmp_path):
-    book = AgentBook(open_database(str(tmp_path / "web.db")))
+    database = open_database(str(tmp_path / "web.db"))
+    book = AgentBook(database)
     book.open()
     agent = book.add("Shared", {"cwd": "/"})
 
@@ -364,7 +359,7 @@ async def test_two_changes_at_once_are_not_both_made(tmp_path):
 
     made = await asyncio.gather(*(asyncio.to_thread(change, str(n)) for n in range(8)))
     assert sum(not isinstance(one, AgentChanged) for one in made) == 1
-    book.close()
+    database.close()
 
 
 @pytest.mark.parametrize("limit", [5, None])

@@ -152,7 +152,7 @@ class TestHostileText:
             id = await other.start(HOSTILE, "quick")
             await other.until(id, "success", "error")
             for path in ("/runs", f"/runs/{id}", f"/runs?prompt={HOSTILE}&folder={HOSTILE}"):
-                found = _Tags()
+                found = Tags()
                 found.feed((await other.get(path)).text)
                 assert found.scripts == ["/static/htmx.min.js", "/static/page.js"]
                 assert not found.attributes & {"onerror", "style", "onclick"}
@@ -178,7 +178,7 @@ def _poisoned(frame: dict) -> dict:
     return frame
 
 
-class _Tags(HTMLParser):
+class Tags(HTMLParser):
     """What a browser would find in a page."""
 
     def __init__(self) -> None:

@@ -13,7 +13,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from geminorum.credentials import shown_address, without_credentials
-from geminorum.errors import GeminorumError, InboxUnavailable, SetupError, Unsupported
+from geminorum.errors import (
+    GeminorumError,
+    InboxError,
+    InboxUnavailable,
+    SetupError,
+    Unsupported,
+)
 from geminorum.inbox.database import TABLES, VERSION, OnChange, Rows
 from geminorum.runtime.lazy import lazy_module
 
@@ -79,6 +85,11 @@ class PostgresDatabase:
     def is_absent(self) -> bool:
         return False
 
+    def prepare(self) -> None:
+        """Makes the tables, unless they are there."""
+        with self.transaction(writes=False):
+            pass
+
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[PostgresTransaction]:
         with self._explained(), psycopg.connect(self.url, **_CONNECTION) as connection:
@@ -115,6 +126,10 @@ class PostgresDatabase:
             yield
         except GeminorumError:
             raise
+        except psycopg.errors.InsufficientPrivilege as error:
+            hint = "another role may: docs/fleet.md lists the rights that each needs"
+            text = f"the inbox refuses: {str(error).splitlines()[0]}"
+            raise InboxError(text, hint=hint) from error
         except (psycopg.Error, TimeoutError, OSError) as error:
             words = without_credentials(str(error), self.url).strip().splitlines()
             text = f"the inbox {shown_address(self.url)} cannot be used: {[*words, 'no answer'][0]}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -51,6 +52,10 @@ WHERE session_id = :session_id AND tool = :tool AND digest = :digest AND agent =
     AND state IN ('open', 'answered') AND used_at IS NULL
     AND (deadline IS NULL OR deadline > :now)
 ORDER BY state, asked_at
+"""
+_LEFT_OPEN = """
+SELECT * FROM geminorum_questions
+WHERE session_id = :session_id AND agent = :agent AND state = 'open'
 """
 _INSERT = """
 INSERT INTO geminorum_questions (id, revision, state, tool, digest, session_id, cwd, agent, about,
@@ -123,6 +128,7 @@ class QuestionTable:
             }
             taken = self._take_over(database, row)
             if taken is None:
+                self._supersede(database, row)
                 database.execute(_INSERT, row)
             return _require(database, taken or row["id"])
 
@@ -136,6 +142,14 @@ class QuestionTable:
                 database.execute(_USE, taken)
                 return before.id
         return None
+
+    def _supersede(self, database: Transaction, row: dict[str, Any]) -> None:
+        """The session goes on with something else: nobody will take up what it left unanswered."""
+        for found in database.execute(_LEFT_OPEN, row).fetchall():
+            left = _as_row(found)
+            if left.is_left(row["now"]):
+                closed = {**row, "id": left.id, "asker": left.asker, "state": "withdrawn"}
+                database.execute(_CLOSE, closed)
 
     def answer(self, id: str, decision: Decision, by: str) -> Question:
         """Raises QuestionClosed unless this answer is the first, and in time."""
@@ -358,5 +372,7 @@ def _closed(question: Question) -> QuestionClosed:
         text = f"question {question.short_id} is {question.state}: nobody waits for an answer"
         hint = "the run that asked has gone on with a no, or was stopped"
         return QuestionClosed(text, question=question, hint=hint)
-    text = f"question {question.short_id} was answered {answer.decision!r} by {answer.by}"
-    return AlreadyAnswered(text, question=question)
+    at = datetime.fromtimestamp(answer.at / 1000).astimezone()
+    reason = f": {answer.reason}" if answer.reason else ""
+    said = f"{answer.by} answered question {question.short_id} at {at:%Y-%m-%d %H:%M:%S}"
+    return AlreadyAnswered(f"{said}: {answer.decision}{reason}", question=question)

@@ -50,14 +50,17 @@ class _Known:
 
     def read(self, table: QuestionTable) -> list[Question]:
         """What is new. In a thread."""
-        # In this order: what changes in between is read once more, rather than not at all.
-        start = table.revision() if self._after is None else self._after
-        changed = [] if self._after is None else list(self._changed(table, start))
-        unanswered = [one for one in table.unanswered(_PAGE) if self._is_news(one)]
-        self._after = max([start, *(one.revision for one in changed)])
+        changed: list[Question] = []
+        if self._after is None:
+            self._after = table.revision()
+        else:
+            changed = list(self._changed(table, self._after))
+        self._after = max([self._after, *(one.revision for one in changed)])
+        # What has changed meanwhile is left for the next time: a watcher that comes back tells us
+        # the last revision that it saw, and must have seen all before it.
+        known = [one for one in table.unanswered(_PAGE) if one.revision <= self._after]
         self.has_read = True
-        told = {one.id for one in changed}
-        return [*changed, *(one for one in unanswered if one.id not in told)]
+        return [*changed, *filter(self._is_news, known)]
 
     def _changed(self, table: QuestionTable, after: int) -> Iterator[Question]:
         while page := table.changed(after, _PAGE):

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
@@ -65,13 +66,12 @@ class WebApp(Starlette):
 
     async def _open_services(self, stack: AsyncExitStack) -> Services:
         settings = self.settings
+        database = open_database(settings.db)
         inbox = settings.inbox or Inbox(settings.db)
-        runs, fleet = Runs(settings, inbox), FleetLink(settings.db)
-        questions = KnownQuestions(inbox, runs.news)
-        agents = AgentBook(open_database(settings.db))
+        runs, fleet = Runs(settings, database, inbox), FleetLink(settings.db)
+        questions, agents = KnownQuestions(inbox, runs.news), AgentBook(database)
         await stack.enter_async_context(runs.running())
         await stack.enter_async_context(questions.running())
-        stack.callback(agents.close)
         stack.push_async_callback(fleet.close)
         await asyncio.to_thread(agents.open)
         return Services(
@@ -89,6 +89,10 @@ class WebApp(Starlette):
     def settings(self) -> WebSettings:
         settings: WebSettings = self.state.settings
         return settings
+
+    def link(self, address: str) -> str:
+        """What lets a browser in, for a page that is served or mounted at this address."""
+        return f"{address.rstrip('/')}/?token={quote(self.settings.token, safe='')}"
 
     @property
     def live_runs(self) -> Sequence[RunInfo]:

@@ -15,6 +15,7 @@ from geminorum.apps.web.rendering import path_below, render
 from geminorum.errors import (
     FleetUnavailable,
     GeminorumError,
+    InboxUnavailable,
     InvalidOptions,
     SessionBusy,
     SetupError,
@@ -74,7 +75,7 @@ async def _show_our_error(request: Request, error: Exception) -> Response:
 
 def status_of(error: GeminorumError) -> int:
     """The HTTP status that says whose mistake it was."""
-    if isinstance(error, SetupError | FleetUnavailable):
+    if isinstance(error, SetupError | InboxUnavailable | FleetUnavailable):
         return 503
     if isinstance(error, SessionBusy | AgentChanged):
         return 409

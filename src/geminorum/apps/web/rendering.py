@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache, partial
 from typing import Any
+from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -47,6 +48,16 @@ def path_below(request: Request) -> str:
 def redirect(request: Request, name: str, /, **parameters: Any) -> Response:
     """Sends the browser to another page after a form was handled."""
     return Response(status_code=303, headers={"location": path_for(request, name, **parameters)})
+
+
+def return_to(request: Request, name: str) -> Response:
+    """Sends the browser back to the page that the form was on; if that is not told, to `name`."""
+    came_from = urlsplit(request.headers.get("referer", ""))
+    if came_from.netloc != request.headers.get("host") or not came_from.path.startswith("/"):
+        return redirect(request, name)
+    # The path only, and never `//elsewhere`: it can lead to no other host.
+    location = "/" + came_from.path.lstrip("/")
+    return Response(status_code=303, headers={"location": location})
 
 
 def is_fragment(request: Request) -> bool:
@@ -96,7 +107,7 @@ def _shown(value: Any) -> Any:
 
 def _markdown(text: str) -> Markup:
     # Raw HTML, images and other schemes than the web's come out as text.
-    return Markup(rendered(text))
+    return Markup(rendered(text))  # nosec B704 - its tests try
 
 
 def _moment(milliseconds: int) -> Markup:

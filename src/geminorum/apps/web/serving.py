@@ -49,11 +49,14 @@ def listening(host: str, port: int) -> Iterator[socket.socket]:
         yield server
 
 
-def link_to(server: socket.socket, token: str | None) -> str:
-    """What to open in a browser. None: a proxy knows who may come in."""
+def address_of(server: socket.socket) -> str:
+    """Where a browser on this machine finds it."""
     host, port = server.getsockname()[:2]
-    name = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, f"[{host}]" if ":" in host else host)
-    return f"http://{name}:{port}/" + (f"?token={token}" if token else "")
+    name = _REACHED_AT.get(host, host)
+    return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
+
+
+_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 - nothing is bound here
 
 
 async def serve(

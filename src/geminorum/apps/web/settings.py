@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from starlette.requests import Request
 
 from geminorum import Acp, Api, Cli, Options, Transport
 from geminorum.inbox import Inbox
@@ -27,6 +29,9 @@ class WebSettings:
     """Names that the page may be reached by, besides IP addresses and localhost."""
     proxy_header: str | None = None
     """A header in which a proxy in front of the page names the user that it has let in."""
+    authorize: Callable[[Request], bool | Awaitable[bool]] | None = None
+    """Lets in whoever a program that mounts the page has logged in, besides those with the token.
+    It is asked about every request that has no session of the page."""
     options: Options = field(default_factory=Options)
     """What runs start with; the form's values go on top. `cwd` is the folder that it suggests."""
     transports: Mapping[str, Transport] = field(default_factory=lambda: _transports())

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import uvicorn
 
-TOKEN_VARIABLE = "GEMINORUM_WEB_TOKEN"
+TOKEN_VARIABLE = "GEMINORUM_WEB_TOKEN"  # nosec B105 - the name of one
 MIN_TOKEN_CHARACTERS = 16
 _LEADING_ON = '<meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Open the page</a>'
 _STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT") if hasattr(signal, name))
@@ -68,7 +68,8 @@ def serve_page(wanted: Wanted, *, open_browser: bool, json: bool) -> None:
 async def _serve(
     page: web.WebApp, server: socket.socket, *, open_browser: bool, json: bool
 ) -> None:
-    link = serving.link_to(server, None if page.settings.proxy_header else page.settings.token)
+    address = serving.address_of(server)
+    link = f"{address}/" if page.settings.proxy_header else page.link(address)
     with OwnedFolder("geminorum-web-") as folder:
         ending = _Ending(page)
 

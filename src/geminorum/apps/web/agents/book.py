@@ -59,9 +59,6 @@ class AgentBook:
         with self._database.transaction() as transaction:
             transaction.execute(_SCHEMA.format(blob=self._database.blob))
 
-    def close(self) -> None:
-        self._database.close()
-
     def list(self) -> list[Agent]:
         with self._database.transaction() as transaction:
             return sorted(map(_agent, transaction.execute(_LIST)), key=lambda one: one.name.lower())

@@ -6,12 +6,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from geminorum.apps.web.api import agents, runs, sessions, usage
+from geminorum.apps.web.api import agents, inbox, runs, sessions, usage
 from geminorum.apps.web.api.endpoint import PREFIX, Endpoint
 from geminorum.apps.web.api.openapi import document
 
 ENDPOINTS: list[Endpoint] = [
     *runs.endpoints,
+    *inbox.endpoints,
     *sessions.endpoints,
     *usage.endpoints,
     *agents.endpoints,

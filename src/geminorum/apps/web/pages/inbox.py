@@ -8,9 +8,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from geminorum.apps.web.questions.answering import answer, decision_of
-from geminorum.apps.web.rendering import is_fragment, redirect, render
+from geminorum.apps.web.rendering import is_fragment, redirect, render, return_to
 from geminorum.apps.web.services import services_of, settings_of
-from geminorum.errors import AlreadyAnswered, QuestionClosed, UnknownQuestion
+from geminorum.errors import QuestionClosed, UnknownQuestion
 from geminorum.inbox import Question
 
 _CLOSED_ROWS = 50
@@ -33,7 +33,7 @@ async def list_questions(request: Request) -> Response:
 
 
 async def show_question(request: Request) -> Response:
-    return render(request, "inbox/show.html", question=await _found(request))
+    return render(request, "inbox/show.html", question=await find_question(request))
 
 
 async def answer_question(request: Request) -> Response:
@@ -43,14 +43,14 @@ async def answer_question(request: Request) -> Response:
         question, run = await answer(
             services, request.path_params["id"], decision, answerer(request)
         )
-    except (AlreadyAnswered, QuestionClosed):
+    except QuestionClosed:
         # Somebody else was first: what they said stands on the page.
-        return _show(request, await _found(request), 409)
+        return _show(request, await find_question(request), 409)
     except UnknownQuestion as error:
         raise HTTPException(404, error.message) from error
     if run is not None:
         return _lead_to(request, run.id)
-    return _show(request, question) if is_fragment(request) else redirect(request, "inbox")
+    return _show(request, question) if is_fragment(request) else return_to(request, "inbox")
 
 
 def answerer(request: Request) -> str | None:
@@ -72,7 +72,8 @@ def _lead_to(request: Request, run: str) -> Response:
     return answered
 
 
-async def _found(request: Request) -> Question:
+async def find_question(request: Request) -> Question:
+    """The question that the path names; there may be none."""
     id = request.path_params["id"]
     try:
         return await services_of(request).questions.inbox.question(id)

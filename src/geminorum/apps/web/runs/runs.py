@@ -14,7 +14,7 @@ from typing import cast
 from geminorum import Options, Run, Transport, run
 from geminorum.apps.web.runs.board import RunBoard
 from geminorum.apps.web.runs.book import RunBook
-from geminorum.apps.web.runs.database import open_database
+from geminorum.apps.web.runs.database import Database
 from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
 from geminorum.apps.web.runs.live_run import LiveRun
 from geminorum.apps.web.runs.news import News
@@ -43,10 +43,10 @@ class RunRequest:
 class Runs:
     """Keeps the runs of one page; `running()` is its life."""
 
-    def __init__(self, settings: WebSettings, inbox: Inbox) -> None:
+    def __init__(self, settings: WebSettings, database: Database, inbox: Inbox) -> None:
         self._settings, self._inbox = settings, inbox
         owner = f"{socket.gethostname()}:{os.getpid()}:{new_id()}"
-        self.book = RunBook(open_database(settings.db), owner)
+        self.book = RunBook(database, owner)
         self.news = News()
         self.board = RunBoard(self.news)
         self._writer = BookWriter(self.book, self._on_written)

@@ -62,18 +62,18 @@ class Gate:
         if _is_public(request):
             return None
         if "token" in request.query_params and request.method in SAFE_METHODS:
-            return self._log_in(request, visit)
-        if not visit.identify():
+            return await self._log_in(request, visit)
+        if not await visit.identify():
             return _led_back(request) or _login(request, 401)
         if request.method in SAFE_METHODS:
             return None
         return await self._check_change(request, visit)
 
-    def _log_in(self, request: Request, visit: Visit) -> Response:
+    async def _log_in(self, request: Request, visit: Visit) -> Response:
         """Turns a link with the token into a session, and leads on without the token."""
         if self._signer.is_token(request.query_params["token"]):
             visit.start_session()
-        elif not visit.identify():
+        elif not await visit.identify():
             return _login(request, 403, is_stale=True)
         return RedirectResponse(_without_token(request), 303)
 

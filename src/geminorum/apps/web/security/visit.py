@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -32,13 +33,14 @@ class Visit:
         self._received = 0
         self._session = request.cookies.get(signer.cookie, "")
 
-    def identify(self) -> bool:
-        """Is it somebody who may come in: by session, by the token in a header, by a proxy?"""
+    async def identify(self) -> bool:
+        """Is it somebody who may come in: by session, by the token in a header, by a proxy, by
+        the program around the page?"""
         scheme, _, token = self._request.headers.get("authorization", "").partition(" ")
         self._is_bearer = scheme.lower() == "bearer" and self._signer.is_token(token)
         if self._signer.is_session(self._session):
             self._offer_csrf_token()
-        elif self._has_passed_proxy():
+        elif self._has_passed_proxy() or await self._is_authorized():
             self.start_session()
         else:
             return self._is_bearer
@@ -84,6 +86,13 @@ class Visit:
     def _has_passed_proxy(self) -> bool:
         name = self._settings.proxy_header
         return name is not None and bool(self._request.headers.get(name, "").strip())
+
+    async def _is_authorized(self) -> bool:
+        if self._settings.authorize is None:
+            return False
+        answer = self._settings.authorize(self._request)
+        # Nothing but a plain yes: an object that means no may be truthy.
+        return (await answer if isinstance(answer, Awaitable) else answer) is True
 
     async def _read_body(self) -> bytes:
         body = bytearray()

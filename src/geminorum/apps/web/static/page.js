@@ -30,8 +30,10 @@ function drawn(html) {
   const template = document.createElement("template");
   template.innerHTML = html;
   localise(template.content);
-  window.htmx?.process(template.content);
-  return template.content.firstElementChild;
+  const element = template.content.firstElementChild;
+  // Later: htmx looks only at what is part of the page.
+  queueMicrotask(() => window.htmx?.process(element));
+  return element;
 }
 
 function showFacts(box, facts) {
