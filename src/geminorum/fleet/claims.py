@@ -15,7 +15,7 @@ import msgspec
 
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
-from geminorum.fleet.event_writer import Chunk, write_chunks
+from geminorum.fleet.event_writer import Chunk, notify, write_chunks
 from geminorum.fleet.rows import JOBS_CHANNEL, end_job
 from geminorum.fleet.travel import Outcome
 
@@ -176,8 +176,11 @@ async def put_back(
     """Lets another attempt begin, `seconds` from now; `usd` as in `finish`."""
     if chunks:
         await write_chunks(connection, chunks)
+        await notify(connection, {held.job})
+    # One that was cancelled meanwhile waits for nothing but a worker that ends it.
     update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL,
-        not_before = clock_timestamp() + %s * interval '1 s' WHERE id = %s RETURNING not_before"""
+        not_before = clock_timestamp() + CASE WHEN is_cancelled THEN 0 ELSE %s END * interval '1 s'
+        WHERE id = %s RETURNING not_before"""
     row = await (await connection.execute(update, (seconds, held.job))).fetchone()
     assert row is not None
     await queue.put_back(connection, held.entry, row[0])

@@ -14,7 +14,7 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
-from geminorum.fleet.event_writer import Chunk, notify, write_chunks
+from geminorum.fleet.event_writer import Chunk, notify_end, write_chunks
 from geminorum.fleet.queue import QueueEntry
 from geminorum.fleet.travel import JobSpec, Outcome, Via, title_in
 from geminorum.hints import advice
@@ -243,7 +243,7 @@ async def end_job(
         status = %s, outcome = %s, patch = %s WHERE id = %s"""
     encoded = msgspec.json.encode(outcome)
     await connection.execute(update, (outcome.result.status, encoded, patch, job))
-    await notify(connection, {job})
+    await notify_end(connection, job)
 
 
 def id_of(text: str | uuid.UUID) -> uuid.UUID:
