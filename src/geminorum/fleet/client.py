@@ -41,6 +41,8 @@ else:
 
 DEFAULT_TENANT = "default"
 _MAX_NAME = 100
+_CANCEL_ROUNDS = 3
+"""Of asking for the end of a job that is put back and taken again meanwhile."""
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -246,8 +248,10 @@ class Job(Generic[DataT]):
         closing, outcome = ended_by(Interrupted("the job was cancelled before it began"))
         data = b"\n".join(map(encode, closing))
         chunk = Chunk(self._job, 0, len(closing), len(closing), data)
-        async with self._fleet.database.transaction() as connection:
-            await rows.request_cancel(connection, self._job, chunk, outcome)
+        for _ in range(_CANCEL_ROUNDS):
+            async with self._fleet.database.transaction() as connection:
+                if await rows.request_cancel(connection, self._job, chunk, outcome):
+                    return
 
     async def patch(self) -> Patch | None:
         """What the agent changed in its workspace; None if the job had none, or is not over."""

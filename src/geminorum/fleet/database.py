@@ -170,7 +170,13 @@ def explained(url: str) -> Iterator[None]:
         hint = "another role may: docs/fleet.md lists the rights that each needs"
         text = f"the fleet's database refuses: {_first_line(error, url)}"
         raise FleetError(text, hint=hint) from error
-    except (psycopg.OperationalError, psycopg_pool.PoolTimeout, TimeoutError, OSError) as error:
+    except (
+        psycopg.OperationalError,
+        psycopg.errors.IdleInTransactionSessionTimeout,
+        psycopg_pool.PoolTimeout,
+        TimeoutError,
+        OSError,
+    ) as error:
         reason = _first_line(error, url)
         text = f"the fleet's database {shown_address(url)} cannot be used: {reason}"
         raise FleetUnavailable(text) from error

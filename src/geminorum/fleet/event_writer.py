@@ -7,6 +7,7 @@ their jobs, so no event of an attempt can appear after another worker has taken 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -14,6 +15,8 @@ from typing import NamedTuple
 from geminorum.errors import FleetUnavailable
 from geminorum.events import Event, encode
 from geminorum.fleet.database import Connection, Database
+
+log = logging.getLogger("geminorum.fleet")
 
 EVENTS_CHANNEL = "geminorum_events"
 ENDED = "!"
@@ -93,8 +96,8 @@ class EventWriter:
         self._written = asyncio.Condition()
 
     def open(self, job: uuid.UUID, attempt: int) -> AttemptLog:
-        log = self._logs[job, attempt] = AttemptLog(job, attempt)
-        return log
+        opened = self._logs[job, attempt] = AttemptLog(job, attempt)
+        return opened
 
     def close(self, log: AttemptLog) -> None:
         self._logs.pop((log.job, log.attempt), None)
@@ -113,7 +116,9 @@ class EventWriter:
             self._news.clear()
             try:
                 await self._flush()
-            except FleetUnavailable:
+            except Exception as error:
+                if not isinstance(error, FleetUnavailable):
+                    log.exception("events cannot be written")
                 self._news.set()
                 await asyncio.sleep(_RETRY_SECONDS)
             # What comes within this time goes along with the next statement.
