@@ -6,14 +6,18 @@ from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 import pytest_asyncio
 from markup import Markup
 from saved_home import EVIL, FIX, HOSTILE, TOUR, fill
-from served import Visitor, opened
+from served import TOKEN, Visitor, opened
+from starlette.applications import Starlette
+from starlette.routing import Mount
 
 from geminorum import Options, events, sessions
 from geminorum.sessions.lock import SessionLock
+from geminorum.web import app
 from saved_sessions import Store, answer, prompt
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -355,3 +359,24 @@ class TestABrokenStore:
                 path.unlink()
             await read(visitor, f"/sessions/{FIX}", 404)
             assert titles(await read(visitor, "/sessions")) == []
+
+
+async def test_below_a_prefix_every_link_stays_below_it(tmp_path):
+    fill(tmp_path / "home", tmp_path)
+    options = Options(cwd=tmp_path, home=tmp_path / "home")
+    page = app(token=TOKEN, db=f"sqlite:///{tmp_path}/web.db", options=options)
+    site = Starlette(routes=[Mount("/gemini", page)])
+    transport = httpx.ASGITransport(app=site)
+    client = httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1")
+    client.follow_redirects = True
+    async with page.running(), client:
+        await client.get(f"/gemini/runs?token={TOKEN}")
+        pages = ["/sessions?q=lock", f"/sessions/{FIX}", f"/sessions/{TOUR}", "/usage?by=session"]
+        for path in [*pages, f"/sessions/{FIX}/delete", "/agents", "/agents/new"]:
+            answer = await client.get(f"/gemini{path}")
+            assert answer.status_code == 200, path
+            found = Markup(answer.text)
+            addresses = [one.attributes.get("href") for one in found.all("a")]
+            addresses += [one.attributes.get("action") for one in found.all("form")]
+            astray = [one for one in addresses if one and not one.startswith(("/gemini/", "#"))]
+            assert astray == [], path
