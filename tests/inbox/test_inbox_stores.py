@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from servers import postgres_server
 
 from geminorum import Allow, AllowAlways, Deny
+from geminorum.decisions import Place
 from geminorum.errors import (
     AlreadyAnswered,
     QuestionClosed,
@@ -29,6 +30,12 @@ from geminorum.errors import (
     WaitingForAnswer,
 )
 from geminorum.inbox import Inbox
+from geminorum.inbox.address import open_database
+from geminorum.inbox.changes import Changes
+from geminorum.inbox.drafting import draft_of
+from geminorum.inbox.table import QuestionTable
+from geminorum.inbox.watching import watch
+from geminorum.sessions.store.holder import new_holder
 
 _numbers = itertools.count()
 
@@ -126,6 +133,22 @@ async def test_a_deadline_that_passes_is_a_no(store, others):
     with pytest.raises(QuestionClosed, match="is expired") as caught:
         await others.answer(question.id, Allow())
     assert not isinstance(caught.value, AlreadyAnswered)
+
+
+async def test_a_deadline_holds_when_nobody_is_there_any_more(store, inbox):
+    """Neither can such a question be answered, nor an answer be used that came in time."""
+    await leave_questions(store, SHELL, deadline=1.0)
+    await leave_questions(store, replace(SHELL, session_id="s-2"), deadline=1.0)
+    first, second = await inbox.questions()
+    await inbox.answer(first.id, Allow())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await inbox.questions():
+            await asyncio.sleep(0.05)
+    assert (await inbox.question(second.id)).state == "expired"
+    with pytest.raises(QuestionClosed, match="is expired"):
+        await inbox.answer(second.id, Allow())
+    async with asking(conversation(inbox), SHELL):
+        assert (await asked(inbox))[0].id != first.id
 
 
 async def test_a_run_that_is_stopped_withdraws_its_question(inbox, others):
@@ -273,6 +296,25 @@ async def test_changes_of_many_writers_are_all_seen_in_their_order(inbox, store)
             await asyncio.wait_for(watching, PATIENCE_SECONDS)
     revisions = [one.revision for one in seen]
     assert revisions == sorted(set(revisions))
+
+
+async def test_what_changes_between_two_looks_is_told_in_its_turn(store):
+    """Two questions are asked after the changes were read, and before the open ones are."""
+
+    class Late(QuestionTable):
+        def unanswered(self, limit):
+            if not asked_late:
+                for number in range(2):
+                    draft = draft_of(replace(SHELL, input={"n": number}), Place())
+                    asked_late.append(self.ask(draft, new_holder(), None).revision)
+            return super().unanswered(limit)
+
+    asked_late = []
+    table, changes = Late(open_database(store)), Changes(open_database(store))
+    async with aclosing(watch(table, changes, 0)) as watching:
+        assert [(await anext(watching)).revision for _ in range(2)] == [1, 2] == asked_late
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(watching), 0.5)
 
 
 @pytest.mark.parametrize(
