@@ -6,6 +6,7 @@ import threading
 from contextlib import aclosing
 from datetime import timedelta
 
+import psycopg
 import pytest
 from inbox_parts import (
     PATIENCE_SECONDS,
@@ -52,8 +53,6 @@ def store(request, tmp_path):
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/inbox.db"
         return
-    import psycopg
-
     url = request.getfixturevalue("server")
     with psycopg.connect(url, autocommit=True) as database:
         for table in ("geminorum_inbox", "geminorum_questions"):
@@ -268,6 +267,26 @@ async def test_a_watcher_sees_each_change(store, inbox, others):
     async with aclosing(others.watch(before)) as changes:
         assert (await anext(changes)).id == question.id
         assert (await anext(changes)).state == "waiting"
+
+
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+async def test_a_database_that_cuts_all_connections_loses_no_question(store, inbox, others):
+    """And none of ours is left in the end."""
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    async with aclosing(others.watch()) as changes, asking(conversation(inbox), SHELL) as (task,):
+        question = await anext(changes)
+        with psycopg.connect(store, autocommit=True) as database:
+            database.execute(cut)
+        await inbox.answer(question.id, Allow())
+        assert await asyncio.wait_for(task, PATIENCE_SECONDS) == Allow()
+        async for change in changes:
+            if change.used_at is not None:
+                break
+    with psycopg.connect(store, autocommit=True) as database:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            own = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            while database.execute(own).fetchone() != (1,):
+                await asyncio.sleep(0.02)
 
 
 async def test_a_watcher_is_told_what_is_open_already(inbox, others):
