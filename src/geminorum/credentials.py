@@ -11,7 +11,10 @@ from geminorum.runtime.lazy import urllib_parse
 _PASSWORD = re.compile(r"(://[^/@]*?:)(.*)@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&][^=&#]*=)([^&#]*)")
 _HARMLESS = frozenset(
-    {"endpoint", "region", "host", "hostaddr", "port", "user", "dbname", "sslmode"}
+    {
+        *("endpoint", "base_url", "region", "account_name"),
+        *("host", "hostaddr", "port", "user", "dbname", "sslmode"),
+    }
 )
 """Parameters that a message may have to name; every other one may be a key."""
 _SHORTEST = 4

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+
+from msgspec.structs import replace
 
 from geminorum import client
 from geminorum.errors import (
@@ -25,7 +27,15 @@ from geminorum.fleet.database import Connection, Database
 from geminorum.fleet.event_writer import Chunk, EventWriter
 from geminorum.fleet.rows import decode_spec
 from geminorum.fleet.session_store import TenantStore
-from geminorum.fleet.travel import JobSpec, Outcome, ended_by, error_event, options_of
+from geminorum.fleet.travel import (
+    Failure,
+    JobSpec,
+    Outcome,
+    ended_by,
+    error_event,
+    options_of,
+    refuse_unknown_words,
+)
 from geminorum.options import Options
 from geminorum.runtime.lazy import lazy_module
 from geminorum.runtime.off_loop import run_off_loop
@@ -65,9 +75,15 @@ class Attempt:
     """A job in the hands of a worker."""
 
     def __init__(
-        self, claim: Claim, transport: Transport, database: Database, writer: EventWriter
+        self,
+        claim: Claim,
+        transport: Transport,
+        database: Database,
+        writer: EventWriter,
+        on_started: Callable[[], object],
     ) -> None:
-        self.claim = claim
+        """`on_started` is called when the agent runs, and nothing is left to prepare for it."""
+        self.claim, self._on_started, self.is_starting = claim, on_started, True
         self._transport, self._database, self._writer = transport, database, writer
         self._log = writer.open(claim.job, claim.attempt)
         self._task: asyncio.Task[Any] | None = None
@@ -95,7 +111,7 @@ class Attempt:
             log.exception("job %s", self.claim.job)
             ending = _ended(GeminorumError(f"the worker failed: {type(error).__name__}: {error}"))
         finally:
-            self._task = None
+            self._task, self.is_starting = None, False
         self.met_setup_error = isinstance(ending.error, SetupError)
         await self._end(ending)
 
@@ -118,6 +134,7 @@ class Attempt:
         if self.claim.is_cancelled:
             raise Interrupted("the job was cancelled")
         spec = decode_spec(self.claim.spec)
+        refuse_unknown_words(self.claim.spec)
         options = options_of(spec)
         with ExitStack() as stack:
             room = await run_off_loop(lambda: stack.enter_context(_Room(spec, self.claim.pack)))
@@ -135,9 +152,11 @@ class Attempt:
             return spec.prompt, ready
         store = TenantStore(self._database.url, self.claim.tenant, self._on_append())
         ready = ready.changed(store=store)
+        session = self.claim.session or options.resume or options.session_id
+        if session is not None and self.claim.attempt > 1:
+            await asyncio.to_thread(store.break_lease, session)
         if self.claim.session is None:
             return spec.prompt, ready
-        await asyncio.to_thread(store.break_lease, self.claim.session)
         await self._say(f"attempt {self.claim.attempt} continues session {self.claim.session}")
         return CONTINUE, ready.changed(resume=self.claim.session, session_id=None)
 
@@ -148,6 +167,8 @@ class Attempt:
         last: list[Event] = []
         """From the error that ends the run: another attempt may make it one that passed."""
         async with client.run(prompt, options, via=self._transport) as self._live:
+            self.is_starting = False
+            self._on_started()
             if self._reason is not None:
                 await self._live.cancel()
             while events := await self._live.read():
@@ -155,8 +176,11 @@ class Attempt:
                 last += events[place:]
                 await self._writer.add(self._log, events[:place])
         result = self._live.result
-        outcome, error = Outcome(result=result), result.exception()
-        return Ending(last, outcome, await run_off_loop(room.patch), error)
+        ending = Ending(last, Outcome(result=result), error=result.exception())
+        try:
+            return ending._replace(patch=await run_off_loop(room.patch))
+        except (GeminorumError, OSError) as error:
+            return ending if ending.error else _without_patch(ending, error)
 
     async def _end(self, ending: Ending) -> None:
         delay = self._retry_delay(ending)
@@ -223,6 +247,9 @@ class Attempt:
                 )
         except FleetUnavailable as error:
             log.warning("a checkpoint of job %s is not noted: %s", self.claim.job, error.message)
+            if self._task is not None:
+                await asyncio.sleep(_RETRY_SECONDS)
+                await self._write_checkpoint(session)
 
 
 class _Room:
@@ -290,6 +317,19 @@ def _end_of_good(events: Sequence[Event]) -> int:
         if isinstance(event, Done) or (isinstance(event, Error) and not event.recoverable):
             return place
     return len(events)
+
+
+def _without_patch(ending: Ending, reason: GeminorumError | OSError) -> Ending:
+    """The agent has done its work, but what it changed cannot come home."""
+    error = reason if isinstance(reason, GeminorumError) else WorkspaceError(str(reason))
+    said, result = error_event(error), ending.outcome.result
+    events = [
+        replace(event, status="error") if isinstance(event, Done) else event
+        for event in ending.events
+    ]
+    told = replace(result, status="error", errors=[*result.errors, said])
+    outcome = Outcome(result=told, failure=Failure.of(error))
+    return Ending([*events[:-1], said, *events[-1:]], outcome, error=error)
 
 
 def _ended(error: GeminorumError) -> Ending:

@@ -20,8 +20,10 @@ def create_private(path: Path) -> None:
     in this process.
     """
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    # A link of the user's own may lead elsewhere; one in a shared folder may be anybody's.
+    place = path if _is_shared(path) else path.resolve()
     with suppress(FileExistsError):
-        os.close(os.open(path.resolve(), os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
+        os.close(os.open(place, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def is_absent(path: Path) -> bool:
@@ -40,7 +42,7 @@ def planted_file(path: Path) -> Path | None:
 
     To be looked for before each use: SQLite makes and removes those beside it all the time.
     """
-    if sys.platform == "win32" or not path.parent.stat().st_mode & stat.S_IWOTH:
+    if not _is_shared(path):
         return None
     return next((one for one, found in _files(path) if not _is_own(found)), None)
 
@@ -55,6 +57,11 @@ def has_other_writers(path: Path) -> bool:
     return bool(is_shared) or any(
         not _is_own(found) or found.st_mode & writable for _, found in _files(path)
     )
+
+
+def _is_shared(path: Path) -> bool:
+    """May everybody write to its folder, such as /tmp?"""
+    return sys.platform != "win32" and bool(path.parent.stat().st_mode & stat.S_IWOTH)
 
 
 def _files(path: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from decimal import Decimal
 from functools import partial
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Protocol, runtime_checkable
 
 import msgspec
 
 from geminorum.detect import version_text
 from geminorum.errors import InvalidOptions, StoreError, Unsupported
-from geminorum.events import Done, Error, Event
+from geminorum.events import Done, Error, Event, ModelRequest
 from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.prompt import Prompt
@@ -65,7 +67,16 @@ def _store_of(options: Options) -> SessionStore:
             f"store is a {type(store).__name__}, which is no SessionStore",
             hint=python_only("see geminorum.sessions.store.SessionStore for what it needs"),
         )
+    if any(map(_is_async, (store.append, store.load, store.list, store.acquire))):
+        raise InvalidOptions(
+            f"the methods of {type(store).__name__} are coroutines, and are called from a thread",
+            hint=python_only("write `def`, not `async def`"),
+        )
     return store
+
+
+def _is_async(method: object) -> bool:
+    return iscoroutinefunction(method) or isasyncgenfunction(method)
 
 
 class StoredConversation:
@@ -101,6 +112,8 @@ class StoredConversation:
             stack.push_async_callback(self._release)
             if self._options.resume is not None:
                 await self._restore(self._options.resume)
+            elif self._options.session_id is not None:
+                await self._claim(self._options.session_id)
             self._opening = self._transport.open(self._options)
             self._inner = await stack.enter_async_context(self._opening)
             self._stack = stack.pop_all()
@@ -151,6 +164,13 @@ class StoredConversation:
         work = partial(self.sync.restore, wanted)
         session, self.notices = await self._thread.call(work, _RESTORE_SECONDS)
         self._options = self._options.changed(resume=session)
+
+    async def _claim(self, session: str) -> None:
+        try:
+            work = partial(self.sync.claim, session)
+            self.notices = await self._thread.call(work, _NOTE_SECONDS)
+        except StoreError as error:
+            self.notices = [_notice(error)]
 
     async def _release(self) -> None:
         """Not awaited for long: a lease ends by itself."""
@@ -216,6 +236,9 @@ class StoredTurn:
     def hurry(self) -> None:
         self._patience.end_soon()
         self._inner.hurry()
+
+    def requests(self) -> Sequence[ModelRequest]:
+        return self._inner.requests() if isinstance(self._inner, TellsSpending) else ()
 
     def spent(self) -> Decimal | None:
         return self._inner.spent() if isinstance(self._inner, TellsSpending) else None
