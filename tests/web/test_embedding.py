@@ -1,5 +1,6 @@
 """The page inside of a program of somebody else, below a prefix."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -75,8 +76,10 @@ async def test_every_address_on_every_page_is_below_the_prefix(visitor):
         for address in page.found:
             if "/static/" in address:
                 assert (await visitor.get(address)).status_code == 200
-    while (await _run(visitor, run))["status"] != "success":
-        pass
+    async with asyncio.timeout(30):
+        while (found := await _run(visitor, run))["ended"] is None:
+            await asyncio.sleep(0.05)
+    assert found["status"] == "success", found
 
 
 async def test_the_session_is_for_the_page_and_not_for_the_program_around_it(visitor):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 import httpx
 import psutil
@@ -42,7 +43,8 @@ def endless(tmp_path_factory: pytest.TempPathFactory) -> StandIn:
 def log_in(child: subprocess.Popen[str]) -> httpx.Client:
     link = json.loads(child.stdout.readline())["url"]
     address, _, token = link.partition("/?token=")
-    return httpx.Client(base_url=address, headers={"authorization": f"Bearer {token}"})
+    bearer = {"authorization": f"Bearer {unquote(token)}"}
+    return httpx.Client(base_url=address, headers=bearer)
 
 
 def start_run(client: httpx.Client, endless: StandIn, work: Path) -> list[int]:

@@ -101,20 +101,20 @@ class RunBook:
             return _write(transaction, entries)
 
     def run(self, id: str) -> RunInfo | None:
-        with self._database.transaction() as transaction:
+        with self._database.transaction(writes=False) as transaction:
             rows = transaction.execute(_GET, (id,))
         return _info(rows[0][0]) if rows else None
 
     def runs(self, before: int | None = None, limit: int = 50) -> list[RunInfo]:
         """The newest first; `before` is the start of the last one that was seen."""
         latest = before if before is not None else 1 << 62
-        with self._database.transaction() as transaction:
+        with self._database.transaction(writes=False) as transaction:
             rows = transaction.execute(_LIST, (latest, limit))
         return [_info(data) for (data,) in rows]
 
     def changed_elsewhere(self, after: int) -> list[tuple[int, RunInfo]]:
         """Runs of other pages on the same database that have changed since."""
-        with self._database.transaction() as transaction:
+        with self._database.transaction(writes=False) as transaction:
             rows = transaction.execute(_CHANGED, (after, self._owner))
         return [(seq, _info(data)) for seq, data in rows]
 
@@ -123,13 +123,13 @@ class RunBook:
         sql, parameters = (
             (_EVENTS, (after, limit)) if run is None else (_EVENTS_OF_RUN, (run, after, limit))
         )
-        with self._database.transaction() as transaction:
+        with self._database.transaction(writes=False) as transaction:
             rows = transaction.execute(sql, parameters)
         return [Line(seq, owner, kind, bytes(data)) for seq, owner, kind, data in rows]
 
     def last(self) -> int:
         """The number of the last event of all."""
-        with self._database.transaction() as transaction:
+        with self._database.transaction(writes=False) as transaction:
             return int(transaction.execute(_LAST)[0][0])
 
     def hear(self) -> None:

@@ -44,7 +44,9 @@ class Database(Protocol):
         """Its address, for people."""
         ...
 
-    def transaction(self) -> AbstractContextManager[Transaction]: ...
+    def transaction(self, *, writes: bool = True) -> AbstractContextManager[Transaction]:
+        """One that only reads waits for nobody who writes."""
+        ...
 
     def close(self) -> None: ...
 
@@ -71,10 +73,10 @@ class SqliteDatabase:
         return str(self._path)
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:
         with self._lock, self._explained():
             connection = self._connection = self._connection or self._open()
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
                 yield _SqliteTransaction(connection)
             except BaseException:
@@ -134,7 +136,7 @@ class PostgresDatabase:
         return shown_url(self._url)
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:
         with self._lock, self._explained():
             connection = self._connection = self._connection or self._open()
             try:
