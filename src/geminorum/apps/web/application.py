@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -14,7 +15,9 @@ from starlette.routing import Mount
 from starlette.staticfiles import StaticFiles
 
 from geminorum.apps.web import api, pages
+from geminorum.apps.web.agents.book import AgentBook
 from geminorum.apps.web.failures import HANDLERS
+from geminorum.apps.web.fleet.link import FleetLink
 from geminorum.apps.web.questions.known import KnownQuestions
 from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.info import RunInfo
@@ -24,6 +27,8 @@ from geminorum.apps.web.security.gate import Gate
 from geminorum.apps.web.services import Services
 from geminorum.apps.web.settings import WebSettings
 from geminorum.inbox import Inbox
+from geminorum.sessions import Catalogue
+from geminorum.usage import Ledger
 
 _STATIC = Path(__file__).parent / "static"
 _ASSETS = Mount("/static", StaticFiles(directory=_STATIC), name="static")
@@ -52,16 +57,33 @@ class WebApp(Starlette):
         A program that mounts the app enters it in its own lifespan: frameworks do not do that for
         mounted apps.
         """
-        database = open_database(self.settings.db)
-        inbox = self.settings.inbox or Inbox(self.settings.db)
-        runs = Runs(self.settings, database, inbox)
-        questions = KnownQuestions(inbox, runs.news)
-        async with runs.running(), questions.running():
-            self.state.services = Services(self.settings, runs, Watching(runs.book), questions)
+        async with AsyncExitStack() as stack:
+            self.state.services = await self._open_services(stack)
             try:
                 yield
             finally:
                 del self.state.services
+
+    async def _open_services(self, stack: AsyncExitStack) -> Services:
+        settings = self.settings
+        database = open_database(settings.db)
+        inbox = settings.inbox or Inbox(settings.db)
+        runs, fleet = Runs(settings, database, inbox), FleetLink(settings.db)
+        questions, agents = KnownQuestions(inbox, runs.news), AgentBook(database)
+        await stack.enter_async_context(runs.running())
+        await stack.enter_async_context(questions.running())
+        stack.push_async_callback(fleet.close)
+        await asyncio.to_thread(agents.open)
+        return Services(
+            settings,
+            runs,
+            Watching(runs.book),
+            questions,
+            Catalogue(settings.options.home),
+            Ledger(settings.options.home),
+            agents,
+            fleet,
+        )
 
     @property
     def settings(self) -> WebSettings:

@@ -10,12 +10,14 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from geminorum.apps.web.agents.book import AgentChanged
 from geminorum.apps.web.rendering import path_below, render
 from geminorum.errors import (
     FleetUnavailable,
     GeminorumError,
     InboxUnavailable,
     InvalidOptions,
+    SessionBusy,
     SetupError,
 )
 
@@ -75,6 +77,8 @@ def status_of(error: GeminorumError) -> int:
     """The HTTP status that says whose mistake it was."""
     if isinstance(error, SetupError | InboxUnavailable | FleetUnavailable):
         return 503
+    if isinstance(error, SessionBusy | AgentChanged):
+        return 409
     return 422 if isinstance(error, InvalidOptions) else 400
 
 

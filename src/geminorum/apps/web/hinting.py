@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from geminorum.apps.command.flags.vocabulary import in_flags
 from geminorum.hints import render
 
 _FIELDS = {
@@ -24,6 +25,11 @@ _WORDS = {
     "Cli.executable": "`geminorum web --cli PATH`",
     "Acp.executable": "`geminorum web --cli PATH`",
 }
+
+
+def command_fix(fix: str) -> str:
+    """What to type in a terminal, for what cannot be done on the page."""
+    return render(fix, in_flags) or fix
 
 
 def page_hint(hint: str | None) -> str:

@@ -11,6 +11,16 @@ class Tab(NamedTuple):
     title: str
     route: str
     """The name of the route that it opens."""
+    needs_fleet: bool = False
+    """Is it shown only where there is a fleet?"""
 
 
-TABS = (Tab("Inbox", "inbox"), Tab("Runs", "runs"))
+TABS = (
+    Tab("Inbox", "inbox"),
+    Tab("Runs", "runs"),
+    Tab("Sessions", "sessions"),
+    Tab("Usage", "usage"),
+    Tab("Agents", "agents"),
+    Tab("Fleet", "fleet", needs_fleet=True),
+    Tab("Doctor", "doctor"),
+)

@@ -13,10 +13,12 @@ from starlette.responses import HTMLResponse, Response
 
 from geminorum import __version__
 from geminorum.apps.web import words
-from geminorum.apps.web.hinting import page_hint
+from geminorum.apps.web.fleet.link import fleet_url
+from geminorum.apps.web.hinting import command_fix, page_hint
 from geminorum.apps.web.navigation import TABS, Tab
 from geminorum.apps.web.security.csrf import csrf_token
 from geminorum.apps.web.services import settings_of, waiting_questions
+from geminorum.apps.web.sessions.names import is_session_id
 from geminorum.views.diffs import counts, head_and_body
 from geminorum.views.html.prose import rendered, visible
 from geminorum.views.transcript import as_text, one_line
@@ -65,9 +67,10 @@ def is_fragment(request: Request) -> bool:
 
 def _always(request: Request) -> dict[str, Any]:
     """What every template has."""
+    has_fleet = fleet_url(settings_of(request).db) is not None
     return {
         "url": partial(path_for, request),
-        "tabs": [_shown_tab(request, tab) for tab in TABS],
+        "tabs": [_shown_tab(request, tab) for tab in TABS if has_fleet or not tab.needs_fleet],
         "csrf_token": csrf_token(request),
         "can_write": not settings_of(request).read_only,
         "waiting": waiting_questions(request),
@@ -93,6 +96,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
+    environment.tests["session_id"] = is_session_id
     return environment
 
 
@@ -132,6 +136,11 @@ _FILTERS = {
     "diff_counts": counts,
     "cut": words.cut,
     "base_name": words.base_name,
+    "size": words.size,
+    "took": words.took,
+    "short_number": words.short_number,
+    "counted": words.counted,
     "hint": page_hint,
+    "command": command_fix,
     "readable_json": as_text,
 }

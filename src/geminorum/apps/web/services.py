@@ -9,11 +9,15 @@ from dataclasses import dataclass
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
+from geminorum.apps.web.agents.book import AgentBook
+from geminorum.apps.web.fleet.link import FleetLink
 from geminorum.apps.web.questions.known import KnownQuestions
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import SetupError
+from geminorum.sessions import Catalogue
+from geminorum.usage import Ledger
 
 MAX_STREAMS = 200
 
@@ -26,6 +30,10 @@ class Services:
     runs: Runs
     watching: Watching
     questions: KnownQuestions
+    catalogue: Catalogue
+    ledger: Ledger
+    agents: AgentBook
+    fleet: FleetLink
     streams: int = 0
     """Open ones, of pages and of the API."""
 

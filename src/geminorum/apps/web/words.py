@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import PurePath
 
-from geminorum.views.transcript import money
+from geminorum.views.transcript import duration, money
 
 UNKNOWN = "\N{EN DASH}"
 
@@ -40,3 +40,31 @@ def cut(text: str, longest: int = 40_000) -> str:
 
 def base_name(path: str) -> str:
     return PurePath(path).name or path
+
+
+def size(count: int) -> str:
+    """Bytes: 840 B, 12.3 kB, 104 MB."""
+    for unit, scale in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= scale:
+            return f"{count / scale:.3g} {unit}"
+    return f"{count} B"
+
+
+def took(seconds: float) -> str:
+    """How long something took: 40 ms, 3.2 s, 2 min 5 s."""
+    if 0 < seconds < 1:
+        return f"{max(1, round(seconds * 1000))} ms"
+    return duration(seconds) or "0 s"
+
+
+def short_number(count: int) -> str:
+    """A number where there is little room: 950, 12.3k, 4.56M."""
+    for unit, scale in (("G", 10**9), ("M", 10**6), ("k", 10**3)):
+        if count >= 10 * scale or (unit != "k" and count >= scale):
+            return f"{count / scale:.3g}{unit}"
+    return f"{count:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """1 session, 10,000 sessions."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"

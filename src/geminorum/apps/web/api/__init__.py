@@ -6,7 +6,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from geminorum.apps.web.api import inbox, runs, sessions, usage
+from geminorum.apps.web.api import agents, inbox, runs, sessions, usage
 from geminorum.apps.web.api.endpoint import PREFIX, Endpoint
 from geminorum.apps.web.api.openapi import document
 
@@ -15,6 +15,7 @@ ENDPOINTS: list[Endpoint] = [
     *inbox.endpoints,
     *sessions.endpoints,
     *usage.endpoints,
+    *agents.endpoints,
 ]
 
 

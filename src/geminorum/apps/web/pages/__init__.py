@@ -5,6 +5,15 @@ from __future__ import annotations
 
 from starlette.routing import BaseRoute
 
-from geminorum.apps.web.pages import inbox, live, runs
+from geminorum.apps.web.pages import agents, doctor, fleet, inbox, live, runs, sessions, usage
 
-ROUTES: list[BaseRoute] = [*inbox.routes, *runs.routes, *live.routes]
+ROUTES: list[BaseRoute] = [
+    *inbox.routes,
+    *runs.routes,
+    *live.routes,
+    *sessions.routes,
+    *usage.routes,
+    *agents.routes,
+    *fleet.routes,
+    *doctor.routes,
+]

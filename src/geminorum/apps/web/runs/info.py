@@ -42,6 +42,8 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Why it failed."""
     resumes: str | None = None
     """The session that it goes on with."""
+    agent: str | None = None
+    """The agent of the page that it is a run of."""
 
     @property
     def is_live(self) -> bool:

@@ -127,13 +127,15 @@ class Runs:
         return self._writer.problem
 
     def _transport(self, request: RunRequest) -> Transport:
-        """The one that was asked for; its questions go to the inbox, unless it has none."""
         known = self._settings.transports
         if request.via not in known:
             raise InvalidOptions(f"there is no transport {request.via!r}", hint=", ".join(known))
-        transport = known[request.via]
+        return self.asking(known[request.via], request.options)
+
+    def asking(self, transport: Transport, options: Options) -> Transport:
+        """The transport with questions that go to the inbox, unless it has none."""
         deciding = getattr(transport, "deciding", None)
-        if deciding is None or request.options.approval == "yolo":
+        if deciding is None or options.approval == "yolo":
             return transport
         return cast("Transport", deciding(self._inbox))
 
