@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import psutil
 from benchmarks.cold_start import MODEL
@@ -80,7 +82,11 @@ async def _run(fleet: Fleet, via: Via, jobs: int) -> int:
     options: Options[object] = Options(model=MODEL)
     requests = [JobRequest(prompt="Say hello", options=options, via=via) for _ in range(jobs)]
     made = await fleet.submit_many(requests)
-    return sum(not result.ok for result in await asyncio.gather(*(job.wait() for job in made)))
+    results = await asyncio.gather(*(job.wait() for job in made))
+    failures = [result for result in results if not result.ok]
+    for result in failures:
+        sys.stderr.write(f"{result.exception()!r}\n")
+    return len(failures)
 
 
 class _Peak:
@@ -104,7 +110,7 @@ class _Peak:
 def _node_mb(process: psutil.Process) -> float | None:
     """None for any other process, and for one that has ended."""
     try:
-        is_node = process.name().startswith("node")
+        is_node = Path(process.exe()).name == "node"  # Its name is that of a thread.
         return process.memory_full_info().pss / 2**20 if is_node else None
     except psutil.Error:
         return None
