@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from geminorum import client
 from geminorum.errors import (
     FleetUnavailable,
     GeminorumError,
     Interrupted,
+    LimitReached,
     SetupError,
+    Unsupported,
     WorkspaceError,
 )
 from geminorum.events import Done, Error, Event
@@ -23,9 +25,13 @@ from geminorum.fleet import claims
 from geminorum.fleet.claims import Claim
 from geminorum.fleet.database import Connection, Database
 from geminorum.fleet.event_writer import Chunk, EventWriter
+from geminorum.fleet.limits.gate import Gatehouse, JobGate
+from geminorum.fleet.limits.rules import label_in
+from geminorum.fleet.limits.wait_mark import WaitMark
 from geminorum.fleet.rows import decode_spec
 from geminorum.fleet.session_store import TenantStore
 from geminorum.fleet.travel import JobSpec, Outcome, ended_by, error_event, options_of
+from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.runtime.lazy import lazy_module
 from geminorum.runtime.off_loop import run_off_loop
@@ -65,10 +71,19 @@ class Attempt:
     """A job in the hands of a worker."""
 
     def __init__(
-        self, claim: Claim, transport: Transport, database: Database, writer: EventWriter
+        self,
+        claim: Claim,
+        transport: Transport,
+        database: Database,
+        writer: EventWriter,
+        house: Gatehouse,
+        on_wait: Callable[[], object],
     ) -> None:
+        """`on_wait` is called when the job begins to wait for a limit, or waits no more."""
         self.claim = claim
         self._transport, self._database, self._writer = transport, database, writer
+        self._mark = WaitMark(database, claim, on_wait)
+        self._gate = JobGate(house, claim.tenant, self._mark.set)
         self._log = writer.open(claim.job, claim.attempt)
         self._task: asyncio.Task[Any] | None = None
         self._live: client.Run[Any] | None = None
@@ -97,6 +112,7 @@ class Attempt:
         finally:
             self._task = None
         self.met_setup_error = isinstance(ending.error, SetupError)
+        await self._mark.close()
         await self._end(ending)
 
     def stop(self, reason: Reason) -> None:
@@ -109,6 +125,11 @@ class Attempt:
             self._stopping = asyncio.ensure_future(self._live.cancel())
         elif self._task is not None:
             self._task.cancel()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Does the job wait for a limit?"""
+        return self._mark.label is not None
 
     def spent(self) -> Decimal | None:
         """US dollars so far; None if that is not known."""
@@ -147,7 +168,8 @@ class Attempt:
     async def _follow(self, prompt: str, options: Options[Any], room: _Room) -> Ending:
         last: list[Event] = []
         """From the error that ends the run: another attempt may make it one that passed."""
-        async with client.run(prompt, options, via=self._transport) as self._live:
+        via = _gated(self._transport, self._gate)
+        async with client.run(prompt, options, via=via) as self._live:
             if self._reason is not None:
                 await self._live.cancel()
             while events := await self._live.read():
@@ -182,8 +204,13 @@ class Attempt:
             await claims.finish(connection, self.claim, chunks, outcome, ending.patch, usd=usd)
             self.ending = outcome.result.status
         else:
-            status = outcome.result.status
-            await claims.put_back(connection, self.claim, chunks, status, delay, usd=usd)
+            label = _limit_in_the_way(ending)
+            await claims.put_back(
+                *(connection, self.claim, chunks, outcome.result.status, delay),
+                usd=usd,
+                waits_for=label,
+                is_excused=self._reason == "hand_back" or label is not None,
+            )
             self.ending = "put back"
 
     def _retry_delay(self, ending: Ending) -> float | None:
@@ -191,7 +218,11 @@ class Attempt:
         if self._reason == "hand_back" and not ending.outcome.result.ok:
             return 0.0
         error = ending.error
-        if self._reason or error is None or self.claim.is_last:
+        if self._reason or error is None:
+            return None
+        if _limit_in_the_way(ending) is not None:
+            return error.retry_after or 0.0
+        if self.claim.is_last:
             return None
         if not (error.retryable or isinstance(error, SetupError)):
             return None
@@ -203,6 +234,9 @@ class Attempt:
             text = "the worker is leaving; another continues"
             return Error(text, "HANDED_BACK", recoverable=True)
         notice = error_event(ending.error, recoverable=True)
+        if _limit_in_the_way(ending) is not None:
+            text = f"{notice.message}; the job goes on in {delay:g} s"
+            return Error(text, notice.code, recoverable=True, hint=notice.hint, retryable=True)
         text = f"{notice.message}; attempt {self.claim.attempt + 1} begins in {delay:g} s"
         return Error(text, notice.code, recoverable=True, hint=notice.hint, status=notice.status)
 
@@ -290,6 +324,22 @@ def _end_of_good(events: Sequence[Event]) -> int:
         if isinstance(event, Done) or (isinstance(event, Error) and not event.recoverable):
             return place
     return len(events)
+
+
+def _limit_in_the_way(ending: Ending) -> str | None:
+    """The limit that delays the job for long, if that is why it ended."""
+    error = ending.error
+    return label_in(error.message) if isinstance(error, LimitReached) and error.retryable else None
+
+
+def _gated(transport: Any, gate: JobGate) -> Transport:
+    """The transport with the gate before its requests."""
+    if hasattr(transport, "gated"):
+        return cast("Transport", transport.gated(gate))
+    if gate.is_strict:
+        text = f"the fleet has limits, and {type(transport).__name__} cannot count its requests"
+        raise Unsupported(text, hint=python_only("give the worker Cli, Acp, Api or a Pool"))
+    return cast("Transport", transport)
 
 
 def _ended(error: GeminorumError) -> Ending:

@@ -40,17 +40,19 @@ _LISTEN_SECONDS = 5.0
 class Database:
     """The connections of one process, shared by all that it does; opened by `async with`."""
 
-    def __init__(self, url: str, *, connections: int = 4) -> None:
+    def __init__(self, url: str, *, connections: int = 4, is_ledger: bool = False) -> None:
+        """`is_ledger`: each statement is a transaction, which does not wait for the disk; there is
+        no connection until the first."""
         self.url = url
         require_driver()
         self._pool = psycopg_pool.AsyncConnectionPool(
             url,
-            min_size=1,
+            min_size=0 if is_ledger else 1,
             max_size=connections,
             open=False,
             timeout=_CONNECT_SECONDS,
-            kwargs=dict(_CONNECTION),
-            configure=_configure,
+            kwargs={**_CONNECTION, "autocommit": is_ledger},
+            configure=_configure_ledger if is_ledger else _configure,
             check=psycopg_pool.AsyncConnectionPool.check_connection,
         )
 
@@ -86,6 +88,13 @@ class Database:
         """A connection in a transaction, which is committed when the block ends well."""
         with explained(self.url):
             async with self._pool.connection() as connection, connection.transaction():
+                yield connection
+
+    @asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection outside of any transaction, of a ledger."""
+        with explained(self.url):
+            async with self._pool.connection() as connection:
                 yield connection
 
     async def listen(self, *channels: str, on_message: Callable[[str, str], None]) -> None:
@@ -160,4 +169,10 @@ async def _configure(connection: Connection) -> None:
     would replace the user's own."""
     for name in ("statement_timeout", "lock_timeout"):
         await connection.execute(f"SET {name} = '{_STATEMENT_SECONDS}s'")
-    await connection.commit()
+    if not connection.autocommit:
+        await connection.commit()
+
+
+async def _configure_ledger(connection: Connection) -> None:
+    await _configure(connection)
+    await connection.execute("SET synchronous_commit = off")

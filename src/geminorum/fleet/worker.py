@@ -22,6 +22,8 @@ from geminorum.fleet.claims import Claim, Orphan
 from geminorum.fleet.database import Database
 from geminorum.fleet.event_writer import Chunk, EventWriter
 from geminorum.fleet.heartbeat import Heartbeat
+from geminorum.fleet.limits.gate import Gatehouse
+from geminorum.fleet.limits.table import CHANNEL as LIMITS_CHANNEL
 from geminorum.fleet.reports import Happening, WorkerReport
 from geminorum.fleet.rows import CANCEL_CHANNEL, JOBS_CHANNEL
 from geminorum.fleet.running_bill import RunningBill
@@ -34,6 +36,8 @@ from geminorum.transports.process.agent_lease import AGENT_LEASE
 log = logging.getLogger("geminorum.fleet")
 
 _LOOK_SECONDS, _SWEEP_SECONDS, _RETRY_SECONDS = 1.0, 0.5, 0.25
+_MOST_PER_SLOT = 2
+"""Jobs of which one runs: the others wait for limits."""
 _REST_SECONDS = 5.0
 """Without new jobs after one that failed because of this machine: longer than the job waits, so
 that another worker takes it."""
@@ -64,6 +68,7 @@ class Worker:
         self._writer = EventWriter(self._events, self._on_lost)
         self._attempts: dict[uuid.UUID, Attempt] = {}
         self._bill = RunningBill(self._database, self._attempts)
+        self._house = Gatehouse(url, self._database)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._is_stopping = False
@@ -86,19 +91,22 @@ class Worker:
             attempt.stop("hand_back")
 
     async def run(self) -> None:
-        async with self._database, self._events:
+        async with self._database, self._events, self._house:
             await schema.require_current(self._database)
+            await self._house.book.read()
             await run_off_loop(_remove_rooms_of_the_dead)
             writing = asyncio.create_task(self._writer.run())
             billing = asyncio.create_task(self._bill.run())
+            reading = asyncio.create_task(self._house.book.run())
+            channels = JOBS_CHANNEL, CANCEL_CHANNEL, LIMITS_CHANNEL
             listening = asyncio.create_task(
-                self._database.listen(JOBS_CHANNEL, CANCEL_CHANNEL, on_message=self._on_message)
+                self._database.listen(*channels, on_message=self._on_message)
             )
             try:
                 while not (self._is_stopping and not self._attempts):
                     await self._live_once()
             finally:
-                await _end_tasks(writing, billing, listening, *self._tasks)
+                await _end_tasks(writing, billing, reading, listening, *self._tasks)
                 # Other agents of this process have nothing to do with our heartbeat.
                 AGENT_LEASE.end()
 
@@ -145,17 +153,26 @@ class Worker:
                     await self._wake.wait()
 
     def _has_room(self) -> bool:
-        is_resting = time.monotonic() < self._rests_until
-        return not (self._is_stopping or is_resting) and len(self._attempts) < self._slots
+        if self._is_stopping or time.monotonic() < self._rests_until:
+            return False
+        # A job that waits for a limit lends its slot to another tenant, within reason.
+        is_free = len(self._attempts) - len(self._waiting()) < self._slots
+        return is_free and len(self._attempts) < _MOST_PER_SLOT * self._slots
+
+    def _waiting(self) -> list[Attempt]:
+        return [attempt for attempt in self._attempts.values() if attempt.is_waiting]
 
     async def _take(self, worker: int) -> Claim | None:
+        is_lent = len(self._attempts) >= self._slots
+        avoided = {attempt.claim.tenant for attempt in self._waiting()} if is_lent else set()
         async with self._database.transaction() as connection:
             vias = list(self._transports)
-            return await claims.take(connection, worker, self.name, vias, self._tenants)
+            return await claims.take(connection, worker, self.name, vias, self._tenants, avoided)
 
     def _begin(self, claim: Claim) -> None:
         transport = self._transports[claim.via]
-        attempt = Attempt(claim, transport, self._database, self._writer)
+        own = self._database, self._writer, self._house
+        attempt = Attempt(claim, transport, *own, self._wake.set)
         self._attempts[claim.job] = attempt
         task = asyncio.create_task(self._see_through(attempt))
         self._tasks.add(task)
@@ -200,7 +217,9 @@ class Worker:
 
     def _on_message(self, channel: str, payload: str) -> None:
         self._wake.set()
-        if channel != JOBS_CHANNEL:
+        if channel in (LIMITS_CHANNEL, ""):
+            self._house.book.note_change()
+        if channel in (CANCEL_CHANNEL, ""):
             self._tasks_add(self._cancel_if_wanted(payload))
 
     def _tasks_add(self, work: Any) -> None:

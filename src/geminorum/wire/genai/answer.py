@@ -98,6 +98,12 @@ def chunk_of(data: bytes) -> tuple[Chunk, bytes]:
     return chunk, clean
 
 
+def request_of(counts: Mapping[str, Any], model: str, at: int = 0) -> ModelRequest | None:
+    """What a request consumed, by the API's `usageMetadata`; None where nothing was told."""
+    told = {ours: _count(counts.get(theirs)) for theirs, ours in _COUNTS.items()}
+    return ModelRequest(**told, model=model, timestamp=at) if any(told.values()) else None
+
+
 class ModelAnswer:
     """One answer while it arrives: what to show of it, what to send back, how it ended."""
 
@@ -153,10 +159,7 @@ class ModelAnswer:
 
     def request(self, asked_for: str, at: int) -> ModelRequest | None:
         """What it consumed; None where nothing was told."""
-        told = {ours: _count(self.counts.get(theirs)) for theirs, ours in _COUNTS.items()}
-        if not any(told.values()):
-            return None
-        return ModelRequest(**told, model=self.model or asked_for, timestamp=at)
+        return request_of(self.counts, self.model or asked_for, at)
 
     def _note(self, chunk: Chunk, data: bytes) -> None:
         self.chunks += 1
