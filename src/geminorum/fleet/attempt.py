@@ -18,9 +18,10 @@ from geminorum.errors import (
     LimitReached,
     SetupError,
     Unsupported,
+    WorkspaceConflict,
     WorkspaceError,
 )
-from geminorum.events import Done, Error, Event
+from geminorum.events import Done, Error, Event, Text, TextDelta, ToolUse
 from geminorum.fleet import claims
 from geminorum.fleet.claims import Claim
 from geminorum.fleet.database import Connection, Database
@@ -90,6 +91,8 @@ class Attempt:
         self._reason: Reason | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._notes: set[asyncio.Task[None]] = set()
+        self._has_work = False
+        """Has the agent said or done anything?"""
         self.met_setup_error = False
         """Has it failed because of this machine?"""
         self.ending = "lost"
@@ -141,7 +144,10 @@ class Attempt:
         spec = decode_spec(self.claim.spec)
         options = options_of(spec)
         with ExitStack() as stack:
-            room = await run_off_loop(lambda: stack.enter_context(_Room(spec, self.claim.pack)))
+            # A session that starts anew has changed nothing yet.
+            progress = self.claim.progress if self.claim.session else None
+            room = _Room(spec, self.claim.pack, progress)
+            await run_off_loop(lambda: stack.enter_context(room))
             try:
                 prompt, ready = await self._prepared(spec, options, room)
                 return await self._follow(prompt, ready, room)
@@ -173,6 +179,7 @@ class Attempt:
             if self._reason is not None:
                 await self._live.cancel()
             while events := await self._live.read():
+                self._has_work |= any(isinstance(one, (Text, TextDelta, ToolUse)) for one in events)
                 place = 0 if last else _end_of_good(events)
                 last += events[place:]
                 await self._writer.add(self._log, events[:place])
@@ -210,6 +217,8 @@ class Attempt:
                 usd=usd,
                 waits_for=label,
                 is_excused=self._reason == "hand_back" or label is not None,
+                has_work=self._has_work,
+                progress=ending.patch,
             )
             self.ending = "put back"
 
@@ -262,8 +271,9 @@ class Attempt:
 class _Room:
     """The folder of an attempt. Blocks: for threads."""
 
-    def __init__(self, spec: JobSpec, pack: bytes | None) -> None:
-        self._spec, self._pack = spec, pack
+    def __init__(self, spec: JobSpec, pack: bytes | None, progress: bytes | None = None) -> None:
+        """`progress` is a patch: what an earlier attempt had changed."""
+        self._spec, self._pack, self._progress = spec, pack, progress
         self.folder = Path()
         self._workspace: Workspace | None = None
         self._made: OwnedFolder | None = None
@@ -301,6 +311,15 @@ class _Room:
             self.folder.mkdir()
         else:
             self._workspace = workspaces.Workspace.open(source, self.folder)
+            self._restore()
+
+    def _restore(self) -> None:
+        if self._workspace is None or self._progress is None:
+            return
+        try:
+            self._workspace.apply(workspaces.Patch(self._progress))
+        except WorkspaceConflict as error:
+            log.warning("the source of a workspace has changed: %s", error.message)
 
 
 @contextmanager

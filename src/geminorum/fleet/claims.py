@@ -41,7 +41,8 @@ FROM (SELECT id FROM geminorum_limits
 _TAKE = """
 UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s, waits_for = NULL,
     started_at = coalesce(started_at, clock_timestamp())
-WHERE entry = %s RETURNING id, tenant, via, spec, pack, max_attempts + excused, is_cancelled
+WHERE entry = %s RETURNING
+    id, tenant, via, spec, pack, progress, max_attempts + excused, is_cancelled
 """
 _LAST_SESSION = """
 SELECT session FROM geminorum_attempts
@@ -72,6 +73,8 @@ class Claim(NamedTuple):
     via: str
     spec: bytes
     pack: bytes | None
+    progress: bytes | None
+    """A patch: what an earlier attempt had changed in the workspace."""
     max_attempts: int
     is_cancelled: bool
     session: str | None
@@ -155,13 +158,14 @@ async def _claimed(connection: Connection, taken: queue.Taken, worker: int, name
     cursor = await connection.execute(_TAKE, (taken.attempt, worker, taken.entry), binary=True)
     row = await cursor.fetchone()
     assert row is not None
-    job, tenant, via, spec, pack, max_attempts, is_cancelled = row
+    job, tenant, via, spec, pack, progress, max_attempts, is_cancelled = row
     insert = "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, %s, %s)"
     await connection.execute(insert, (job, taken.attempt, name))
     last = await (await connection.execute(_LAST_SESSION, (job,))).fetchone()
     return Claim(
         *(job, taken.entry, taken.attempt, tenant, via, bytes(spec)),
         None if pack is None else bytes(pack),
+        None if progress is None else bytes(progress),
         *(max_attempts, is_cancelled),
         last[0] if last else None,
     )
@@ -199,22 +203,30 @@ async def put_back(
     usd: Decimal | None = None,
     waits_for: str | None = None,
     is_excused: bool = False,
+    has_work: bool = True,
+    progress: bytes | None = None,
 ) -> None:
     """Lets another attempt begin, `seconds` from now; `usd` as in `finish`.
 
     `waits_for` is the limit that this one would have had to wait for. An attempt that `is_excused`
-    is none of those that a job may have.
+    is none of those that a job may have. Without `has_work`, its session is not worth continuing;
+    with it, the next begins with its `progress`, a patch of the workspace.
     """
     if chunks:
         await write_chunks(connection, chunks)
     update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s,
-        excused = excused + %s, not_before = clock_timestamp() + %s * interval '1 s'
+        excused = excused + %s, progress = coalesce(%s, progress),
+        not_before = clock_timestamp() + %s * interval '1 s'
         WHERE id = %s RETURNING not_before"""
-    values = waits_for, int(is_excused), seconds, held.job
+    values = waits_for, int(is_excused), progress if has_work else None, seconds, held.job
     row = await (await connection.execute(update, values)).fetchone()
     assert row is not None
     await queue.put_back(connection, held.entry, row[0])
     await _end_attempt(connection, held, ending, usd)
+    if not has_work:
+        # The CLI takes the prompt out of a session whose first request failed.
+        forget = "UPDATE geminorum_attempts SET checkpoints = 0 WHERE job = %s AND number = %s"
+        await connection.execute(forget, (held.job, held.attempt))
     await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
 
 

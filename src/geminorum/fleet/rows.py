@@ -243,7 +243,8 @@ async def end_job(
     if chunks:
         await write_chunks(connection, chunks)
     update = """UPDATE geminorum_jobs SET state = 'done', finished_at = clock_timestamp(),
-        status = %s, outcome = %s, patch = %s, waits_for = NULL WHERE id = %s"""
+        status = %s, outcome = %s, patch = %s, waits_for = NULL, progress = NULL
+        WHERE id = %s"""
     encoded = msgspec.json.encode(outcome)
     await connection.execute(update, (outcome.result.status, encoded, patch, job))
     await notify(connection, {job})

@@ -149,16 +149,19 @@ $$;
 COMMENT ON FUNCTION geminorum_obstacle IS
     'The limit that keeps the jobs of a tenant in the queue: a job would only wait for it.';
 
-ALTER TABLE geminorum_jobs ADD COLUMN excused integer NOT NULL DEFAULT 0;
+ALTER TABLE geminorum_jobs ADD COLUMN excused integer NOT NULL DEFAULT 0,
+    ADD COLUMN progress bytea;
 COMMENT ON COLUMN geminorum_jobs.excused IS
     'Attempts that a limit or a leaving worker ended: they do not count.';
+COMMENT ON COLUMN geminorum_jobs.progress IS
+    'What the last attempt had changed in the workspace when it was put back.';
 """
 _MIGRATIONS: tuple[str, ...] = (_TABLES, _LIMITS)
 """Each brings the tables from the version of its place to the next."""
 VERSION = len(_MIGRATIONS)
 
 
-async def initialise(database: Database) -> int:
+async def initialise(database: Database, version: int = VERSION) -> int:
     """Makes the tables, or brings them up to date; returns the version that was there before."""
     async with database.transaction() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -166,10 +169,10 @@ async def initialise(database: Database) -> int:
         _refuse_newer(found)
         if not await _exists(connection, "procrastinate_jobs"):
             await connection.execute(_raw(procrastinate_schema.SchemaManager.get_schema()))
-        for migration in _MIGRATIONS[found:]:
+        for migration in _MIGRATIONS[found:version]:
             await connection.execute(_raw(migration))
         await connection.execute("DELETE FROM geminorum_fleet")
-        await connection.execute("INSERT INTO geminorum_fleet (version) VALUES (%s)", (VERSION,))
+        await connection.execute("INSERT INTO geminorum_fleet (version) VALUES (%s)", (version,))
     return found
 
 

@@ -6,7 +6,7 @@
 | 1 | the agent, the model or the API reported a failure |
 | 2 | usage error: an invalid option, value or prompt |
 | 3 | setup error: no CLI, no login, a broken settings file |
-| 4 | a limit that you set was reached: turns, budget, time, size of a workspace |
+| 4 | a limit that you set was reached: turns, budget, time, size of a workspace, one of the fleet |
 | 5 | the run was cut short; the output so far was printed |
 | 6 | the session or job does not exist or cannot be read |
 | 70 | a bug in geminorum; the message says how to report it |
@@ -46,6 +46,7 @@ class Exit(IntEnum):
 _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
     (("Interrupted",), Exit.CANCELLED),
     (("TurnLimit", "BudgetExceeded", "RunTimeout", "WorkspaceTooLarge"), Exit.LIMIT),
+    (("LimitReached",), Exit.LIMIT),
     (("SessionLost", "SessionUnreadable", "UnknownJob"), Exit.NOT_FOUND),
     (("InvalidOptions", "Unsupported"), Exit.USAGE),
     (("SetupError",), Exit.SETUP),

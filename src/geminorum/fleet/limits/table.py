@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.limits.rules import Limit, LimitInfo, Rule
+from geminorum.fleet.rows import announce_jobs
 
 CHANNEL = "geminorum_limits"
 _SET = """
@@ -15,8 +17,16 @@ ON CONFLICT (kind, key, tenant, model) DO UPDATE SET amount = excluded.amount,
     burst = excluded.burst, refuses = excluded.refuses, label = excluded.label,
     set_at = clock_timestamp()
 """
+_FIND = """
+SELECT label FROM geminorum_limits
+WHERE kind = %s AND key = %s AND tenant = %s AND model = %s FOR UPDATE
+"""
 _REMOVE = """
 DELETE FROM geminorum_limits WHERE kind = %s AND key = %s AND tenant = %s AND model = %s
+"""
+_RELEASE = """
+UPDATE geminorum_jobs SET waits_for = NULL, not_before = clock_timestamp()
+WHERE state = 'queued' AND waits_for = %s RETURNING entry
 """
 _LIST = """
 SELECT kind, amount, nullif(key, ''), nullif(tenant, ''), nullif(model, ''), burst,
@@ -55,6 +65,7 @@ WHERE kind <> 'concurrency' ORDER BY id
 
 async def set_limit(connection: Connection, limit: Limit) -> None:
     """Adds a limit, or replaces the one of the same kind for the same key, tenant and model."""
+    await _release_jobs(connection, _whose(limit))
     rest = limit.amount, limit.burst, limit.reaction == "refuse", limit.label
     await connection.execute(_SET, (*_whose(limit), *rest))
     await _announce(connection)
@@ -65,6 +76,7 @@ async def remove_limit(
 ) -> bool:
     """False if there was none."""
     whose = kind, key or "", tenant or "", model or ""
+    await _release_jobs(connection, whose)
     is_removed = (await connection.execute(_REMOVE, whose)).rowcount == 1
     await _announce(connection)
     return is_removed
@@ -87,6 +99,15 @@ async def rules_of(connection: Connection) -> Sequence[Rule]:
 
 def _whose(limit: Limit) -> tuple[str, str, str, str]:
     return limit.kind, limit.key or "", limit.tenant or "", limit.model or ""
+
+
+async def _release_jobs(connection: Connection, whose: tuple[str, ...]) -> None:
+    """Lets jobs that went back into the queue because of a limit try again under the new one."""
+    found = await (await connection.execute(_FIND, whose)).fetchone()
+    if found is not None:
+        released = await (await connection.execute(_RELEASE, found)).fetchall()
+        await queue.hurry(connection, [entry for (entry,) in released])
+        await announce_jobs(connection)
 
 
 async def _announce(connection: Connection) -> None:

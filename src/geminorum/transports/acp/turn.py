@@ -98,7 +98,6 @@ class AcpTurn:
         self._limits: TurnLimits | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._heard, self._synced_at = 1, 0
-        self._gate = self._new_gate()
         self.interrupt = Interrupt(partial(self._begin_stop, "cancel", None))
 
     async def __aenter__(self) -> AcpTurn:
@@ -211,8 +210,7 @@ class AcpTurn:
     def _send(self, session: AcpSession, prompt: dict[str, object]) -> None:
         session.session_file.begin()
         self._process.add_handler(session.id, self)
-        if self._gate is not None and self._process.gate is not None:
-            self._process.gate.requests.enter(self._gate)
+        self._ask_at_gate(session)
         self._call.number = self._process.call("session/prompt", prompt, self._on_reply)
         self._watch_limits()
 
@@ -230,12 +228,16 @@ class AcpTurn:
         network = NetworkWatch(log, limit, self._announce, is_busy)
         return TurnLimits(network, self._begin_stop)
 
-    def _new_gate(self) -> TurnGate | None:
+    def _ask_at_gate(self, session: AcpSession) -> None:
+        """Has the process ask for this turn before its requests, if it asks at all."""
         gate, prices = self._transport.gate, self._transport.prices
-        if gate is None:
-            return None
-        announce = lambda notice: self.emit([self._stamped(notice)])  # noqa: E731
-        return TurnGate(gate, prices, announce, lambda: self._is_busy)
+        if gate is None or self._process.gate is None:
+            return
+        turn = TurnGate(gate, prices, self._announce_wait, lambda: self._is_busy)
+        self._process.gate.requests.enter(session.id, turn)
+
+    def _announce_wait(self, notice: Error) -> None:
+        self.emit([self._stamped(notice)])
 
     def _watch_limits(self) -> None:
         options, transport, limits = self._options, self._transport, self._limits
@@ -314,8 +316,8 @@ class AcpTurn:
         """Removes the handler: late messages belong to no turn."""
         if self._session is not None:
             self._process.remove_handler(self._session.id, self)
-        if self._gate is not None and self._process.gate is not None:
-            self._process.gate.requests.leave(self._gate)
+            if self._process.gate is not None:
+                self._process.gate.requests.leave(self._session.id)
         if self._call.number is not None:
             self._process.forget(self._call.number)
         if self._limits is not None:

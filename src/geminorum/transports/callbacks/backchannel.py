@@ -190,7 +190,7 @@ class Backchannel:
         for the whole program; `gate` is asked about its requests to models."""
         self._on_news, self._on_interrupt = on_news, on_interrupt
         if self.requests is not None and gate is not None:
-            self.requests.enter(gate)
+            self.requests.enter("", gate)
 
     def completed(self, events: list[Event], *, is_caught_up: bool) -> list[Event]:
         """The events with the permission requests, their decisions and the final answer among them.

@@ -8,7 +8,7 @@ from geminorum.errors import GeminorumError
 from geminorum.transports.gates import Consumed, Settle
 from geminorum.transports.turns.request_gate import TurnGate
 from geminorum.wire.callbacks.request_gate import GO, Ask, Report, message_of, refusal
-from geminorum.wire.genai.answer import request_of
+from geminorum.wire.usage import request_of
 
 _NOT_UNDERSTOOD = "geminorum did not understand the question of its own script"
 _NOBODY = "the run was stopped"
@@ -25,18 +25,17 @@ class RequestDoor:
         """`on_first` is called when the script has shown that it knows its token; `resident` is
         asked while there is no turn."""
         self._on_first: Callable[[], None] | None = on_first
-        self._turns: list[TurnGate] = [] if resident is None else [resident]
+        self._resident = resident
+        self._turns: dict[str, TurnGate] = {}
         self._sent: dict[int, tuple[TurnGate, str, Settle]] = {}
         self._arriving = 0
 
-    def enter(self, turn: TurnGate) -> None:
-        """From now on the turn asks for the process."""
-        self.leave(turn)
-        self._turns.append(turn)
+    def enter(self, session: str, turn: TurnGate) -> None:
+        """From now on the turn of this session asks for the process."""
+        self._turns[session] = turn
 
-    def leave(self, turn: TurnGate) -> None:
-        if turn in self._turns:
-            self._turns.remove(turn)
+    def leave(self, session: str) -> None:
+        self._turns.pop(session, None)
 
     @property
     def is_waiting(self) -> bool:
@@ -57,10 +56,8 @@ class RequestDoor:
                 return refusal(_NOT_UNDERSTOOD)
 
     async def _let_through(self, ask: Ask) -> bytes:
-        if not self._turns:
+        if (turn := self._turn()) is None:
             return refusal(_NOBODY)
-        # A turn at a tool sends nothing, unless all are.
-        turn = next((one for one in self._turns[::-1] if not one.is_busy()), self._turns[-1])
         self._arriving += 1
         try:
             settle = await turn.admit(ask.model, ask.key, ask.size)
@@ -70,6 +67,11 @@ class RequestDoor:
             self._arriving -= 1
         self._sent[ask.number] = turn, ask.model, settle
         return GO
+
+    def _turn(self) -> TurnGate | None:
+        """One that may be the sender; at a tool, a turn sends nothing, unless all are."""
+        turns = sorted(self._turns.values(), key=lambda turn: turn.is_busy())
+        return turns[0] if turns else self._resident
 
     def _settle(self, report: Report) -> None:
         """What was sent once is settled once."""

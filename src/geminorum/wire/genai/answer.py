@@ -21,18 +21,11 @@ from geminorum.events import (
 from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.surrogates import PairJoiner, loose, whole
+from geminorum.wire.usage import request_of
 
 Part = dict[str, Any]
 """A Part as the API writes it: what we have no word for must come back to the API, too."""
 
-_COUNTS = {
-    "promptTokenCount": "input",
-    "candidatesTokenCount": "output",
-    "cachedContentTokenCount": "cached",
-    "thoughtsTokenCount": "thoughts",
-    "toolUsePromptTokenCount": "tool",
-    "totalTokenCount": "total",
-}
 _PLAIN = {"text", "thought"}
 _SERVER_CALLS = ("executableCode", "toolCall")
 _SERVER_RESULTS = ("codeExecutionResult", "toolResponse")
@@ -96,12 +89,6 @@ def chunk_of(data: bytes) -> tuple[Chunk, bytes]:
         if "text" in part:
             part["text"] = odd.get("text")
     return chunk, clean
-
-
-def request_of(counts: Mapping[str, Any], model: str, at: int = 0) -> ModelRequest | None:
-    """What a request consumed, by the API's `usageMetadata`; None where nothing was told."""
-    told = {ours: _count(counts.get(theirs)) for theirs, ours in _COUNTS.items()}
-    return ModelRequest(**told, model=model, timestamp=at) if any(told.values()) else None
 
 
 class ModelAnswer:
@@ -261,10 +248,6 @@ def _frame_of(data: bytes) -> msgspec.Raw:
 
 def _text(told: Any) -> str | None:
     return told if isinstance(told, str) else None
-
-
-def _count(told: Any) -> int:
-    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else 0
 
 
 def _parts_of(chunk: Chunk) -> list[Part]:
