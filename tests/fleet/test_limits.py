@@ -8,6 +8,7 @@ from decimal import Decimal
 import psycopg
 import pytest
 from fleet_parts import new_database, requesting_cli, until, working
+from load.limits import SimulatedApi, set_up, windows_in, workers
 from servers import postgres_server
 
 from geminorum import Acp, Api, Cli, Error, Options, Pool, errors
@@ -264,7 +265,7 @@ async def test_a_limit_that_refuses_ends_the_job_and_says_which_it_is(url, fleet
     async with working(url, api(fake_gemini), slots=1):
         first, second = await fleet.submit_many([request] * 2)
         assert (await first.result()).text == "Hello."
-        with pytest.raises(errors.LimitReached, match="1 requests per minute for each") as refused:
+        with pytest.raises(errors.LimitReached, match="1 request per minute for each") as refused:
             await second.result()
     assert not refused.value.retryable
     assert (await second.info()).attempt == len(fake_gemini.log) == 1
@@ -370,6 +371,28 @@ async def test_a_job_that_waits_lends_its_slot_to_another_tenant(fleet, waiting_
     assert (await same.info()).state == "queued"
     assert await is_waiting(job)
     assert worker.running == 1
+
+
+# ---- many workers
+
+
+async def test_workers_on_many_machines_share_one_limit(server, fleet, url, tmp_path):
+    """`python -m load.limits` in short: they want sixty requests, and a burst of 25 is all."""
+    with SimulatedApi() as api:
+        await set_up(url, 0.01, 25, requests=60)
+        with workers(url, api.url, tmp_path, 2):
+
+            async def all_wait():
+                return all(job.waits_for for job in await fleet.jobs())
+
+            await until(all_wait)
+        assert len(api.moments) == 25
+    assert await used(fleet) == [25]
+
+
+def test_the_fullest_and_the_emptiest_minute_are_found():
+    times = [0, 1, 2, 30, 61, 61, 62, 100, 121]
+    assert windows_in(times, 0, 125) == (5, 2)
 
 
 # ---- jobs at once
@@ -493,7 +516,7 @@ async def test_a_long_wait_gives_the_slot_back_and_nothing_is_lost(
     where = {"workspace": tmp_path / "project", "max_attempts": 1}
     job = await fleet.submit("Write a file", options, **where)
     async with working(url, {"cli": Cli(executable=real_transport.executable)}, slots=1) as worker:
-        assert await until(lambda: is_back(job)) == "1 tokens per minute for each model"
+        assert await until(lambda: is_back(job)) == "1 token per minute for each model"
         late = await fleet.submit("Say hello", options, tenant="late")
         await until(lambda: is_back(late))
         assert worker.running == 0

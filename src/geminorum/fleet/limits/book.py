@@ -24,7 +24,6 @@ class LimitBook:
         self._database = database
         self._rules: Sequence[Rule] = ()
         self._is_stale = asyncio.Event()
-        self._is_read = asyncio.Event()
 
     def note_change(self) -> None:
         """The limits may have changed; they are read again at once."""
@@ -32,7 +31,6 @@ class LimitBook:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        self._is_stale.set()
         while True:
             await self._is_stale.wait()
             self._is_stale.clear()
@@ -46,10 +44,10 @@ class LimitBook:
     async def read(self) -> None:
         async with self._database.transaction() as connection:
             self._rules = await rules_of(connection)
-        self._is_read.set()
 
-    async def wait_until_read(self) -> None:
-        await self._is_read.wait()
+    @property
+    def tells_tenants_apart(self) -> bool:
+        return any(rule.tenant for rule in self._rules)
 
     def concerns(self, tenant: str) -> bool:
         """May requests of a tenant fall under a limit?"""

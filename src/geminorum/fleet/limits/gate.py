@@ -88,7 +88,8 @@ class JobGate:
 
     @property
     def scope(self) -> str:
-        return self._tenant
+        # While no limit tells tenants apart, their jobs may share the processes of a pool.
+        return self._tenant if self._house.book.tells_tenants_apart else ""
 
     @property
     def is_strict(self) -> bool:

@@ -25,11 +25,11 @@ _MAX_NAME = 100
 _FINGERPRINT = re.compile(r"[0-9a-f]{12}")
 _SECONDS_OF_BURST = 1
 """How long a rate that nobody used can be made up for, if the limit does not say."""
-_UNITS = {
-    "requests_per_minute": "{} requests per minute",
-    "tokens_per_minute": "{} tokens per minute",
+_WORDS = {
+    "requests_per_minute": "{} request{} per minute",
+    "tokens_per_minute": "{} token{} per minute",
     "usd_per_day": "${} per day",
-    "concurrency": "{} jobs at once",
+    "concurrency": "{} job{} at once",
 }
 
 
@@ -55,7 +55,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
         parts = [f"{name} {value}" for name, value in self._named() if value != EACH]
         parts += [f"each {name}" for name, value in self._named() if value == EACH]
         whose = f" for {' and '.join(parts)}" if parts else ""
-        return _UNITS[self.kind].format(amount) + whose
+        return _WORDS[self.kind].format(amount, "" if self.amount == 1 else "s") + whose
 
     def _named(self) -> list[tuple[str, str]]:
         pairs = (("key", self.key), ("tenant", self.tenant), ("model", self.model))

@@ -27,7 +27,7 @@ class RequestDoor:
         self._on_first: Callable[[], None] | None = on_first
         self._resident = resident
         self._turns: dict[str, TurnGate] = {}
-        self._sent: dict[int, tuple[TurnGate, str, Settle]] = {}
+        self._sent: dict[str, tuple[TurnGate, str, Settle]] = {}
         self._arriving = 0
 
     def enter(self, session: str, turn: TurnGate) -> None:
@@ -63,9 +63,11 @@ class RequestDoor:
             settle = await turn.admit(ask.model, ask.key, ask.size)
         except GeminorumError as error:
             return refusal(error.message, error.retry_after if error.retryable else None)
+        except Exception as error:  # A gate may be anybody's; nothing is sent that it did not allow.
+            return refusal(f"the gate failed: {type(error).__name__}: {error}")
         finally:
             self._arriving -= 1
-        self._sent[ask.number] = turn, ask.model, settle
+        self._sent[ask.id] = turn, ask.model, settle
         return GO
 
     def _turn(self) -> TurnGate | None:
@@ -75,7 +77,7 @@ class RequestDoor:
 
     def _settle(self, report: Report) -> None:
         """What was sent once is settled once."""
-        found = self._sent.pop(report.number, None)
+        found = self._sent.pop(report.id, None)
         if found is None:
             return
         turn, model, settle = found

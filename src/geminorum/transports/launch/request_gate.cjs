@@ -1,7 +1,7 @@
 "use strict";
 // Loaded into the CLI ahead of its own code, and behind network_watch.cjs: no request to a model leaves
 // before geminorum has let it through, and each is followed by a report of what it consumed.
-const { createHash } = require("node:crypto");
+const { createHash, randomUUID } = require("node:crypto");
 const { readFileSync } = require("node:fs");
 const http = require("node:http");
 const nodePath = require("node:path");
@@ -9,7 +9,16 @@ const nodePath = require("node:path");
 const MODEL_REQUEST = /\/models\/([^/:?]+):(?:streamG|g)enerateContent\b/;
 const FINGERPRINT_DIGITS = 12;
 const ADDRESS = nodePath.join(__dirname, "request_gate.json");
-const { port, path, token } = JSON.parse(readFileSync(ADDRESS, "utf8"));
+const { port, path, token } = addressOfGate();
+
+// It is taken away at the first request. A thread or a process that starts after that can send none.
+function addressOfGate() {
+  try {
+    return JSON.parse(readFileSync(ADDRESS, "utf8"));
+  } catch {
+    return { port: 0, path: "/", token: "" };
+  }
+}
 
 // Not by fetch, which the CLI may have sent through a proxy.
 function tell(message, signal) {
@@ -109,16 +118,15 @@ function readAlong(response, report) {
   return Object.defineProperty(copy, "url", { value: url });
 }
 
-let count = 0;
 const realFetch = globalThis.fetch;
 
-async function send(resource, init, number) {
+async function send(resource, init, id) {
   let told = false;
   // Whoever should hear it may be gone: that is no concern of the CLI's.
   const report = async (facts) => {
     if (told) return;
     told = true;
-    await tell({ what: "report", number, ...facts }).catch(() => {});
+    await tell({ what: "report", id, ...facts }).catch(() => {});
   };
   let response;
   try {
@@ -139,13 +147,13 @@ globalThis.fetch = async function fetch(resource, init) {
   const headers = new Headers(init?.headers ?? resource?.headers);
   const ask = {
     what: "ask",
-    number: ++count,
+    id: randomUUID(),
     model: decodeURIComponent(found[1]),
     key: fingerprintOf(url, headers),
     size: typeof init?.body === "string" ? Buffer.byteLength(init.body) : 0,
   };
   const answer = await tell(ask, init?.signal ?? resource?.signal ?? undefined);
-  if (answer.go) return send(resource, init, ask.number);
+  if (answer.go) return send(resource, init, ask.id);
   const type = { "Content-Type": "application/json" };
   return new Response(JSON.stringify(answer), { status: 400, headers: type });
 };

@@ -17,7 +17,7 @@ GO = b'{"go":true}'
 class Ask(msgspec.Struct, frozen=True, tag_field="what", tag="ask"):
     """A request to a model is about to be sent."""
 
-    number: int
+    id: str
     model: str
     size: int
     """Bytes of the request."""
@@ -28,7 +28,7 @@ class Ask(msgspec.Struct, frozen=True, tag_field="what", tag="ask"):
 class Report(msgspec.Struct, frozen=True, tag_field="what", tag="report"):
     """A request has been answered, or came to nothing."""
 
-    number: int
+    id: str
     is_refused: bool = False
     """It reached no model: there was no connection, or the API answered with an error."""
     model: str | None = None
