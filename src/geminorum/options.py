@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import warnings
@@ -19,6 +18,7 @@ from geminorum.events import DataT
 from geminorum.hints import advice, python_only
 from geminorum.permissions import Policy, rule_of
 from geminorum.runtime import typed
+from geminorum.runtime.lazy import difflib
 from geminorum.spelling import snake_case
 
 if TYPE_CHECKING:

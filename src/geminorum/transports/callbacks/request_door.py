@@ -63,7 +63,7 @@ class RequestDoor:
             settle = await turn.admit(ask.model, ask.key, ask.size)
         except GeminorumError as error:
             return refusal(error.message, error.retry_after if error.retryable else None)
-        except Exception as error:  # A gate may be anybody's; nothing is sent that it did not allow.
+        except Exception as error:  # Whatever became of the gate, it has not allowed this.
             return refusal(f"the gate failed: {type(error).__name__}: {error}")
         finally:
             self._arriving -= 1
