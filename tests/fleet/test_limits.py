@@ -121,6 +121,15 @@ async def test_tokens_are_corrected_when_the_answer_tells_them(url, fleet, ledge
     assert await used(fleet) == [400]
 
 
+async def test_a_limit_that_is_raised_has_room_at_once(url, fleet, ledger):
+    await fleet.set_limit("tokens_per_minute", 1, burst=100)
+    large = await share(url, "tokens_per_minute", 500)
+    assert await take(ledger, large) == []
+    await fleet.set_limit("tokens_per_minute", 1000, burst=1000)
+    assert await used(fleet) == [pytest.approx(500, abs=400)]
+    assert await take(ledger, large._replace(amount=Decimal(500))) == []
+
+
 async def test_dollars_are_those_of_a_day_in_utc(url, fleet, ledger):
     await fleet.set_limit("usd_per_day", "0.5")
     dollars = await share(url, "usd_per_day", "0.3")

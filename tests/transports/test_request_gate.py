@@ -62,14 +62,18 @@ async def gated(gate, folder):
         yield script.node_flag
 
 
-async def node(flag, fake, program):
-    """What a program in Node prints, as JSON."""
+async def node(flag, fake, program, until=None):
+    """What a program in Node prints, as JSON; its stdin ends when the event is set."""
     env = {"BASE": fake.url, "KEY": KEY}
     pipe = asyncio.subprocess.PIPE
     command = [str(find_node().path), flag, "-e", PRELUDE + program]
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe, env=env)
+    pipes = {"stdin": pipe, "stdout": pipe, "stderr": pipe}
+    process = await asyncio.create_subprocess_exec(*command, **pipes, env=env)
     try:
-        out, errors = await asyncio.wait_for(process.communicate(), 60)
+        async with asyncio.timeout(60):
+            if until is not None:
+                await until.wait()
+            out, errors = await process.communicate(b"")
     finally:
         with suppress(ProcessLookupError):
             process.kill()
@@ -105,17 +109,20 @@ async def test_a_request_that_waits_is_withdrawn_when_the_agent_is_stopped(
 ):
     """It takes no place from others, and nothing is sent."""
 
+    is_asked = asyncio.Event()
+
     async def wait_forever(call):
+        is_asked.set()
         await asyncio.Event().wait()
 
     gate.admitting = wait_forever
     program = """
     const stopping = new AbortController();
-    setTimeout(() => stopping.abort(), 100);
+    process.stdin.on("end", () => stopping.abort()).resume();
     ask({ signal: stopping.signal }).catch((error) => console.log(JSON.stringify(error.name)));
     """
     async with gated(gate, tmp_path) as flag:
-        assert await node(flag, fake_gemini, program) == "AbortError"
+        assert await node(flag, fake_gemini, program, is_asked) == "AbortError"
         await asyncio.wait_for(gate.has_left.wait(), 60)
     assert fake_gemini.log == []
 

@@ -17,6 +17,15 @@ ON CONFLICT (kind, key, tenant, model) DO UPDATE SET amount = excluded.amount,
     burst = excluded.burst, refuses = excluded.refuses, label = excluded.label,
     set_at = clock_timestamp()
 """
+# What was taken stays taken: at a higher rate, a bucket is full again sooner.
+_RESCALE = """
+UPDATE geminorum_buckets AS bucket SET full_at = clock_timestamp()
+    + greatest(interval '0', bucket.full_at - clock_timestamp())
+        * (limits.amount / %s)::double precision
+FROM geminorum_limits AS limits
+WHERE limits.id = bucket.limit_id
+    AND kind = %s AND limits.key = %s AND limits.tenant = %s AND limits.model = %s
+"""
 _FIND = """
 SELECT label FROM geminorum_limits
 WHERE kind = %s AND key = %s AND tenant = %s AND model = %s FOR UPDATE
@@ -66,6 +75,7 @@ WHERE kind <> 'concurrency' ORDER BY id
 async def set_limit(connection: Connection, limit: Limit) -> None:
     """Adds a limit, or replaces the one of the same kind for the same key, tenant and model."""
     await _release_jobs(connection, _whose(limit))
+    await connection.execute(_RESCALE, (limit.amount, *_whose(limit)))
     rest = limit.amount, limit.burst, limit.reaction == "refuse", limit.label
     await connection.execute(_SET, (*_whose(limit), *rest))
     await _announce(connection)
