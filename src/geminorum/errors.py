@@ -252,7 +252,7 @@ class InboxUnavailable(InboxError):
 
 class UnknownQuestion(InboxError):
     code = "UNKNOWN_QUESTION"
-    default_hint = "`geminorum inbox list --all` lists the questions and their ids"
+    default_hint = "`geminorum inbox list` shows the questions and their ids"
 
 
 class QuestionClosed(InboxError):

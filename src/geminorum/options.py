@@ -281,5 +281,14 @@ def _unknown_key(key: str, names: tuple[str, ...]) -> str:
 
 
 def _nearest(name: str, names: tuple[str, ...]) -> str:
+    if name in _ELSEWHERE:
+        return f"; {_ELSEWHERE[name]}"
     near = difflib.get_close_matches(snake_case(name), names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+_ELSEWHERE = {
+    # The nearest name would be `trust_workspace`, which is no harmless guess.
+    "workspace": "open one with `with Workspace.opened(source) as there`, and pass cwd=there.folder"
+}
+"""What a run does not have, and what to do instead."""

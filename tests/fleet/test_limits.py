@@ -54,7 +54,7 @@ async def query(url, statement, *values):
 
 
 async def take(ledger, *shares):
-    async with ledger.connection() as connection:
+    async with ledger.statements() as connection:
         return await buckets.take(connection, shares)
 
 
@@ -573,7 +573,7 @@ async def is_back(job):
 
 
 async def correct(ledger, one, amount):
-    async with ledger.connection() as connection:
+    async with ledger.statements() as connection:
         await buckets.correct(connection, [one._replace(amount=Decimal(amount))])
 
 

@@ -10,6 +10,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
+from msgspec.structs import replace
+
 from geminorum import client
 from geminorum.errors import (
     FleetUnavailable,
@@ -31,7 +33,15 @@ from geminorum.fleet.limits.rules import label_in
 from geminorum.fleet.limits.wait_mark import WaitMark
 from geminorum.fleet.rows import decode_spec
 from geminorum.fleet.session_store import TenantStore
-from geminorum.fleet.travel import JobSpec, Outcome, ended_by, error_event, options_of
+from geminorum.fleet.travel import (
+    Failure,
+    JobSpec,
+    Outcome,
+    ended_by,
+    error_event,
+    options_of,
+    refuse_unknown_words,
+)
 from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.runtime.lazy import lazy_module
@@ -78,13 +88,13 @@ class Attempt:
         database: Database,
         writer: EventWriter,
         house: Gatehouse,
-        on_wait: Callable[[], object],
+        on_change: Callable[[], object],
     ) -> None:
-        """`on_wait` is called when the job begins to wait for a limit, or waits no more."""
-        self.claim = claim
+        """`on_change` is called when the agent runs, and nothing is left to prepare for it, and
+        when it begins to wait for a limit, or waits no more."""
+        self.claim, self._on_change, self.is_starting = claim, on_change, True
         self._transport, self._database, self._writer = transport, database, writer
-        self._mark = WaitMark(database, claim, on_wait)
-        self._gate = JobGate(house, claim.tenant, self._mark.set)
+        self._gate = JobGate(house, claim.tenant, WaitMark(database, claim, on_change))
         self._log = writer.open(claim.job, claim.attempt)
         self._task: asyncio.Task[Any] | None = None
         self._live: client.Run[Any] | None = None
@@ -113,9 +123,9 @@ class Attempt:
             log.exception("job %s", self.claim.job)
             ending = _ended(GeminorumError(f"the worker failed: {type(error).__name__}: {error}"))
         finally:
-            self._task = None
+            self._task, self.is_starting = None, False
         self.met_setup_error = isinstance(ending.error, SetupError)
-        await self._mark.close()
+        await self._gate.close()
         await self._end(ending)
 
     def stop(self, reason: Reason) -> None:
@@ -132,7 +142,7 @@ class Attempt:
     @property
     def is_waiting(self) -> bool:
         """Does the job wait for a limit?"""
-        return self._mark.label is not None
+        return self._gate.is_waiting
 
     def spent(self) -> Decimal | None:
         """US dollars so far; None if that is not known."""
@@ -142,6 +152,7 @@ class Attempt:
         if self.claim.is_cancelled:
             raise Interrupted("the job was cancelled")
         spec = decode_spec(self.claim.spec)
+        refuse_unknown_words(self.claim.spec)
         options = options_of(spec)
         with ExitStack() as stack:
             # A session that starts anew has changed nothing yet.
@@ -178,6 +189,8 @@ class Attempt:
         """From the error that ends the run: another attempt may make it one that passed."""
         via = _gated(self._transport, self._gate)
         async with client.run(prompt, options, via=via) as self._live:
+            self.is_starting = False
+            self._on_change()
             if self._reason is not None:
                 await self._live.cancel()
             while events := await self._live.read():
@@ -186,8 +199,11 @@ class Attempt:
                 last += events[place:]
                 await self._writer.add(self._log, events[:place])
         result = self._live.result
-        outcome, error = Outcome(result=result), result.exception()
-        return Ending(last, outcome, await run_off_loop(room.patch), error)
+        ending = Ending(last, Outcome(result=result), error=result.exception())
+        try:
+            return ending._replace(patch=await run_off_loop(room.patch))
+        except (GeminorumError, OSError) as error:
+            return ending if ending.error else _without_patch(ending, error)
 
     async def _end(self, ending: Ending) -> None:
         delay = self._retry_delay(ending)
@@ -268,6 +284,9 @@ class Attempt:
                 )
         except FleetUnavailable as error:
             log.warning("a checkpoint of job %s is not noted: %s", self.claim.job, error.message)
+            if self._task is not None:
+                await asyncio.sleep(_RETRY_SECONDS)
+                await self._write_checkpoint(session)
 
 
 class _Room:
@@ -361,6 +380,19 @@ def _gated(transport: Any, gate: JobGate) -> Transport:
         text = f"the fleet has limits, and {type(transport).__name__} cannot count its requests"
         raise Unsupported(text, hint=python_only("give the worker Cli, Acp, Api or a Pool"))
     return cast("Transport", transport)
+
+
+def _without_patch(ending: Ending, reason: GeminorumError | OSError) -> Ending:
+    """The agent has done its work, but what it changed cannot come home."""
+    error = reason if isinstance(reason, GeminorumError) else WorkspaceError(str(reason))
+    said, result = error_event(error), ending.outcome.result
+    events = [
+        replace(event, status="error") if isinstance(event, Done) else event
+        for event in ending.events
+    ]
+    told = replace(result, status="error", errors=[*result.errors, said])
+    outcome = Outcome(result=told, failure=Failure.of(error))
+    return Ending([*events[:-1], said, *events[-1:]], outcome, error=error)
 
 
 def _ended(error: GeminorumError) -> Ending:

@@ -15,7 +15,7 @@ import msgspec
 
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
-from geminorum.fleet.event_writer import Chunk, write_chunks
+from geminorum.fleet.event_writer import Chunk, notify, write_chunks
 from geminorum.fleet.rows import JOBS_CHANNEL, end_job
 from geminorum.fleet.travel import Outcome
 
@@ -52,14 +52,20 @@ _IS_ALIVE = """
 SELECT 1 FROM geminorum_workers
 WHERE id = %s AND NOT is_lost AND heartbeat_at >= clock_timestamp() - %s * interval '1 s'
 """
+# A heartbeat of the future is one from before the database's clock was set back.
 _LOSE = """
 UPDATE geminorum_workers SET is_lost = true
-WHERE NOT is_lost AND heartbeat_at < clock_timestamp() - %s * interval '1 s' RETURNING id
+WHERE NOT is_lost AND heartbeat_at NOT BETWEEN clock_timestamp() - %(seconds)s * interval '1 s'
+    AND clock_timestamp() + %(seconds)s * interval '1 s'
 """
 _ORPHANS = """
 SELECT job.id, job.entry, job.attempt, job.max_attempts + job.excused, job.is_cancelled
 FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
 WHERE job.state = 'running' AND coalesce(worker.is_lost, true) FOR UPDATE OF job SKIP LOCKED
+"""
+_STRAYS = """
+SELECT id, entry, attempt, max_attempts, is_cancelled FROM geminorum_jobs
+WHERE state = 'running' AND worker = %s AND id <> ALL(%s) FOR UPDATE SKIP LOCKED
 """
 
 
@@ -154,10 +160,15 @@ async def _has_room(connection: Connection, tenant: str) -> bool:
     return row is not None and bool(row[0])
 
 
-async def _claimed(connection: Connection, taken: queue.Taken, worker: int, name: str) -> Claim:
+async def _claimed(
+    connection: Connection, taken: queue.Taken, worker: int, name: str
+) -> Claim | None:
+    """None if the queue has an entry without a job."""
     cursor = await connection.execute(_TAKE, (taken.attempt, worker, taken.entry), binary=True)
     row = await cursor.fetchone()
-    assert row is not None
+    if row is None:  # Somebody else's: it is never ours, and must not come again and again.
+        await queue.finish(connection, taken.entry, succeeded=False)
+        return None
     job, tenant, via, spec, pack, progress, max_attempts, is_cancelled = row
     insert = "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, %s, %s)"
     await connection.execute(insert, (job, taken.attempt, name))
@@ -214,9 +225,11 @@ async def put_back(
     """
     if chunks:
         await write_chunks(connection, chunks)
+        await notify(connection, {held.job})
+    # One that was cancelled meanwhile waits for nothing but a worker that ends it.
     update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s,
         excused = excused + %s, progress = coalesce(%s, progress),
-        not_before = clock_timestamp() + %s * interval '1 s'
+        not_before = clock_timestamp() + CASE WHEN is_cancelled THEN 0 ELSE %s END * interval '1 s'
         WHERE id = %s RETURNING not_before"""
     values = waits_for, int(is_excused), progress if has_work else None, seconds, held.job
     row = await (await connection.execute(update, values)).fetchone()
@@ -253,8 +266,24 @@ async def note_spending(
 
 async def lose_workers(connection: Connection) -> list[Orphan]:
     """Gives up the workers that are silent; returns, and holds, the jobs that have none."""
-    await connection.execute(_LOSE, (LOST_SECONDS,))
+    await connection.execute(_LOSE, {"seconds": LOST_SECONDS})
     return [Orphan(*row) for row in await (await connection.execute(_ORPHANS)).fetchall()]
+
+
+async def hold_strays(
+    connection: Connection, worker: int, known: Sequence[uuid.UUID]
+) -> list[Orphan]:
+    """The jobs that are a worker's, other than those it knows of: the connection was lost before it
+    heard that it got them."""
+    cursor = await connection.execute(_STRAYS, (worker, list(known)))
+    return [Orphan(*row) for row in await cursor.fetchall()]
+
+
+async def cancelled_of(connection: Connection, worker: int) -> list[uuid.UUID]:
+    """The jobs that a worker runs, and that were cancelled."""
+    query = """SELECT id FROM geminorum_jobs
+        WHERE state = 'running' AND worker = %s AND is_cancelled"""
+    return [job for (job,) in await (await connection.execute(query, (worker,))).fetchall()]
 
 
 async def _end_attempt(

@@ -8,7 +8,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, aclosing
 from datetime import timedelta
 from decimal import Decimal
-from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -21,7 +20,7 @@ from geminorum.fleet import job_ids, resubmission, retention, rows, schema, stat
 from geminorum.fleet.address import database_url
 from geminorum.fleet.database import Database, patiently
 from geminorum.fleet.details import JobDetails, details_of
-from geminorum.fleet.event_feed import EventFeed, Follower, Numbered
+from geminorum.fleet.event_feed import EventFeed, Numbered
 from geminorum.fleet.event_writer import Chunk
 from geminorum.fleet.limits import table as limits_table
 from geminorum.fleet.limits.rules import (
@@ -52,8 +51,8 @@ else:
 
 DEFAULT_TENANT = "default"
 _MAX_NAME = 100
-_NO_EVENTS = (2**31 - 1, 0)
-"""Behind all events of any job, for those who only wait for its end."""
+_CANCEL_ROUNDS = 3
+"""Of asking for the end of a job that is put back and taken again meanwhile."""
 
 
 class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -272,22 +271,11 @@ class Job(Generic[DataT]):
     ) -> AsyncGenerator[Numbered, None]:
         """The same as they arrive, several at a time; none of the batches is empty."""
         with self._fleet.feed.follow(self._job, after) as follower:
-            while True:
-                found = await follower.read()
-                if found is None:
-                    found = await self._look_again(follower)
-                if found is None:
-                    return  # Its events were pruned.
-                if found:
-                    yield found
-                    if isinstance(found[-1][1], Done):
-                        return
-
-    async def _look_again(self, follower: Follower) -> Numbered | None:
-        """After a long silence; None if the job is over, and has nothing more to say."""
-        is_over = (await patiently(self.info)).state == "done"
-        await patiently(partial(self._fleet.feed.catch_up, follower))
-        return follower.take() or (None if is_over else [])
+            while (found := await follower.read()) is not None:
+                yield found
+                if isinstance(found[-1][1], Done):
+                    return
+        await patiently(self.info)  # It is over, or gone: then this raises.
 
     async def result(self) -> Result[DataT]:
         """Waits for the end; returns the Result, or raises the exception, as a local run would."""
@@ -311,8 +299,10 @@ class Job(Generic[DataT]):
         closing, outcome = ended_by(Interrupted("the job was cancelled before it began"))
         data = b"\n".join(map(encode, closing))
         chunk = Chunk(self._job, 0, len(closing), len(closing), data)
-        async with self._fleet.database.transaction() as connection:
-            await rows.request_cancel(connection, self._job, chunk, outcome)
+        for _ in range(_CANCEL_ROUNDS):
+            async with self._fleet.database.transaction() as connection:
+                if await rows.request_cancel(connection, self._job, chunk, outcome):
+                    return
 
     async def patch(self) -> Patch | None:
         """What the agent changed in its workspace; None if the job had none, or is not over."""
@@ -321,10 +311,10 @@ class Job(Generic[DataT]):
         return None if data is None else workspaces.Patch(data)
 
     async def _wait(self) -> Outcome:
-        await patiently(self.info)
-        with self._fleet.feed.follow(self._job, _NO_EVENTS) as follower:
+        with self._fleet.feed.await_end(self._job) as end:
             while (outcome := await patiently(self._find_outcome)) is None:
-                await follower.read()
+                await patiently(self.info)  # It may be gone: then this raises.
+                await end.wait()
         return outcome
 
     async def _find_outcome(self) -> Outcome | None:

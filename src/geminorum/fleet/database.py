@@ -32,18 +32,32 @@ _CONNECTION: dict[str, Any] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-_RECONNECT_SECONDS, _PATIENCE_SECONDS = 0.25, 60.0
+_RECONNECT_SECONDS = 0.25
+PATIENCE_SECONDS = 60.0
+"""How long readers wait for a database that cannot be used: it may be starting again."""
 _LISTEN_SECONDS = 5.0
 """How long a listener trusts a silent connection before it tries it."""
+WORKER_IDLE_SECONDS = 2
+"""How long a worker may do nothing in the midst of a transaction. One that is stopped or cut off
+there holds the rows of its jobs, and the server would never end it: nobody could take them over."""
 
 
 class Database:
     """The connections of one process, shared by all that it does; opened by `async with`."""
 
-    def __init__(self, url: str, *, connections: int = 4, is_ledger: bool = False) -> None:
-        """`is_ledger`: each statement is a transaction, which does not wait for the disk; there is
-        no connection until the first."""
-        self.url = url
+    def __init__(
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        idle_seconds: int = _STATEMENT_SECONDS,
+        is_ledger: bool = False,
+    ) -> None:
+        """`idle_seconds`: PostgreSQL ends a transaction in which nothing happens for so long.
+
+        `is_ledger`: nothing waits for the disk, and there is no connection until it is needed.
+        """
+        self.url, self._idle_seconds, self._is_ledger = url, idle_seconds, is_ledger
         require_driver()
         self._pool = psycopg_pool.AsyncConnectionPool(
             url,
@@ -51,8 +65,8 @@ class Database:
             max_size=connections,
             open=False,
             timeout=_CONNECT_SECONDS,
-            kwargs={**_CONNECTION, "autocommit": is_ledger},
-            configure=_configure_ledger if is_ledger else _configure,
+            kwargs={**_CONNECTION, "autocommit": True},
+            configure=self._configure,
             check=psycopg_pool.AsyncConnectionPool.check_connection,
         )
 
@@ -77,25 +91,37 @@ class Database:
                 self.url, autocommit=True, **_CONNECTION
             )
             try:
-                await _configure(connection)
+                await self._configure(connection)
             except BaseException:
                 await connection.close()
                 raise
             return connection
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
-        """A connection in a transaction, which is committed when the block ends well."""
-        with explained(self.url):
-            async with self._pool.connection() as connection, connection.transaction():
-                yield connection
+    async def _configure(self, connection: Connection) -> None:
+        """No statement waits forever for another's lock. Not as an option of the connection, which
+        would replace the user's own."""
+        limits = {
+            "statement_timeout": _STATEMENT_SECONDS,
+            "lock_timeout": _STATEMENT_SECONDS,
+            "idle_in_transaction_session_timeout": self._idle_seconds,
+        }
+        for name, seconds in limits.items():
+            await connection.execute(f"SET {name} = '{seconds}s'")
+        if self._is_ledger:
+            await connection.execute("SET synchronous_commit = off")
 
     @asynccontextmanager
-    async def connection(self) -> AsyncIterator[Connection]:
-        """A connection outside of any transaction, of a ledger."""
+    async def statements(self) -> AsyncIterator[Connection]:
+        """A connection that commits every statement by itself."""
         with explained(self.url):
             async with self._pool.connection() as connection:
                 yield connection
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection in a transaction, which is committed when the block ends well."""
+        async with self.statements() as connection, connection.transaction():
+            yield connection
 
     async def listen(self, *channels: str, on_message: Callable[[str, str], None]) -> None:
         """Reports notifications until it is cancelled, and survives the end of its connection.
@@ -125,8 +151,8 @@ async def _report_notifications(
 
 
 async def patiently(read: Callable[[], Awaitable[T]]) -> T:
-    """Reads again for a minute while the database cannot be used: it may be starting again."""
-    deadline = time.monotonic() + _PATIENCE_SECONDS
+    """Reads again for a minute while the database cannot be used."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while True:
         try:
             return await read()
@@ -154,7 +180,13 @@ def explained(url: str) -> Iterator[None]:
         hint = "another role may: docs/fleet.md lists the rights that each needs"
         text = f"the fleet's database refuses: {_first_line(error, url)}"
         raise FleetError(text, hint=hint) from error
-    except (psycopg.OperationalError, psycopg_pool.PoolTimeout, TimeoutError, OSError) as error:
+    except (
+        psycopg.OperationalError,
+        psycopg.errors.IdleInTransactionSessionTimeout,
+        psycopg_pool.PoolTimeout,
+        TimeoutError,
+        OSError,
+    ) as error:
         reason = _first_line(error, url)
         text = f"the fleet's database {shown_address(url)} cannot be used: {reason}"
         raise FleetUnavailable(text) from error
@@ -162,17 +194,3 @@ def explained(url: str) -> Iterator[None]:
 
 def _first_line(error: Exception, url: str) -> str:
     return [*without_credentials(str(error), url).strip().splitlines(), "no answer"][0]
-
-
-async def _configure(connection: Connection) -> None:
-    """No statement waits forever for another's lock. Not as an option of the connection, which
-    would replace the user's own."""
-    for name in ("statement_timeout", "lock_timeout"):
-        await connection.execute(f"SET {name} = '{_STATEMENT_SECONDS}s'")
-    if not connection.autocommit:
-        await connection.commit()
-
-
-async def _configure_ledger(connection: Connection) -> None:
-    await _configure(connection)
-    await connection.execute("SET synchronous_commit = off")

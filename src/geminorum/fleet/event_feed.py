@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import asyncio
 import uuid
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import TypeAlias
 
-from geminorum.errors import FleetUnavailable
+from geminorum.errors import FleetUnavailable, GeminorumError, InvalidEvent
 from geminorum.events import Event, decode
-from geminorum.fleet.database import Database
-from geminorum.fleet.event_writer import EVENTS_CHANNEL
+from geminorum.fleet.database import PATIENCE_SECONDS, Database
+from geminorum.fleet.event_writer import ENDED, EVENTS_CHANNEL
 
-_RETRY_SECONDS, _LOOK_SECONDS = 0.2, 5.0
-"""After a failure; and how often a follower looks without having been told."""
+_RETRY_SECONDS, _CHECK_SECONDS = 0.2, 5.0
+"""After a failure; and how often the feed looks without having been told."""
 _GATHER_SECONDS = 0.005
 """Notifications within this time are answered by one query."""
-_MAX_CHUNKS = 2000
+_MAX_CHUNKS, _LEAST_CHUNKS = 2000, 10
+"""In one answer of the database; and of each job that is asked for, even if there are many."""
+# For each follower a few steps in the index of events; a plain join reads the whole table.
 _NEWS = """
-SELECT event.job, event.attempt, event.seq, event.data
+SELECT cursor.job, event.attempt, event.seq, event.data
 FROM unnest(%s::uuid[], %s::integer[], %s::integer[]) AS cursor (job, attempt, seq)
-JOIN geminorum_events AS event
-    ON event.job = cursor.job AND (event.attempt, event.seq) > (cursor.attempt, cursor.seq)
-ORDER BY event.job, event.attempt, event.seq LIMIT %s
+CROSS JOIN LATERAL (
+    SELECT attempt, seq, data FROM geminorum_events AS one
+    WHERE one.job = cursor.job AND (one.attempt, one.seq) > (cursor.attempt, cursor.seq)
+    ORDER BY one.attempt, one.seq LIMIT %s
+) AS event ORDER BY cursor.job, event.attempt, event.seq
 """
+_OPEN = "SELECT id FROM geminorum_jobs WHERE id = ANY(%s) AND state <> 'done'"
 
 Numbered: TypeAlias = list[tuple[tuple[int, int], Event]]
 """Events with their cursors."""
@@ -42,32 +48,71 @@ class Follower:
         self.job, self.cursor = job, after
         self._waiting: Numbered = []
         self._news = asyncio.Event()
+        self._is_over = False
+        self._error: GeminorumError | None = None
 
     def add(self, attempt: int, seq: int, data: bytes) -> None:
-        events = [decode(line) for line in data.split(b"\n")]
+        before, self.cursor = self.cursor, (attempt, seq)
+        try:
+            events = [decode(line) for line in data.split(b"\n")]
+        except InvalidEvent as error:
+            self.fail(error)
+        if self._error is not None:
+            return
         first = seq - len(events) + 1
         numbered = [((attempt, first + place), event) for place, event in enumerate(events)]
         # A cursor may point into a chunk: what it has seen of it is not given again.
-        self._waiting += [pair for pair in numbered if pair[0] > self.cursor]
-        self.cursor = attempt, seq
+        self._waiting += [pair for pair in numbered if pair[0] > before]
         self._news.set()
 
-    def wake(self) -> None:
+    def end(self) -> None:
+        """The job is over, or gone: nothing follows what has been added."""
+        self._is_over = True
+        self._news.set()
+
+    def fail(self, error: GeminorumError) -> None:
+        """The reader gets this exception, after what has been added."""
+        self._error = self._error or error
         self._news.set()
 
     async def read(self) -> Numbered | None:
-        """What has arrived, with its cursors; None if nothing was heard of the job for a while."""
-        try:
-            async with asyncio.timeout(_LOOK_SECONDS):
-                await self._news.wait()
-        except TimeoutError:
-            return None
-        self._news.clear()
-        return self.take()
+        """What has arrived, with its cursors; None if there will be nothing more."""
+        while True:
+            await self._news.wait()
+            events, self._waiting = self._waiting, []
+            if events:
+                return events
+            if self._error is not None:
+                raise self._error
+            if self._is_over:
+                return None
+            self._news.clear()
 
-    def take(self) -> Numbered:
-        events, self._waiting = self._waiting, []
-        return events
+
+class EndWaiter:
+    """One who waits for the end of a job."""
+
+    def __init__(self, job: uuid.UUID) -> None:
+        self.job = job
+        self._news = asyncio.Event()
+        self._error: GeminorumError | None = None
+
+    def end(self) -> None:
+        self._news.set()
+
+    def fail(self, error: GeminorumError) -> None:
+        self._error = error
+        self._news.set()
+
+    async def wait(self) -> None:
+        """Until the job is over, by all that has been heard: look whether it is."""
+        await self._news.wait()
+        self._news.clear()
+        if self._error is not None:
+            raise self._error
+
+
+Subscriber: TypeAlias = Follower | EndWaiter
 
 
 class EventFeed:
@@ -75,9 +120,11 @@ class EventFeed:
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._followers: set[Follower] = set()
+        self._subscribers: dict[uuid.UUID, set[Subscriber]] = {}
         self._dirty: set[Follower] = set()
         self._news = asyncio.Event()
+        self._next_check = self._works_since = 0.0
+        """Times of the event loop; at the first, it looks after everybody."""
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> EventFeed:
@@ -98,58 +145,127 @@ class EventFeed:
     @contextmanager
     def follow(self, job: uuid.UUID, after: tuple[int, int] = (0, 0)) -> Iterator[Follower]:
         follower = Follower(job, after)
-        self._followers.add(follower)
-        self._want({follower})
-        try:
+        with self._subscribed(follower):
+            self._want({follower})
             yield follower
+
+    @contextmanager
+    def await_end(self, job: uuid.UUID) -> Iterator[EndWaiter]:
+        """Tells of an end from here on: the caller looks once whether it has passed."""
+        waiter = EndWaiter(job)
+        with self._subscribed(waiter):
+            yield waiter
+
+    @contextmanager
+    def _subscribed(self, one: Subscriber) -> Iterator[None]:
+        self._subscribers.setdefault(one.job, set()).add(one)
+        try:
+            yield
         finally:
-            self._followers.discard(follower)
-            self._dirty.discard(follower)
+            others = self._subscribers[one.job]
+            others.discard(one)
+            if not others:
+                del self._subscribers[one.job]
 
-    async def catch_up(self, follower: Follower) -> None:
-        """Looks for what a follower has not got, without waiting for its turn."""
-        await self._fetch({follower})
+    def _on_message(self, channel: str, named: str) -> None:
+        if not channel:  # Notifications may have been missed.
+            self._next_check = 0.0
+            self._news.set()
+        elif not named:
+            self._want(self._all())
+        for name in named.split():
+            with suppress(ValueError):  # Anybody who can connect can notify.
+                self._on_name(uuid.UUID(name.removesuffix(ENDED)), name.endswith(ENDED))
 
-    def _on_message(self, _: str, named: str) -> None:
-        jobs = set(named.split())
-        self._want({one for one in self._followers if not jobs or one.job.hex in jobs})
+    def _on_name(self, job: uuid.UUID, is_over: bool) -> None:
+        subscribers = self._subscribers.get(job, set())
+        self._want(subscribers)
+        if is_over:
+            for one in subscribers:
+                if isinstance(one, EndWaiter):
+                    one.end()
 
-    def _want(self, followers: set[Follower]) -> None:
-        self._dirty |= followers
+    def _all(self) -> set[Subscriber]:
+        return {one for subscribers in self._subscribers.values() for one in subscribers}
+
+    def _want(self, subscribers: Iterable[Subscriber]) -> None:
+        self._dirty |= _followers(subscribers)
         if self._dirty:
             self._news.set()
 
     async def _look(self) -> None:
+        now = asyncio.get_running_loop().time
+        self._works_since = now()
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_SECONDS):
+                async with asyncio.timeout_at(self._next_check):
                     await self._news.wait()
                     await asyncio.sleep(_GATHER_SECONDS)
             self._news.clear()
-            wanted = self._dirty or set(self._followers)
-            self._dirty = set()
             try:
-                await self._fetch(wanted)
-            except FleetUnavailable:
-                self._want(wanted & self._followers)
+                await self._look_once(now() >= self._next_check)
+                self._works_since = now()
+            except FleetUnavailable as error:
+                self._next_check = 0.0
+                if now() > self._works_since + PATIENCE_SECONDS:
+                    self._works_since = now()
+                    self._fail_all(error)
                 await asyncio.sleep(_RETRY_SECONDS)
+
+    async def _look_once(self, is_check: bool) -> None:
+        if is_check:
+            await self._check()
+            self._next_check = asyncio.get_running_loop().time() + _CHECK_SECONDS
+        else:
+            wanted, self._dirty = self._dirty, set()
+            await self._fetch(wanted)
+
+    async def _check(self) -> None:
+        """For everybody at once: nobody has to look for itself."""
+        subscribers, self._dirty = self._all(), set()
+        still_open = await self._open({one.job for one in subscribers})
+        await self._fetch(_followers(subscribers))
+        for one in subscribers:
+            if one.job not in still_open:
+                one.end()
+
+    async def _open(self, jobs: set[uuid.UUID]) -> set[uuid.UUID]:
+        """Those of them that are not over."""
+        if not jobs:
+            return set()
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(_OPEN, (list(jobs),))
+            return {job for (job,) in await cursor.fetchall()}
 
     async def _fetch(self, followers: set[Follower]) -> None:
         by_job: dict[uuid.UUID, list[Follower]] = {}
         for follower in followers:
             by_job.setdefault(follower.job, []).append(follower)
-        while followers:
-            cursors = [(job, *min(one.cursor for one in ones)) for job, ones in by_job.items()]
-            columns = [list(column) for column in zip(*cursors, strict=True)]
-            async with self._database.transaction() as connection:
-                rows = await (
-                    await connection.execute(_NEWS, [*columns, _MAX_CHUNKS], binary=True)
-                ).fetchall()
+        wanted = set(by_job)
+        while wanted:
+            most = max(_MAX_CHUNKS // len(wanted), _LEAST_CHUNKS)
+            rows = await self._read({job: by_job[job] for job in wanted}, most)
             for job, attempt, seq, data in rows:
                 for follower in by_job[job]:
                     if (attempt, seq) > follower.cursor:
                         follower.add(attempt, seq, bytes(data))
-            if len(rows) < _MAX_CHUNKS:
-                break
-        for follower in followers:
-            follower.wake()
+            found = Counter(job for job, *_ in rows)
+            wanted = {job for job in wanted if found[job] == most}
+
+    async def _read(
+        self, followers: Mapping[uuid.UUID, Sequence[Follower]], most: int
+    ) -> list[tuple[uuid.UUID, int, int, bytes]]:
+        """Chunks behind the cursors of each job, so many of each at most."""
+        cursors = [(job, *min(one.cursor for one in ones)) for job, ones in followers.items()]
+        columns = [list(column) for column in zip(*cursors, strict=True)]
+        async with self._database.transaction() as connection:
+            cursor = await connection.execute(_NEWS, [*columns, most], binary=True)
+            return await cursor.fetchall()
+
+    def _fail_all(self, error: FleetUnavailable) -> None:
+        for one in self._all():
+            one.fail(FleetUnavailable(error.message, hint=error.hint))
+
+
+def _followers(subscribers: Iterable[Subscriber]) -> set[Follower]:
+    return {one for one in subscribers if isinstance(one, Follower)}

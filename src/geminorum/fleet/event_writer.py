@@ -7,6 +7,7 @@ their jobs, so no event of an attempt can appear after another worker has taken 
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -15,27 +16,30 @@ from geminorum.errors import FleetUnavailable
 from geminorum.events import Event, encode
 from geminorum.fleet.database import Connection, Database
 
+log = logging.getLogger("geminorum.fleet")
+
 EVENTS_CHANNEL = "geminorum_events"
+ENDED = "!"
+"""Behind the name of a job that is over."""
 _BATCH_SECONDS, _RETRY_SECONDS = 0.02, 0.2
 _MAX_WAITING_BYTES = 16 * 1024 * 1024
 """Of one worker: from here on its runs wait for the database."""
 _MAX_NAMED = 200
 """Jobs in one notification, whose payload has 8,000 bytes at most; more are not named."""
-_INSERT = """
-INSERT INTO geminorum_events (job, attempt, seq, count, data)
-SELECT new.job, new.attempt, new.seq, new.count, new.data
-FROM unnest(%s::uuid[], %s::integer[], %s::integer[], %s::integer[], %s::bytea[])
-    AS new (job, attempt, seq, count, data)
-JOIN geminorum_jobs ON geminorum_jobs.id = new.job
-WHERE geminorum_jobs.state = 'running' AND geminorum_jobs.attempt = new.attempt
-ORDER BY new.job
-FOR SHARE OF geminorum_jobs
-ON CONFLICT DO NOTHING
-RETURNING job
-"""
-_OWNED = """
-SELECT id FROM geminorum_jobs JOIN unnest(%s::uuid[], %s::integer[]) AS mine (job, attempt)
-ON id = mine.job AND geminorum_jobs.attempt = mine.attempt WHERE state = 'running'
+# Each job is looked up by its key: otherwise the planner, which knows little of tables that grow
+# this fast, reads all jobs that run. `OFFSET 0` keeps the conditions out of there.
+_WRITE = """
+WITH owned AS MATERIALIZED (
+    SELECT new.* FROM unnest(
+        %s::uuid[], %s::integer[], %s::integer[], %s::integer[], %s::bytea[]
+    ) AS new (job, attempt, seq, count, data) CROSS JOIN LATERAL (
+        SELECT state, attempt FROM geminorum_jobs WHERE id = new.job OFFSET 0 FOR SHARE
+    ) AS held WHERE held.state = 'running' AND held.attempt = new.attempt
+), written AS (
+    INSERT INTO geminorum_events (job, attempt, seq, count, data) SELECT * FROM owned
+    ON CONFLICT DO NOTHING
+)
+SELECT DISTINCT job, attempt FROM owned
 """
 
 
@@ -59,10 +63,13 @@ class AttemptLog:
         self.size = 0
         """Bytes that wait."""
 
-    def add(self, events: Sequence[Event]) -> None:
+    def add(self, events: Sequence[Event]) -> int:
+        """Takes events in; returns their bytes."""
         lines = [encode(event) for event in events]
+        size = sum(map(len, lines))
         self._waiting += lines
-        self.size += sum(map(len, lines))
+        self.size += size
+        return size
 
     def take(self) -> Chunk | None:
         """What waits, as a chunk; None if nothing does."""
@@ -82,23 +89,26 @@ class EventWriter:
         self._logs: dict[tuple[uuid.UUID, int], AttemptLog] = {}
         self._unwritten: list[Chunk] = []
         """Taken from the logs; a connection that broke may have written them or not."""
+        self._unannounced: set[uuid.UUID] = set()
+        """Jobs with events that are written, and whose followers do not know yet."""
+        self._waiting_bytes = 0
         self._news = asyncio.Event()
         self._written = asyncio.Condition()
 
     def open(self, job: uuid.UUID, attempt: int) -> AttemptLog:
-        log = self._logs[job, attempt] = AttemptLog(job, attempt)
-        return log
+        opened = self._logs[job, attempt] = AttemptLog(job, attempt)
+        return opened
 
     def close(self, log: AttemptLog) -> None:
         self._logs.pop((log.job, log.attempt), None)
 
     async def add(self, log: AttemptLog, events: Sequence[Event]) -> None:
         """Takes events in; waits while too much waits for the database."""
-        log.add(events)
+        self._waiting_bytes += log.add(events)
         self._news.set()
-        if self._size() > _MAX_WAITING_BYTES:
+        if self._waiting_bytes > _MAX_WAITING_BYTES:
             async with self._written:
-                await self._written.wait_for(lambda: self._size() <= _MAX_WAITING_BYTES)
+                await self._written.wait_for(lambda: self._waiting_bytes <= _MAX_WAITING_BYTES)
 
     async def run(self) -> None:
         while True:
@@ -106,7 +116,9 @@ class EventWriter:
             self._news.clear()
             try:
                 await self._flush()
-            except FleetUnavailable:
+            except Exception as error:
+                if not isinstance(error, FleetUnavailable):
+                    log.exception("events cannot be written")
                 self._news.set()
                 await asyncio.sleep(_RETRY_SECONDS)
             # What comes within this time goes along with the next statement.
@@ -119,43 +131,62 @@ class EventWriter:
             mine = [chunk for chunk in self._unwritten if chunk[:2] == (log.job, log.attempt)]
             self._unwritten = [chunk for chunk in self._unwritten if chunk not in mine]
             rest = log.take()
+            self._count_waiting()
         return [*mine, *([rest] if rest else [])]
 
     async def _flush(self) -> None:
         # `take_rest` waits meanwhile: a chunk is written here, or by its caller.
         async with self._written:
             self._unwritten += [chunk for log in self._logs.values() if (chunk := log.take())]
-            if self._unwritten:
-                async with self._database.transaction() as connection:
-                    await write_chunks(connection, self._unwritten)
-                    lost = await _lost_in(connection, self._unwritten)
-                self._unwritten = []
-                for job, attempt in lost:
-                    self._on_lost(job, attempt)
-            self._written.notify_all()
+            if self._unwritten or self._unannounced:
+                async with self._database.statements() as connection:
+                    await self._write(connection)
+                    await self._announce(connection)
+            self._count_waiting()
 
-    def _size(self) -> int:
+    async def _write(self, connection: Connection) -> None:
+        if not self._unwritten:
+            return
+        owned = await write_chunks(connection, self._unwritten)
+        lost = {chunk[:2] for chunk in self._unwritten} - owned
+        self._unwritten = []
+        self._unannounced |= {job for job, _ in owned}
+        for job, attempt in lost:
+            self._on_lost(job, attempt)
+
+    async def _announce(self, connection: Connection) -> None:
+        """In a transaction of its own, which has nothing to write to the disk: those that notify
+        are committed one after the other, over the whole server."""
+        if self._unannounced:
+            await notify(connection, self._unannounced)
+            self._unannounced = set()
+
+    def _count_waiting(self) -> None:
+        """Runs that have waited for the database go on if enough is written."""
         taken = sum(len(chunk.data) for chunk in self._unwritten)
-        return taken + sum(log.size for log in self._logs.values())
+        self._waiting_bytes = taken + sum(log.size for log in self._logs.values())
+        self._written.notify_all()
 
 
-async def write_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
-    """Adds events of running attempts, and tells those who follow them. Others are passed over.
+async def write_chunks(
+    connection: Connection, chunks: Sequence[Chunk]
+) -> set[tuple[uuid.UUID, int]]:
+    """Adds events of running attempts; returns these attempts.
 
-    A chunk that is there already, because only the answer of the database was lost, stays.
+    Chunks of others are passed over. One that is there already, because only the answer of the
+    database was lost, stays.
     """
-    columns = [list(column) for column in zip(*chunks, strict=True)]
-    await connection.execute(_INSERT, columns)
-    await notify(connection, {chunk.job for chunk in chunks})
+    # Jobs are locked in the same order by everybody.
+    columns = [list(column) for column in zip(*sorted(chunks), strict=True)]
+    return set(await (await connection.execute(_WRITE, columns)).fetchall())
 
 
 async def notify(connection: Connection, jobs: set[uuid.UUID]) -> None:
+    """Tells those who follow these jobs to look."""
     named = " ".join(job.hex for job in jobs) if len(jobs) <= _MAX_NAMED else ""
     await connection.execute("SELECT pg_notify(%s, %s)", (EVENTS_CHANNEL, named))
 
 
-async def _lost_in(connection: Connection, chunks: Sequence[Chunk]) -> list[tuple[uuid.UUID, int]]:
-    pairs = {(chunk.job, chunk.attempt) for chunk in chunks}
-    columns = [list(column) for column in zip(*pairs, strict=True)]
-    owned = {job for (job,) in await (await connection.execute(_OWNED, columns)).fetchall()}
-    return [(job, attempt) for job, attempt in pairs if job not in owned]
+async def notify_end(connection: Connection, job: uuid.UUID) -> None:
+    """Tells those who follow a job, or wait for it, that it is over."""
+    await connection.execute("SELECT pg_notify(%s, %s)", (EVENTS_CHANNEL, job.hex + ENDED))

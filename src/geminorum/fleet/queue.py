@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from geminorum.errors import FleetError
+from geminorum.errors import FleetError, FleetUnavailable
 from geminorum.fleet.database import Connection
 from geminorum.runtime.lazy import lazy_module
 
@@ -148,6 +148,9 @@ def _without_wrapping() -> Iterator[None]:
     """Procrastinate wraps what the driver raises; our own callers know the driver's errors."""
     try:
         yield
+    except exceptions.UniqueViolation as error:
+        # Two jobs of one lock at the same moment. As after a deadlock, the next try succeeds.
+        raise FleetUnavailable("another worker was quicker") from error
     except exceptions.ConnectorException as error:
         if error.__cause__ is None:
             raise FleetError(str(error)) from error

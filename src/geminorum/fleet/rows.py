@@ -14,7 +14,7 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
-from geminorum.fleet.event_writer import Chunk, notify, write_chunks
+from geminorum.fleet.event_writer import Chunk, notify_end, write_chunks
 from geminorum.fleet.queue import QueueEntry
 from geminorum.fleet.travel import JobSpec, Outcome, Via, title_in
 from geminorum.hints import advice
@@ -204,8 +204,11 @@ async def patch_of(connection: Connection, job: uuid.UUID) -> bytes | None:
 
 async def request_cancel(
     connection: Connection, job: uuid.UUID, closing: Chunk, outcome: Outcome
-) -> None:
-    """Ends a job that has not begun, with these events; asks the worker to end one that has."""
+) -> bool:
+    """Ends a job that has not begun, with these events; asks the worker to end one that has.
+
+    False if it was put back at this very moment: it has to be asked once more.
+    """
     query = "SELECT entry FROM geminorum_jobs WHERE id = %s"
     row = await (await connection.execute(query, (job,))).fetchone()
     # The queue first, as those who take a job do: the other way round, both would wait forever.
@@ -213,17 +216,19 @@ async def request_cancel(
     query = "SELECT state, attempt FROM geminorum_jobs WHERE id = %s FOR UPDATE"
     row = await (await connection.execute(query, (job,))).fetchone()
     if row is None or row[0] == "done":
-        return
-    _, attempt = row
+        return True
+    state, attempt = row
     if is_withdrawn:
         # An attempt that never began has the number of the next one.
         await _begin(connection, job, attempt + 1, None)
         last = closing._replace(attempt=attempt + 1)
         await end_job(connection, job, [last], outcome)
-        return
+        return True
+    # Whoever takes it ends it, if it is queued now.
     update = "UPDATE geminorum_jobs SET is_cancelled = true WHERE id = %s"
     await connection.execute(update, (job,))
     await connection.execute("SELECT pg_notify(%s, %s)", (CANCEL_CHANNEL, job.hex))
+    return bool(state == "running")
 
 
 async def _begin(connection: Connection, job: uuid.UUID, attempt: int, worker: int | None) -> None:
@@ -247,7 +252,7 @@ async def end_job(
         WHERE id = %s"""
     encoded = msgspec.json.encode(outcome)
     await connection.execute(update, (outcome.result.status, encoded, patch, job))
-    await notify(connection, {job})
+    await notify_end(connection, job)
 
 
 def id_of(text: str | uuid.UUID) -> uuid.UUID:

@@ -38,6 +38,8 @@ class RunningBill:
                 await self._write()
             except (FleetUnavailable, OSError) as error:
                 log.debug("the cost of running jobs is not written: %s", error)
+            except Exception:
+                log.exception("the cost of running jobs cannot be written")
 
     async def _write(self) -> None:
         spent = self._spent()

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import msgspec
 
-from geminorum.errors import GeminorumError, Interrupted, InvalidOptions, Unsupported, class_for
+from geminorum._version import __version__
+from geminorum.errors import (
+    GeminorumError,
+    Interrupted,
+    InvalidOptions,
+    SetupError,
+    Unsupported,
+    class_for,
+)
 from geminorum.events import Done, Error, Event
 from geminorum.hints import advice, python_only
 from geminorum.options import Options
@@ -71,6 +79,20 @@ def title_in(beginning: bytes) -> str:
 
 def options_of(spec: JobSpec) -> Options[Any]:
     return Options.from_dict(spec.options)
+
+
+def refuse_unknown_words(data: bytes) -> None:
+    """Raises SetupError about a job in words that only another version knows.
+
+    They may forbid something, so they cannot be left out; a worker of that version can take it.
+    """
+    spec = msgspec.json.decode(data)
+    unknown = {*spec} - {*JobSpec.__struct_fields__}
+    unknown |= {*spec.get("options", ())} - {*Options.__struct_fields__}
+    if unknown:
+        text = f"geminorum {__version__} does not know {min(unknown)!r}, which the job asks for"
+        hint = "update the worker: pip install --upgrade 'geminorum[fleet]'"
+        raise SetupError(text, hint=hint)
 
 
 def plain(options: Options) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A worker: takes jobs of the fleet, runs their agents, frees those of workers that are lost."""
+"""A worker: takes jobs of the fleet, and runs their agents."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from contextlib import suppress
 from typing import Any
 
 from geminorum._version import __version__
-from geminorum.errors import FleetUnavailable, GeminorumError, Incomplete, Interrupted
-from geminorum.events import encode
-from geminorum.fleet import claims, schema
+from geminorum.errors import FleetUnavailable, GeminorumError
+from geminorum.fleet import claims, schema, takeover
 from geminorum.fleet.attempt import ROOM_PREFIX, Attempt
-from geminorum.fleet.claims import Claim, Orphan
-from geminorum.fleet.database import Database
-from geminorum.fleet.event_writer import Chunk, EventWriter
+from geminorum.fleet.cancellation import Cancellations
+from geminorum.fleet.claims import Claim
+from geminorum.fleet.database import WORKER_IDLE_SECONDS, Database
+from geminorum.fleet.event_writer import EventWriter
 from geminorum.fleet.heartbeat import Heartbeat
 from geminorum.fleet.limits.gate import Gatehouse
 from geminorum.fleet.limits.table import CHANNEL as LIMITS_CHANNEL
 from geminorum.fleet.reports import Happening, WorkerReport
 from geminorum.fleet.rows import CANCEL_CHANNEL, JOBS_CHANNEL
 from geminorum.fleet.running_bill import RunningBill
-from geminorum.fleet.travel import ended_by
 from geminorum.runtime.off_loop import run_off_loop
 from geminorum.system.owned_folder import sweep, temporary_folder
 from geminorum.transports import Transport
@@ -35,7 +34,12 @@ from geminorum.transports.process.agent_lease import AGENT_LEASE
 
 log = logging.getLogger("geminorum.fleet")
 
-_LOOK_SECONDS, _SWEEP_SECONDS, _RETRY_SECONDS = 1.0, 0.5, 0.25
+_LOOK_SECONDS, _RETRY_SECONDS = 1.0, 0.25
+_MAX_STARTING = max(4, 2 * (os.cpu_count() or 1))
+"""Agents that a worker starts at the same time: a start is much work, for which the events of those
+that run would have to wait. Another worker may start the next one sooner, too."""
+_UNSURE_SECONDS = 60.0
+"""After a failure to take jobs: a lost connection may have given the worker one all the same."""
 _MOST_PER_SLOT = 2
 """Jobs of which one runs: the others wait for limits."""
 _REST_SECONDS = 5.0
@@ -60,11 +64,11 @@ class Worker:
 
         `on_report` learns of each job that begins and ends; what it raises is logged.
         """
-        self._database = Database(url, connections=6)
+        self._database = Database(url, connections=6, idle_seconds=WORKER_IDLE_SECONDS)
         self._transports, self._slots, self._tenants = transports, slots, tenants
         self.name = name or f"{platform.node() or 'worker'}:{os.getpid()}"
         # A connection of its own: transactions of the others wait for what it has written.
-        self._events = Database(url, connections=1)
+        self._events = Database(url, connections=1, idle_seconds=WORKER_IDLE_SECONDS)
         self._writer = EventWriter(self._events, self._on_lost)
         self._attempts: dict[uuid.UUID, Attempt] = {}
         self._bill = RunningBill(self._database, self._attempts)
@@ -72,7 +76,8 @@ class Worker:
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._is_stopping = False
-        self._rests_until = -math.inf
+        self._rests_until = self._unsure_until = -math.inf
+        self._cancellations: Cancellations | None = None
         self._on_report = on_report
 
     @property
@@ -121,14 +126,16 @@ class Worker:
             return
         self._report("registered")
         heartbeat = Heartbeat(self._database, worker, AGENT_LEASE.renew)
+        self._cancellations = Cancellations(self._database, worker, self._attempts)
         beating = asyncio.create_task(heartbeat.run())
-        working = asyncio.create_task(self._work(worker, heartbeat))
-        sweeping = asyncio.create_task(self._sweep())
+        working = asyncio.create_task(self._work(worker, heartbeat, self._cancellations))
+        cancelling = asyncio.create_task(self._cancellations.run())
+        sweeping = asyncio.create_task(takeover.sweep(self._database))
         try:
             await asyncio.wait({beating, working}, return_when=asyncio.FIRST_COMPLETED)
             await _report_failure(working)
         finally:
-            await _end_tasks(working, sweeping)
+            await _end_tasks(working, sweeping, cancelling)
             # Before others learn that the worker is gone, and take its jobs.
             await self._lose_all()
             await self._unregister(worker)
@@ -138,16 +145,17 @@ class Worker:
         tenants = None if self._tenants is None else [*self._tenants]
         return {"version": __version__, "vias": sorted(self._transports), "tenants": tenants}
 
-    async def _work(self, worker: int, heartbeat: Heartbeat) -> None:
+    async def _work(self, worker: int, heartbeat: Heartbeat, cancellations: Cancellations) -> None:
         while not self._is_stopping or self._attempts:
             heartbeat.is_draining = self._is_stopping
             self._wake.clear()
             try:
-                while self._has_room() and (claim := await self._take(worker)):
+                await self._free_strays(worker)
+                while self._has_room() and (claim := await self._take(worker, cancellations)):
                     self._begin(claim)
-            except FleetUnavailable as error:
-                log.warning("%s", error.message)
-                await asyncio.sleep(_RETRY_SECONDS)
+                    cancellations.stop_early(claim.job)
+            except Exception as error:
+                await self._recover(error)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_LOOK_SECONDS):
                     await self._wake.wait()
@@ -155,19 +163,35 @@ class Worker:
     def _has_room(self) -> bool:
         if self._is_stopping or time.monotonic() < self._rests_until:
             return False
+        starting = sum(attempt.is_starting for attempt in self._attempts.values())
         # A job that waits for a limit lends its slot to another tenant, within reason.
         is_free = len(self._attempts) - len(self._waiting()) < self._slots
-        return is_free and len(self._attempts) < _MOST_PER_SLOT * self._slots
+        has_memory = len(self._attempts) < _MOST_PER_SLOT * self._slots
+        return is_free and has_memory and starting < _MAX_STARTING
 
     def _waiting(self) -> list[Attempt]:
         return [attempt for attempt in self._attempts.values() if attempt.is_waiting]
 
-    async def _take(self, worker: int) -> Claim | None:
+    async def _take(self, worker: int, cancellations: Cancellations) -> Claim | None:
         is_lent = len(self._attempts) >= self._slots
         avoided = {attempt.claim.tenant for attempt in self._waiting()} if is_lent else set()
+        cancellations.expect_job()
         async with self._database.transaction() as connection:
             vias = list(self._transports)
             return await claims.take(connection, worker, self.name, vias, self._tenants, avoided)
+
+    async def _free_strays(self, worker: int) -> None:
+        if time.monotonic() < self._unsure_until:
+            await takeover.free_strays(self._database, worker, list(self._attempts))
+
+    async def _recover(self, error: Exception) -> None:
+        """From a failure to take jobs, which is no reason to end those that run."""
+        if isinstance(error, FleetUnavailable):
+            log.warning("%s", error.message)
+        else:
+            log.error("the worker cannot take jobs", exc_info=error)
+        self._unsure_until = time.monotonic() + _UNSURE_SECONDS
+        await asyncio.sleep(_RETRY_SECONDS)
 
     def _begin(self, claim: Claim) -> None:
         transport = self._transports[claim.via]
@@ -183,6 +207,9 @@ class Worker:
         self._report("begun", attempt.claim)
         try:
             await attempt.run()
+        except Exception:
+            log.exception("the end of job %s cannot be written", attempt.claim.job)
+            self._unsure_until = time.monotonic() + _UNSURE_SECONDS
         finally:
             if attempt.met_setup_error:
                 self._rests_until = time.monotonic() + _REST_SECONDS
@@ -219,67 +246,13 @@ class Worker:
         self._wake.set()
         if channel in (LIMITS_CHANNEL, ""):
             self._house.book.note_change()
-        if channel in (CANCEL_CHANNEL, ""):
-            self._tasks_add(self._cancel_if_wanted(payload))
-
-    def _tasks_add(self, work: Any) -> None:
-        task = asyncio.ensure_future(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _cancel_if_wanted(self, payload: str) -> None:
-        """After a notification, or after notifications may have been missed."""
-        if payload:
-            wanted = {uuid.UUID(payload)} & self._attempts.keys()
-        else:
-            wanted = await self._cancelled()
-        for job in wanted:
-            if (attempt := self._attempts.get(job)) is not None:
-                attempt.stop("cancel")
-
-    async def _cancelled(self) -> set[uuid.UUID]:
-        query = "SELECT id FROM geminorum_jobs WHERE id = ANY(%s) AND is_cancelled"
-        with suppress(FleetUnavailable):
-            async with self._database.transaction() as connection:
-                cursor = await connection.execute(query, (list(self._attempts),))
-                return {job for (job,) in await cursor.fetchall()}
-        return set()
-
-    async def _sweep(self) -> None:
-        """Frees the jobs of workers that are lost; every worker does so."""
-        while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            try:
-                async with self._database.transaction() as connection:
-                    for orphan in await claims.lose_workers(connection):
-                        await _free(connection, orphan)
-            except FleetUnavailable as error:
-                log.debug("%s", error.message)
-            except Exception:  # Without a sweeper, nobody would notice workers that are lost.
-                log.exception("jobs of lost workers cannot be freed")
+        if channel in (CANCEL_CHANNEL, "") and self._cancellations is not None:
+            self._cancellations.on_notification(payload)
 
     async def _unregister(self, worker: int) -> None:
         with suppress(GeminorumError):
             async with self._database.transaction() as connection:
                 await claims.unregister(connection, worker)
-
-
-async def _free(connection: Any, orphan: Orphan) -> None:
-    """Lets another worker continue a job; ends one that was cancelled, or tried often enough."""
-    if orphan.is_cancelled:
-        error: GeminorumError = Interrupted("the job was cancelled")
-    elif orphan.attempt >= orphan.max_attempts:
-        error = Incomplete(f"the worker was lost in each of {orphan.attempt} attempts")
-    else:
-        await claims.put_back(connection, orphan, [], "lost")
-        return
-    events, outcome = ended_by(error)
-    # Behind all that the lost attempt has written.
-    query = "SELECT coalesce(max(seq), 0) FROM geminorum_events WHERE job = %s AND attempt = %s"
-    row = await (await connection.execute(query, (orphan.job, orphan.attempt))).fetchone()
-    data = b"\n".join(map(encode, events))
-    last = Chunk(orphan.job, orphan.attempt, row[0] + len(events), len(events), data)
-    await claims.finish(connection, orphan, [last], outcome)
 
 
 def _remove_rooms_of_the_dead() -> None:

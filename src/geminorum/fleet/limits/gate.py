@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from functools import partial
 
@@ -16,6 +16,7 @@ from geminorum.fleet.limits.book import LimitBook
 from geminorum.fleet.limits.buckets import LimitsChanged, Obstacle, Share
 from geminorum.fleet.limits.line import Line, Lines, Notice
 from geminorum.fleet.limits.rules import Rule, reached
+from geminorum.fleet.limits.wait_mark import WaitMark
 from geminorum.hints import python_only
 from geminorum.transports.gates import Consumed, ModelCall, OnWait, Settle
 
@@ -51,7 +52,7 @@ class Gatehouse:
         """Waits for a database that is away: the lease of the agents does not wait as long."""
         while True:
             try:
-                async with self._counts.connection() as connection:
+                async with self._counts.statements() as connection:
                     return await buckets.take(connection, shares)
             except FleetUnavailable as error:
                 log.debug("a request waits for the database: %s", error.message)
@@ -66,7 +67,7 @@ class Gatehouse:
     async def _correct(self, shares: Sequence[Share]) -> None:
         while True:
             try:
-                async with self._counts.connection() as connection:
+                async with self._counts.statements() as connection:
                     await buckets.correct(connection, shares)
                 return
             except FleetUnavailable:
@@ -79,12 +80,19 @@ class Gatehouse:
 class JobGate:
     """The gate of one job."""
 
-    def __init__(
-        self, house: Gatehouse, tenant: str, on_wait: Callable[[str | None], None]
-    ) -> None:
-        """`on_wait` learns the limit that the job waits for, and None when it waits no more."""
-        self._house, self._tenant, self._on_wait = house, tenant, on_wait
+    def __init__(self, house: Gatehouse, tenant: str, mark: WaitMark) -> None:
+        """`mark` shows what the job waits for."""
+        self._house, self._tenant, self._mark = house, tenant, mark
         self._waiting = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Does the job wait for a limit?"""
+        return self._waiting > 0
+
+    async def close(self) -> None:
+        """Leaves it to the end of the attempt to say that it waits for nothing."""
+        await self._mark.close()
 
     @property
     def scope(self) -> str:
@@ -137,13 +145,13 @@ class JobGate:
 
     def _begin_wait(self, on_wait: OnWait, label: str) -> None:
         self._waiting += 1
-        self._on_wait(label)
+        self._mark.set(label)
         on_wait(f"waits for the limit of {label}")
 
     def _end_wait(self) -> None:
         self._waiting -= 1
         if not self._waiting:
-            self._on_wait(None)
+            self._mark.set(None)
 
 
 def _ignore(consumed: Consumed | None) -> None:

@@ -22,7 +22,7 @@ else:
 
 SCHEMES = ("postgresql", "postgres")
 _SCHEMA_VERSION = 1
-_SECONDS = 20
+_SECONDS, _IDLE_SECONDS = 20, 5
 _LOCK = 0x67656D696E6F72
 """For one who makes the tables while others begin, too."""
 _PAGE = 32
@@ -38,9 +38,13 @@ _CONNECTION: dict[str, Any] = {
     "keepalives_interval": 5,
     "keepalives_count": 3,
 }
-# No statement waits forever for another's lock. Not as an option of the connection: PgBouncer
-# refuses those, and they would replace the user's own.
-_LIMITS = f"SET LOCAL statement_timeout = '{_SECONDS}s'; SET LOCAL lock_timeout = '{_SECONDS}s'"
+# No statement waits forever for another's lock, and whoever is stopped or cut off in the midst of a
+# transaction does not keep its locks. Not as options of the connection: PgBouncer refuses those,
+# and they would replace the user's own.
+_LIMITS = (
+    f"SET LOCAL statement_timeout = '{_SECONDS}s'; SET LOCAL lock_timeout = '{_SECONDS}s'; "
+    f"SET LOCAL idle_in_transaction_session_timeout = '{_IDLE_SECONDS}s'"
+)
 _SCHEMA = (
     "CREATE TABLE IF NOT EXISTS geminorum_store_version (version integer NOT NULL)",
     """CREATE TABLE IF NOT EXISTS geminorum_entries (

@@ -194,7 +194,7 @@ class SessionSync:
     def _keep_copy(self, session: str) -> list[Error]:
         home, cwd, _ = self._place
         copies = [fork(path, home=home).id for path in find_main_files(home, cwd, session)]
-        text = f"session {session!r} was continued elsewhere, and differently, than here"
+        text = f"session {session!r} was continued elsewhere, and differently than here"
         hint = f"this run continues the store's; what was here is kept as session {copies[-1]}"
         return [_notice(text, hint)]
 

@@ -125,10 +125,7 @@ def batch(
 ) -> Exit:
     """Send many prompts from a file. Run the same command again to continue where it stopped."""
     _refuse_one_session(options)
-    _refuse_without_its_flag(fleet, db, workspace, cli)
-    if fleet and inbox:
-        hint = "leave --inbox out, and start the workers with `geminorum worker --inbox`"
-        raise InvalidOptions("the workers of a fleet ask, not the batch", hint=hint)
+    _refuse_of_this_machine(cli, inbox) if fleet else _refuse_of_a_fleet(db, workspace)
     limits = runner.Limits(concurrency=concurrency, rate=rate, budget_usd=budget, retries=retries)
     return sending.send_all(
         file,
@@ -152,12 +149,16 @@ def _refuse_one_session(options: Options) -> None:
         raise InvalidOptions("every prompt of a batch has a session of its own", hint=hint)
 
 
-def _refuse_without_its_flag(
-    fleet: bool, db: str | None, workspace: str | None, cli: Path | None
-) -> None:
-    if not fleet and (db or workspace):
+def _refuse_of_a_fleet(db: str | None, workspace: str | None) -> None:
+    if db or workspace:
         flag = "--db" if db else "--workspace"
         raise InvalidOptions(f"{flag} means something with --fleet only", hint="add --fleet")
-    if fleet and cli:
+
+
+def _refuse_of_this_machine(cli: Path | None, inbox: bool) -> None:
+    if cli:
         hint = "leave --cli out, and set it where `geminorum worker` is started"
         raise InvalidOptions("--cli names a program of this machine", hint=hint)
+    if inbox:
+        hint = "leave --inbox out, and start the workers with `geminorum worker --inbox`"
+        raise InvalidOptions("the workers of a fleet ask, not the batch", hint=hint)

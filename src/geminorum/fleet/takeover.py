@@ -1,0 +1,72 @@
+"""Frees jobs that nobody runs, so that a worker takes them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+
+from geminorum.errors import FleetUnavailable, GeminorumError, Incomplete, Interrupted
+from geminorum.events import encode
+from geminorum.fleet import claims
+from geminorum.fleet.claims import Orphan
+from geminorum.fleet.database import Connection, Database, explained
+from geminorum.fleet.event_writer import Chunk
+from geminorum.fleet.travel import ended_by
+
+log = logging.getLogger("geminorum.fleet")
+
+_SWEEP_SECONDS = 0.5
+
+
+async def sweep(database: Database) -> None:
+    """Frees the jobs of workers that are lost, until it is cancelled; every worker does so."""
+    while True:
+        await asyncio.sleep(_SWEEP_SECONDS)
+        try:
+            async with database.transaction() as connection:
+                await _free_all(database, connection, await claims.lose_workers(connection))
+        except FleetUnavailable as error:
+            log.debug("%s", error.message)
+        except Exception:  # Without a sweeper, nobody would notice workers that are lost.
+            log.exception("jobs of lost workers cannot be freed")
+
+
+async def free_strays(database: Database, worker: int, known: Sequence[uuid.UUID]) -> None:
+    """Frees the jobs that are a worker's by the database, and that it does not know of."""
+    async with database.transaction() as connection:
+        strays = await claims.hold_strays(connection, worker, known)
+        await _free_all(database, connection, strays)
+
+
+async def _free_all(database: Database, connection: Connection, orphans: Sequence[Orphan]) -> None:
+    for orphan in orphans:
+        try:
+            # One that cannot be freed must not keep the others from it.
+            with explained(database.url):
+                async with connection.transaction():
+                    await _free(connection, orphan)
+        except FleetUnavailable:
+            raise
+        except Exception:
+            log.exception("job %s of a lost worker cannot be freed", orphan.job)
+
+
+async def _free(connection: Connection, orphan: Orphan) -> None:
+    """Lets another worker continue a job; ends one that was cancelled, or tried often enough."""
+    if orphan.is_cancelled:
+        error: GeminorumError = Interrupted("the job was cancelled")
+    elif orphan.attempt >= orphan.max_attempts:
+        error = Incomplete(f"the worker was lost in each of {orphan.attempt} attempts")
+    else:
+        await claims.put_back(connection, orphan, [], "lost")
+        return
+    events, outcome = ended_by(error)
+    # Behind all that the lost attempt has written.
+    query = "SELECT coalesce(max(seq), 0) FROM geminorum_events WHERE job = %s AND attempt = %s"
+    row = await (await connection.execute(query, (orphan.job, orphan.attempt))).fetchone()
+    assert row is not None
+    data = b"\n".join(map(encode, events))
+    last = Chunk(orphan.job, orphan.attempt, row[0] + len(events), len(events), data)
+    await claims.finish(connection, orphan, [last], outcome)
