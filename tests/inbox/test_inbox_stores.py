@@ -195,6 +195,25 @@ async def test_all_questions_of_a_run_that_ends_waiting_can_be_answered(store, i
     assert await decisions.ask(SHELL) == Deny("no run_shell_command")
 
 
+async def test_each_turn_of_a_conversation_has_its_own_patience(store, inbox, monkeypatch):
+    has_patience = [False]
+    spent = property(lambda clock: not has_patience[0])
+    monkeypatch.setattr("geminorum.inbox.asking._Clock.is_out_of_patience", spent)
+    chat, ended = conversation(Inbox(store)), asyncio.Event()
+    first = asyncio.create_task(chat.ask(SHELL, lambda error: ended.set()))
+    await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)
+    first.cancel()
+    await asyncio.wait([first])
+    has_patience[0] = True
+    async with asking(chat, WRITE) as (second,):
+        while "write_file" not in [one.tool for one in await inbox.questions()]:
+            await asyncio.sleep(0.01)
+        (question,) = await inbox.questions()
+        await asyncio.sleep(0.1)
+        await inbox.answer(question.id, Allow())
+        assert await asyncio.wait_for(second, PATIENCE_SECONDS) == Allow()
+
+
 async def test_a_session_that_goes_on_with_something_else_withdraws_what_it_left(store, inbox):
     """But neither what was answered, nor what another session has left."""
     await leave_questions(store, SHELL, WRITE)

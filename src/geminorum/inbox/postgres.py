@@ -47,7 +47,8 @@ _CHANNEL = "geminorum_inbox"
 _LISTEN_SECONDS = 5.0
 """How long a listener trusts a silent connection; a pooler may keep notifications from us."""
 _RECONNECT_SECONDS = 0.5
-_MAX_SPARE = 2
+_MAX_SPARE, _MAX_AT_ONCE = 2, 4
+"""Connections of one inbox: a hundred runs that wait look at their questions at the same time."""
 _NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
 _PARAMETER = re.compile(r":(\w+)")
 
@@ -74,6 +75,7 @@ class PostgresDatabase:
         self.url = url
         self._is_ready = False
         self._spare = _SpareConnections()
+        self._places = threading.BoundedSemaphore(_MAX_AT_ONCE)
         try:
             _ = psycopg.connect
         except ImportError as error:
@@ -95,7 +97,7 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[PostgresTransaction]:
-        with self._explained(), self._connection() as connection:
+        with self._explained(), self._places, self._connection() as connection:
             if not self._is_ready:
                 with connection.transaction():
                     _prepare(connection)

@@ -53,7 +53,7 @@ COMMANDS: dict[str, Row] = {
         "fleet.jobs_command",
     ),
     "worker": Row("Run jobs of the fleet on this machine.", _FLEET, "fleet.worker_command"),
-    "fleet": Row("Create, watch and prune the fleet's database.", _FLEET, "fleet.command"),
+    "fleet": Row("Create, watch, limit and prune the fleet.", _FLEET, "fleet.command"),
     "sessions": Row(
         "List, read, follow, search, export, fork and delete saved sessions.",
         _LOOK,
