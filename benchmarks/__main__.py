@@ -20,6 +20,7 @@ from benchmarks import (
     throughput,
     travel,
     warm,
+    web_pages,
 )
 from benchmarks.figures import HEAD, Figure, table
 
@@ -36,6 +37,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Figure]]] = {
     "spares": spares.measure,
     "warm": warm.measure,
     "keepers": keepers.measure,
+    "web": web_pages.measure,
 }
 
 

@@ -34,7 +34,7 @@ def measure() -> list[Figure]:
 
 
 def _listing(home: Path) -> list[Figure]:
-    _fill(home, LISTED, turns=1)
+    fill(home, LISTED, turns=1)
     ours, found = _timed(lambda: sessions.list(home=home))
     theirs, _ = _timed(lambda: [_records(path) for path in _files(home)])
     _expect(LISTED, len(found))
@@ -45,7 +45,7 @@ def _listing(home: Path) -> list[Figure]:
 
 
 def _billing(home: Path) -> list[Figure]:
-    _fill(home, BILLED, turns=4)
+    fill(home, BILLED, turns=4)
     theirs, counted = _timed(lambda: sum(map(_counted, _files(home))))
     # Ours first loads the list of prices, which a long-lived program does once.
     usage.report(home=home / "nobody")
@@ -61,7 +61,7 @@ def _billing(home: Path) -> list[Figure]:
 
 def _loading(folder: Path) -> list[Figure]:
     path = folder / "session-2026-11-15T12-00-aaaaaaaa.jsonl"
-    _write_long_log(path)
+    write_long_log(path)
     # A process each, because a peak never comes down again.
     ours, theirs = _in_process("ours", path), _in_process("json", path)
     _expect(theirs["messages"], ours["messages"])
@@ -138,7 +138,7 @@ def _files(home: Path) -> Iterator[Path]:
     return (home / ".gemini" / "tmp").glob("*/chats/session-*.jsonl")
 
 
-def _fill(home: Path, count: int, turns: int) -> None:
+def fill(home: Path, count: int, turns: int) -> None:
     """Sessions of ten projects; each answer is written twice, as the CLI does it."""
     for number in range(count):
         chats = home / ".gemini" / "tmp" / f"project-{number % 10}" / "chats"
@@ -152,10 +152,10 @@ def _fill(home: Path, count: int, turns: int) -> None:
         (chats / f"session-2026-11-15T12-00-{name[:8]}.jsonl").write_bytes(b"".join(lines))
 
 
-def _write_long_log(path: Path) -> None:
+def write_long_log(path: Path, session_id: str = "long") -> None:
     """Tool outputs of 5 to 50 KB; every tenth answer is written again, and one checkpoint."""
     with path.open("wb") as file:
-        file.write(_line(_top("long")))
+        file.write(_line(_top(session_id)))
         number = 0
         while file.tell() < LOADED_MB * 2**20:
             spoken = _answer(f"a{number}", "Let me see.", minutes=number)
