@@ -83,7 +83,8 @@ def asking(request: dict) -> None:
     ]
     params = {"sessionId": request["params"]["sessionId"], "toolCall": call, "options": options}
     say(id=0, method="session/request_permission", params=params)
-    answer = json.loads(sys.stdin.readline())
+    # A cancel comes before the answer.
+    answer = next(one for one in map(json.loads, sys.stdin) if "result" in one)
     text(request, json.dumps(answer["result"]["outcome"]))
     reply(request, stopReason="end_turn", _meta=quota())
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from urllib.parse import unquote, unquote_plus
+
+from geminorum.runtime.lazy import urllib_parse
 
 # By hand: `urlsplit` finds no password that has a "/", a "?" or a "#" in it, and refuses some.
 _PASSWORD = re.compile(r"(://[^/@]*?:)(.*)@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&][^=&#]*=)([^&#]*)")
 _HARMLESS = frozenset(
-    {"endpoint", "region", "host", "hostaddr", "port", "user", "dbname", "sslmode"}
+    {
+        *("endpoint", "base_url", "region", "account_name"),
+        *("host", "hostaddr", "port", "user", "dbname", "sslmode"),
+    }
 )
 """Parameters that a message may have to name; every other one may be a key."""
 _SHORTEST = 4
@@ -25,10 +29,10 @@ def shown_address(address: str) -> str:
 def credentials_in(address: str) -> Iterator[str]:
     """The password of `https://user:password@host`, and keys in `?parameters`; also decoded."""
     for found in _PASSWORD.finditer(address):
-        yield from (found[2], unquote(found[2]))
+        yield from (found[2], urllib_parse.unquote(found[2]))
     for found in _PARAMETER.finditer(address):
         if not _is_harmless(found):
-            yield from (found[2], unquote_plus(found[2]))
+            yield from (found[2], urllib_parse.unquote_plus(found[2]))
 
 
 def without_credentials(text: str, address: str) -> str:

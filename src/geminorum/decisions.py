@@ -6,8 +6,10 @@ import asyncio
 import contextvars
 import inspect
 import threading
-from collections.abc import Awaitable, Callable
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -38,6 +40,43 @@ class Deny(msgspec.Struct, frozen=True):
 Decision: TypeAlias = Allow | AllowAlways | Deny
 Decide: TypeAlias = Callable[[PermissionRequest], Decision | Awaitable[Decision]]
 
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a conversation asks from, for those who answer elsewhere."""
+
+    cwd: str | None = None
+    transport: str | None = None
+    """ "cli", "acp" or "api"."""
+    redact: Callable[[str], str] = str
+    """Blacks out the secrets that the run knows."""
+
+
+Ask: TypeAlias = Callable[[PermissionRequest, OnInterrupt], Awaitable[Decision]]
+
+
+class Approvals(ABC):
+    """A `decide` that passes requests on to people elsewhere, who may answer much later.
+
+    It keeps the time itself, and is asked about several calls at once.
+    """
+
+    @abstractmethod
+    async def __call__(self, request: PermissionRequest) -> Decision:
+        """Asks for nobody in particular."""
+
+    @abstractmethod
+    def open(self, place: Place) -> Ask:
+        """Returns what asks for one conversation.
+
+        Instead of answering, it may pass a WaitingForAnswer to the `OnInterrupt` that it gets: the
+        run ends then, and the question remains.
+        """
+
+    @abstractmethod
+    def refuse_within(self, folders: Sequence[Path]) -> None:
+        """Raises InvalidOptions if an agent that writes in these folders could answer itself."""
+
+
 _WORDS: dict[type[Decision], Permission] = {
     Allow: "allow",
     AllowAlways: "allow_always",
@@ -56,8 +95,10 @@ class Decisions:
     its own thread; if it outlives the timeout, it cannot be stopped and its answer is dropped.
     """
 
-    def __init__(self, decide: Decide | None, timeout: float | None = 300.0) -> None:
-        """`decide=None`: everything is denied without asking."""
+    def __init__(
+        self, decide: Decide | None, timeout: float | None = 300.0, place: Place | None = None
+    ) -> None:
+        """`decide=None`: everything is denied without asking. `place` is for `Approvals`."""
         if decide is not None and not callable(decide):
             hint = python_only(
                 f"decide=may_i, a function of one PermissionRequest that returns {_ANSWERS}"
@@ -70,6 +111,9 @@ class Decisions:
             raise InvalidOptions(text, hint=python_only("a number of seconds; None waits forever"))
         self._decide = decide
         self._timeout = timeout
+        self._ask_elsewhere: Ask | None = None
+        if isinstance(decide, Approvals):
+            self._ask_elsewhere, self._timeout = decide.open(place or Place()), None
         self._always: set[str] = set()
         self._locks: dict[asyncio.AbstractEventLoop, asyncio.Lock] = {}
 
@@ -84,22 +128,26 @@ class Decisions:
             return Deny("there is nobody to ask")
         if request.name in self._always:
             return Allow()
+        if self._ask_elsewhere is not None:
+            answering = self._ask_elsewhere(request, on_interrupt)
+            return self._noted(request, await self._answer(answering, on_interrupt))
         async with self._turn():
             # Asked once more: the question that we waited for may have been about this tool.
             if request.name in self._always:
                 return Allow()
-            decision = await self._answer(self._decide, request, on_interrupt)
-            if isinstance(decision, AllowAlways):
-                self._always.add(request.name)
-            return decision
+            answering = invoke(self._decide, request)
+            return self._noted(request, await self._answer(answering, on_interrupt))
 
-    async def _answer(
-        self, decide: Decide, request: PermissionRequest, on_interrupt: OnInterrupt
-    ) -> Decision:
+    def _noted(self, request: PermissionRequest, decision: Decision) -> Decision:
+        if isinstance(decision, AllowAlways):
+            self._always.add(request.name)
+        return decision
+
+    async def _answer(self, answering: Awaitable[object], on_interrupt: OnInterrupt) -> Decision:
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
-                decision = _understood(await invoke(decide, request))
+                decision = _understood(await answering)
         except asyncio.CancelledError:
             if is_ours():
                 raise

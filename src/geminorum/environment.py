@@ -16,7 +16,7 @@ def environment_of(options: Options) -> dict[str, str]:
     return env | {"PATH": childs_path(env["PATH"])} if "PATH" in env else env
 
 
-_OURS_ALONE = frozenset({"GEMINORUM_DB", "GEMINORUM_STORE"})
+_OURS_ALONE = frozenset({"GEMINORUM_DB", "GEMINORUM_INBOX", "GEMINORUM_STORE"})
 """Variables of the command that no agent gets: the URL may have a password, and whoever has it can
 read the jobs and sessions of others, and change what their agents remember."""
 

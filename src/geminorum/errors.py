@@ -23,6 +23,11 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 ├── FleetError          the fleet cannot do what was asked
 │   ├── FleetUnavailable  its database does not answer; .retryable
 │   └── UnknownJob      there is no such job, or it was pruned
+├── InboxError          the inbox cannot do what was asked
+│   ├── InboxUnavailable  its store does not answer; .retryable
+│   ├── UnknownQuestion there is no such question, or several begin so
+│   └── QuestionClosed  it expired or was withdrawn; .question
+│       └── AlreadyAnswered  another answer was first; .question.answer says whose
 ├── Unsupported         the transport cannot honour a setting; raised before anything starts
 ├── PoolBusy            no place in the pool became free in time
 ├── RunFailed           the agent itself reported failure
@@ -46,6 +51,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
     ├── StartTimeout    the program never responded
     ├── Stalled         the program was silent for too long
     ├── Interrupted     cancelled by the caller
+    ├── WaitingForAnswer  nobody answered yet; the question stays in the inbox; .question_id
     ├── MissingResult   the program ended without its final `result`
     ├── EndedEarly      the API's answer stopped without a finish reason
     └── ProtocolError   the program printed something other than the event stream
@@ -60,6 +66,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from geminorum.hints import advice
 
 if TYPE_CHECKING:
+    from geminorum.inbox.question import Question
     from geminorum.views.result import Result
 
 
@@ -232,6 +239,35 @@ class UnknownJob(FleetError):
     default_hint = "check the id, and that GEMINORUM_DB is the database that it was submitted to"
 
 
+class InboxError(GeminorumError):
+    code = "INBOX"
+
+
+class InboxUnavailable(InboxError):
+    code = "INBOX_UNAVAILABLE"
+    default_hint = "check GEMINORUM_INBOX and GEMINORUM_DB: is there room, and may you write there?"
+    default_retryable = True
+
+
+class UnknownQuestion(InboxError):
+    code = "UNKNOWN_QUESTION"
+    default_hint = "`geminorum inbox list` shows the questions and their ids"
+
+
+class QuestionClosed(InboxError):
+    code = "QUESTION_CLOSED"
+
+    def __init__(self, message: str = "", *, question: Question | None = None, **more: Any) -> None:
+        super().__init__(message, **more)
+        self.question = question
+        """The question as it is now."""
+
+
+class AlreadyAnswered(QuestionClosed):
+    code = "ALREADY_ANSWERED"
+    default_hint = "the first answer counts; `geminorum inbox show` shows it"
+
+
 class Unsupported(GeminorumError):
     code = "UNSUPPORTED"
 
@@ -372,6 +408,24 @@ class Stalled(Incomplete):
 class Interrupted(Incomplete):
     code = "INTERRUPTED"
     default_retryable = False
+
+
+class WaitingForAnswer(Incomplete):
+    code = "WAITING"
+    default_hint = advice(
+        "answer it with `geminorum inbox allow` or `deny`, and add --resume to go on"
+        "[; or {inbox.answer(…)} and {inbox.resume(…)}]"
+    )
+    default_retryable = False
+
+    def __init__(self, message: str = "", *, question_id: str = "", **more: Any) -> None:
+        super().__init__(message, **more)
+        self.question_id = question_id or _waiting_question(self.result)
+
+
+def _waiting_question(result: Result | None) -> str:
+    told = [error.question for error in result.errors if error.question] if result else []
+    return told[-1] if told else ""
 
 
 class MissingResult(Incomplete):

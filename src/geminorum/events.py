@@ -261,6 +261,8 @@ class Error(_Event, frozen=True, gc=False, tag="error"):
     """Whether the same request may succeed a little later. None: depends on the kind of error."""
     retry_after: float | None = None
     """Seconds to wait, as the API asks."""
+    question: str | None = None
+    """The id of the question in the inbox that the run has left to wait, with the code WAITING."""
 
 
 class UserMessage(_Event, frozen=True, gc=False, tag="user_message"):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import warnings
@@ -19,6 +18,7 @@ from geminorum.events import DataT
 from geminorum.hints import advice, python_only
 from geminorum.permissions import Policy, rule_of
 from geminorum.runtime import typed
+from geminorum.runtime.lazy import difflib
 from geminorum.spelling import snake_case
 
 if TYPE_CHECKING:
@@ -281,5 +281,14 @@ def _unknown_key(key: str, names: tuple[str, ...]) -> str:
 
 
 def _nearest(name: str, names: tuple[str, ...]) -> str:
+    if name in _ELSEWHERE:
+        return f"; {_ELSEWHERE[name]}"
     near = difflib.get_close_matches(snake_case(name), names, n=1)
     return f"; did you mean {near[0]!r}?" if near else ""
+
+
+_ELSEWHERE = {
+    # The nearest name would be `trust_workspace`, which is no harmless guess.
+    "workspace": "open one with `with Workspace.opened(source) as there`, and pass cwd=there.folder"
+}
+"""What a run does not have, and what to do instead."""

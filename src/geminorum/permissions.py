@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import warnings
 from collections.abc import Collection, Iterable, Mapping
@@ -13,6 +12,7 @@ import msgspec
 from geminorum.errors import InvalidOptions
 from geminorum.hints import python_only
 from geminorum.runtime import typed
+from geminorum.runtime.lazy import difflib
 from geminorum.spelling import snake_case
 
 Level: TypeAlias = Literal["allow", "ask", "deny"]

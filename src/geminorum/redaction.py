@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
-from urllib.parse import quote, quote_plus
 
 import msgspec
 from msgspec.structs import replace
 
 from geminorum import hints
 from geminorum.events import Done, Error, Event, Unknown
+from geminorum.runtime.lazy import urllib_parse
 
 MARK = "[redacted]"
 _SECRET_NAME = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH(?!OR(?!I[SZ]))|COOKIE", re.I)
@@ -166,7 +166,8 @@ def is_secret_variable(name: str, value: str) -> bool:
 
 def _forms(secret: str) -> Iterator[str]:
     """As it is, and as it stands in an address, in JSON and in a header."""
-    yield from (secret, secret.strip(), quote(secret, safe=""), quote_plus(secret))
+    quoted = (urllib_parse.quote(secret, safe=""), urllib_parse.quote_plus(secret))
+    yield from (secret, secret.strip(), *quoted)
     yield from (json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1])
     data = secret.encode(errors="surrogateescape")
     for encoded in (base64.b64encode(data), base64.urlsafe_b64encode(data)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,23 @@ def test_a_conflict_says_what_to_type(project, patch, tmp_path):
     assert [one.name for one in (tmp_path / "theirs").iterdir()] == ["a.txt"]
     typed(tmp_path, "apply", "p.patch", "project", "--skip", "a.txt")
     assert (project / "a.txt").read_text() == "mine\n"
+
+
+def _after(told: str, words: str) -> list[str]:
+    """What a shell makes of the words that follow in a hint."""
+    return shlex.split(told.partition(words)[2].partition("\n")[0].partition("; or")[0])
+
+
+def test_what_a_hint_says_can_be_typed(project, tmp_path):
+    """Whatever names files have: they may be another's, and people paste hints into their shell."""
+    (project / "-o x; rm y").symlink_to("/etc/passwd")
+    told = typed(tmp_path, "pack", "project", "-o", "p.pack", code=1).stderr
+    (exclude,) = _after(told, "leave them out: ")
+    typed(tmp_path, "pack", "project", "-o", "my pack", exclude)
+    told = typed(tmp_path, "unpack", "my pack", "my job").stderr
+    words = _after(told, "geminorum workspace ")
+    assert words == ["diff", "my pack", "my job", "--output", "FILE"]
+    typed(tmp_path, *words)
 
 
 def test_a_pack_passes_through_a_pipe(project, tmp_path):

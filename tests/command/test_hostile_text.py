@@ -1,5 +1,6 @@
 """What strangers write cannot take over a terminal: every command, and the question of a chat."""
 
+import asyncio
 import json
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 
 import psycopg
 import pytest
+from inbox_parts import leave_questions
 from rich.style import Style
 from rich.text import Text as Line
 from servers import postgres_server
@@ -24,12 +26,14 @@ import geminorum.apps.command
 from command_home import A, B, SavedHome
 from command_line import SOURCE, Terminal
 from command_line import geminorum_command as command
-from geminorum import Api, Options, PermissionRequest, sync, workspace
+from geminorum import Api, Deny, Options, PermissionRequest, sync, workspace
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.chat.questions import question
 from geminorum.apps.command.render import events as shown_events
 from geminorum.apps.command.render.console import PrintableConsole
 from geminorum.fleet import sync as fleets
+from geminorum.inbox import Question
+from geminorum.inbox import sync as inboxes
 from geminorum.testing import FakeGemini
 from geminorum.views.plain_text import printable, printable_line
 
@@ -210,11 +214,32 @@ def apply_job(world: World, fleet: HostileFleet) -> Act:
     return Act((fleet.with_patch(patch), origin, "--show"))
 
 
+def in_inbox(act: Callable[[Question], Act], *, answered: bool = False) -> Callable[[World], Act]:
+    def with_question(world: World) -> Act:
+        path = world.folder / "state" / "inbox.db"
+        call = PermissionRequest(EVIL, EVIL, {"command": EVIL, EVIL: EVIL}, session_id="s")
+        inbox = inboxes.Inbox(path)
+        asyncio.run(leave_questions(path, call, cwd=str(world.folder / EVIL)))
+        (question,) = inbox.questions()
+        if answered:
+            inbox.answer(question.id, Deny(EVIL), by=EVIL)
+        done = act(question)
+        return done._replace(words=(*done.words, "--db", path))
+
+    return with_question
+
+
 CHATS = (("number", "\r"), ("> ", "Hi\r"), ("done", "/cost\r"), ("total", "/quit\r"))
 ACTS: dict[str, Callable[[World], Act]] = {
     "run": lambda world: Act((EVIL, *API)),
     "chat": lambda world: Act((*API, "--pick"), CHATS),
     "batch": batch,
+    "inbox list": in_inbox(lambda question: Act()),
+    "inbox show": in_inbox(lambda question: Act((question.id,)), answered=True),
+    "inbox allow": in_inbox(lambda question: Act((question.id, "--always"))),
+    "inbox deny": in_inbox(lambda question: Act((question.id,)), answered=True),
+    "inbox resume": in_inbox(lambda question: Act((question.id,)), answered=True),
+    "inbox prune": in_inbox(lambda question: Act(tells=False)),
     "sessions list": lambda world: Act(("--limit", "1", "--cwd", world.cwd)),
     "sessions search": lambda world: Act(("find",)),
     "sessions show": lambda world: Act((A,)),

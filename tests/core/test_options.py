@@ -113,6 +113,15 @@ def test_an_unknown_keyword_is_refused_with_the_nearest_name(wrong, right):
         Options(**{wrong: None})
 
 
+def test_a_workspace_is_opened_and_not_an_option():
+    """The nearest name, `trust_workspace`, would let a folder's own settings decide."""
+    with pytest.raises(TypeError, match=r"Workspace\.opened\(source\)") as caught:
+        Options(workspace="git+https://host/path@main")
+    assert "trust" not in str(caught.value)
+    with pytest.warns(UserWarning, match="cwd=there.folder"):
+        Options.from_dict({"workspace": "."})
+
+
 def test_an_unknown_key_warns_and_suggests_the_nearest():
     """S4-36: `Options.from_dict` ignores an unknown key with a warning that suggests a name."""
     with pytest.warns(UserWarning, match="'aproval' is ignored; did you mean 'approval'"):

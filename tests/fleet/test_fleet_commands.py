@@ -17,13 +17,15 @@ import psutil
 import psycopg
 import pytest
 from fleet_parts import new_database, until, working
+from inbox_parts import SHELL, asked, conversation
 from servers import postgres_server
 
 from command_line import SOURCE, Terminal, geminorum_command
-from geminorum import Cli, Options, errors
+from geminorum import Allow, Cli, Options, errors
 from geminorum.environment import environment_of
 from geminorum.fleet import Fleet
 from geminorum.fleet.session_store import TenantStore
+from geminorum.inbox import Inbox
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
@@ -254,6 +256,13 @@ async def test_the_roles_on_the_page_can_do_what_they_should_and_no_more(
         with pytest.raises(errors.FleetError, match="permission denied"):
             await fleet.prune(timedelta(0))
         await _sessions(url, {job: ["mine"]})
+    approver = f"{url}&options=-c%20role%3Dfleet_approver"
+    asking = asyncio.create_task(conversation(Inbox(worker)).ask(SHELL))
+    (question,) = await asked(Inbox(approver))
+    refused = typed(submitter, "inbox", "allow", question.id, code=1)
+    assert "permission denied" in refused.stderr
+    typed(approver, "inbox", "allow", question.id)
+    assert await asking == Allow()
     refused = typed(worker, "submit", "hello", code=1)
     assert "permission denied" in refused.stderr
     assert "another role" in refused.stderr
@@ -360,6 +369,17 @@ async def test_a_worker_with_a_pool_serves_acp_from_warm_processes(
     assert shown.stdout == "added    new.txt\n1 change would be applied\n"
     typed(url, "jobs", "apply", first.id[:8], cwd=project)
     assert (project / "new.txt").read_text() == "new\n"
+
+
+async def test_a_worker_asks_in_the_inbox_of_the_fleet(url, fleet, stand_in_acp, tmp_path):
+    cli = program(tmp_path, stand_in_acp("asking"))
+    with worker_command(url, tmp_path / "one", cli, "--inbox", "--via", "acp") as worker:
+        job = await fleet.submit("Write", via="acp")
+        (question,) = await asked(Inbox(url))
+        assert (question.pid, question.tool) == (worker.process.pid, "write_file")
+        allowed = await in_thread(url, "inbox", "allow", question.id[:8])
+        assert allowed.stdout.startswith("allowed ")
+        assert "proceed_once" in (await job.result()).text
 
 
 def _processes_of(home):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from functools import cache
 from importlib import import_module
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -22,13 +23,14 @@ MAY_IMPORT = {
     "hints": set(),
     "credentials": set(),
     "events": {"errors", "runtime.typed"},
-    "errors": {"hints", "views"},  # of views, a type in an annotation only
+    "errors": {"hints", "inbox", "views"},  # of the last two, a type in an annotation only
     "redaction": {"events", "hints"},
     "system.leases": set(),
     "system.reserve": set(),
     "system.shortage": {"errors"},
     "runtime.cancellation": set(),
     "runtime.off_loop": set(),
+    "system.private_database": set(),
     "system.removal": set(),
     "system.owned_folder": {"errors", "system.removal", "system.reserve", "system.shortage"},
     "system.regular_file": set(),
@@ -38,7 +40,7 @@ MAY_IMPORT = {
     "permissions": {"errors", "hints", "spelling", "runtime.typed"},
     "skills": {"errors", "system.regular_file"},
     "decisions": {"errors", "events", "hints", "runtime.interrupts"},
-    "runtime.interrupts": set(),
+    "runtime.interrupts": {"errors"},
     "schema": {"errors", "hints", "schema_check", "runtime.typed"},
     "schema_check": {"schema_pattern"},
     "schema_pattern": set(),
@@ -72,6 +74,7 @@ MAY_IMPORT = {
             "events",
             "hints",
             "redaction",
+            "system.private_database",
             "system.regular_file",
             "system.reserve",
             "sessions",
@@ -84,10 +87,16 @@ MAY_IMPORT = {
         *("runtime.off_loop", "views"),
     },
     "store": {"errors", "hints"},
+    # Permission requests that people answer elsewhere; a transport knows it as a `decide`.
+    "inbox": {
+        *("client", "credentials", "decisions", "errors", "events", "hints", "inbox", "options"),
+        *("runtime.interrupts", "runtime.typed", "sessions", "sync", "system.private_database"),
+        *("system.regular_file", "transports", "views"),
+    },
     # Jobs on many machines; only what people run uses it.
     "fleet": {
         *("_version", "client", "credentials", "errors", "events", "fleet", "hints", "options"),
-        *("redaction", "schema", "sessions", "sync", "transports", "views", "workspace"),
+        *("inbox", "redaction", "schema", "sessions", "sync", "transports", "views", "workspace"),
         *("runtime.cancellation", "runtime.interrupts", "runtime.off_loop", "runtime.typed"),
         *("system.leases", "system.owned_folder", "system.regular_file"),
         *("system.reserve", "system.search_path", "system.shortage"),
@@ -201,7 +210,7 @@ MAY_IMPORT = {
         *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
         *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
         *("hints", "models", "policies", "sync", "testing", "usage", "views", "workspace"),
-        "fleet",
+        *("fleet", "inbox"),
         # What a kill -9 leaves, files and agents, has to be found by one and the same rule.
         *("system.leases", "system.owned_folder"),
     },
@@ -413,6 +422,21 @@ def test_the_names_of_session_stores_are_these():
         assert getattr(store, name) is not None
 
 
+def test_the_names_of_the_inbox_are_these():
+    from geminorum import inbox
+    from geminorum.inbox import sync
+
+    assert sorted(inbox.__all__) == ["Answer", "Inbox", "Question", "State"]
+    verbs = ["answer", "prune", "question", "questions", "resume", "watch"]
+    for kind in (inbox.Inbox, sync.Inbox):
+        own = {name for name in vars(kind) if not name.startswith("_")}
+        assert own == {*verbs, "open", "refuse_within"}
+    for verb in ["__init__", *verbs]:
+        ours, twins = (signature(getattr(kind, verb)) for kind in (inbox.Inbox, sync.Inbox))
+        assert ours.parameters == twins.parameters
+    _check_that_importing_leaves_out("geminorum.inbox", "psycopg")
+
+
 def test_a_session_store_loads_its_library_when_it_is_opened():
     _check_that_importing_leaves_out("geminorum.sessions.store", "obstore")
     _check_that_importing_leaves_out("geminorum.sessions.store", "psycopg")
@@ -494,8 +518,6 @@ def test_a_name_that_is_not_there_is_refused_as_python_does(module):
 
 
 def test_the_sync_verbs_mirror_the_async_ones():
-    from inspect import signature
-
     from geminorum import client, sync
 
     for verb in ("run", "ask", "connect"):

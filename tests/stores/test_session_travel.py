@@ -218,6 +218,21 @@ def test_the_start_of_an_id_will_do_if_it_fits_one(store, here):
         here.sync(store).restore(SESSION[:4])
 
 
+@pytest.mark.parametrize("wanted", ["user-1", "user-10"])
+def test_an_id_with_which_others_begin_is_itself(store, here, there, wanted):
+    """Whichever of them is in the store, and which in the folder."""
+    turn(there, store, "in the store", session="user-1")
+    here.say("only here", session="user-10")
+    assert here.sync(store).restore(wanted)[0] == wanted
+
+
+def test_an_id_that_fits_one_in_the_store_and_another_here_is_refused(store, here, there):
+    turn(there, store, "in the store", session="user-1")
+    here.say("only here", session="user-2")
+    with pytest.raises(InvalidOptions, match="may be any of user-1, user-2"):
+        here.sync(store).restore("user")
+
+
 def test_a_session_that_only_this_machine_has_is_saved_whole(store, here, there):
     here.say("one", "two")
     turn(here, store, "three")
@@ -278,6 +293,72 @@ def test_a_broken_store_lets_the_session_here_go_on(here, store):
     assert ["no route to host" in text for text in broken] == [True, True]
     assert turn(here, store, "three") == []
     assert here.heard == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("wanted", [SESSION[:6], "latest"])
+def test_a_broken_store_lets_a_session_here_go_on_whatever_it_is_called(here, wanted):
+    here.say("one")
+    session, told = here.sync(Broken()).restore(wanted)
+    assert (session, len(told)) == (SESSION, 1)
+
+
+class Panics(SqliteStore):
+    """As a library in Rust does: what it raises is no Exception."""
+
+    def append(self, session, number, data):
+        raise PanicException("index out of bounds")
+
+
+class PanicException(BaseException):
+    pass
+
+
+def test_a_store_that_panics_is_a_failing_one(here, tmp_path):
+    here.say("one")
+    told = turn(here, Panics(tmp_path / "sessions.db"), "two")
+    assert ["index out of bounds" in text for text in told] == [True, True]
+    assert here.heard == ["one", "two"]
+
+
+# ---- a session that begins under an id of the caller's
+
+
+def test_a_session_that_is_begun_is_held_from_its_beginning(store, here, there):
+    first = here.sync(store)
+    assert first.claim(SESSION) == []
+    with pytest.raises(SessionBusy, match="open elsewhere"):
+        there.sync(store).claim(SESSION)
+    assert first.begin_turn() == []
+    assert store.list() == []  # Who finds an entry takes it for a session.
+    here.say("one")
+    assert first.save(SESSION) == []
+    first.close()
+    turn(there, store, "two")
+    assert there.heard == ["one", "two"]
+
+
+def test_an_id_that_the_store_has_cannot_be_begun_again(store, here, there):
+    turn(here, store, "one")
+    second = there.sync(store)
+    with pytest.raises(InvalidOptions, match=r"has a session .* already"):
+        second.claim(SESSION)
+    second.close()
+    turn(here, store, "two")
+
+
+def test_a_session_whose_first_turn_was_never_saved_can_be_begun_again(store, here, there):
+    ghost = SessionLog(store, SESSION, "somebody")
+    ghost.read()
+    ghost.begin_turn(About())
+    sync = here.sync(store)
+    assert sync.claim(SESSION) == []
+    here.say("one")
+    assert sync.save(SESSION) == []
+
+
+def test_a_broken_store_lets_a_session_begin(here):
+    (told,) = here.sync(Broken()).claim(SESSION)
+    assert "no route to host" in told.message
 
 
 def test_a_broken_store_and_no_session_here_is_an_error(here):

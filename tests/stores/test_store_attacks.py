@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from two_homes import SESSION, machine, turn
+from two_homes import SESSION, line, machine, turn
 
 from geminorum import Options, sync
 from geminorum.credentials import credentials_in, shown_address, without_credentials
@@ -182,6 +182,50 @@ def test_a_long_log_is_read_page_by_page(store):
     assert [*reading] == [*entries[1:], b"while another reads"]
 
 
+@pytest.mark.parametrize("data", [10**13, "text", 0.5])
+def test_an_entry_that_is_no_bytes_is_damage(store, here, tmp_path, data):
+    """An SQLite file may hold anything, and `bytes(10**13)` takes ten terabytes."""
+    turn(here, store, "one")
+    with sqlite3.connect(tmp_path / "sessions.db") as database:
+        database.execute("INSERT INTO entries VALUES (?, 2, ?)", (SESSION, data))
+        database.execute("INSERT INTO entries VALUES (?, 1, ?)", (b"\xff", b"its id is no text"))
+    database.close()
+    (info,) = listed(store)
+    assert "no bytes" in (info.problem or "")
+    assert "damaged" in turn(machine(tmp_path, "there"), store, "two")[0]
+
+
+class Views(SqliteStore):
+    """Returns views, as some libraries for databases do."""
+
+    def load(self, session, after=0):
+        return map(memoryview, super().load(session, after))
+
+
+def test_a_store_may_return_views_of_its_entries(here, tmp_path):
+    store = Views(tmp_path / "sessions.db")
+    turn(here, store, "one")
+    turn(machine(tmp_path, "there"), store, "two")
+    assert [(info.title, info.problem) for info in listed(store)] == [("one", None)]
+
+
+def test_a_store_cannot_replace_the_file_of_another_session(store, here, tmp_path):
+    """The name of a file has eight letters of the id, and the store says the name."""
+    here.say("mine")
+    evil = f"{SESSION[:8]}-evil"
+    saved = {"main.jsonl": SavedFile(here.path.name, line({"sessionId": evil, "projectHash": "0"}))}
+    saved |= {f"subagent/{one}.jsonl": SavedFile("same.jsonl", b"{}") for one in "ab"}
+    saved |= {"main-2.jsonl": SavedFile("odd", line({"sessionId": evil, "second": 1}))}
+    (part,) = parts_of(turn_record({}, saved, known_after(saved)))
+    store.append(evil, 1, raw_entry(evil, data=part))
+    here.sync(store).restore(evil)
+    assert here.heard == ["mine"]
+    kept = sorted(path.name for path in here.path.parent.glob("session-2000*"))
+    short = SESSION[:8]
+    assert kept == [f"session-2000-01-01T00-0{n}-{short}.jsonl" for n in (0, 1)]
+    assert [path.name for path in (here.path.parent / evil).iterdir()] == ["same.jsonl"]
+
+
 # ---- files of the session on this machine
 
 
@@ -250,7 +294,8 @@ def test_a_link_in_a_shared_folder_is_refused(tmp_path):
     shared.chmod(0o1777)
     (shared / "sessions.db").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(StoreError, match="another user"):
-        SqliteStore(shared / "sessions.db").list()
+        SqliteStore(shared / "sessions.db").append("seven", 1, b"private")
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def test_a_store_of_ones_own_in_a_shared_folder_works(tmp_path):
@@ -259,6 +304,18 @@ def test_a_store_of_ones_own_in_a_shared_folder_works(tmp_path):
     store.append("seven", 1, b"data")
     assert [*store.load("seven")] == [b"data"]
     assert stat.S_IMODE((tmp_path / "sessions.db").stat().st_mode) == 0o600
+
+
+def test_the_database_of_another_program_is_left_alone(tmp_path):
+    path = tmp_path / "app.db"
+    with sqlite3.connect(path) as database:
+        database.execute("CREATE TABLE users (name)")
+        database.execute("PRAGMA user_version = 1")
+    database.close()
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match="database of another program") as caught:
+        SqliteStore(path).append("seven", 1, b"data")
+    assert (caught.value.retryable, path.read_bytes()) == (False, before)
 
 
 # ---- passwords and keys in a URL

@@ -2,11 +2,13 @@
 
 import sqlite3
 import stat
+import threading
+from contextlib import closing
 
 import pytest
 
 from geminorum.errors import InvalidOptions, StoreConflict, StoreError, Unsupported
-from geminorum.sessions.store import SessionStore, SqliteStore, open_store
+from geminorum.sessions.store import SessionStore, SqliteStore, listed, open_store
 from geminorum.sessions.store.failures import explain_failures
 from geminorum.testing.stores import CHECKS
 
@@ -60,6 +62,33 @@ def _fails(check) -> bool:
     except AssertionError:
         return True
     return False
+
+
+class Together(SqliteStore):
+    """Answers only if four ask at the same time."""
+
+    gate = threading.Barrier(4)
+
+    def load(self, session, after=0):
+        self.gate.wait(60)
+        return super().load(session, after)
+
+
+def test_sessions_are_looked_at_together(tmp_path):
+    """There may be thousands, and in a bucket each takes two round trips."""
+    store = Together(tmp_path / "sessions.db")
+    for number in range(8):
+        store.append(f"session-{number}", 1, b"junk")
+    assert {info.problem for info in listed(store)} == {"no entry of a session"}
+
+
+def test_who_looks_into_an_sqlite_store_waits_for_nobody(tmp_path):
+    store = SqliteStore(tmp_path / "sessions.db")
+    store.append("seven", 1, b"data")
+    with closing(sqlite3.connect(tmp_path / "sessions.db")) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        assert [*store.load("seven")] == [b"data"]
+        assert store.list() == [("seven", 1)]
 
 
 def test_a_store_by_url(tmp_path, monkeypatch):

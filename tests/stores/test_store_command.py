@@ -53,6 +53,7 @@ def test_a_store_that_cannot_be_opened_is_explained(tmp_path):
     (tmp_path / "file").write_text("")
     done = command("sessions", "list", "--store", f"sqlite:///{tmp_path}/file/x.db")
     assert (done.returncode, "cannot open the store" in done.stderr) == (75, True)
+    assert "→ name another file: --store" in done.stderr
     done = command("sessions", "list", "--store", "gopher://x")
     assert (done.returncode, "not the URL of a store" in done.stderr) == (2, True)
     (tmp_path / "no.db").write_text("this is no database, but long enough to be taken for one")

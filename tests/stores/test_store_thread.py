@@ -1,13 +1,14 @@
 """Waiting for a call of a store, which another thread makes."""
 
 import asyncio
+import sys
 import time
 from concurrent.futures import Future
 
 import pytest
 
 from geminorum.errors import StoreError
-from geminorum.transports.stored.store_thread import wait_for
+from geminorum.transports.stored.store_thread import StoreThread, wait_for
 
 
 async def let_end_as_time_is_up(call: Future, *, limit: float) -> None:
@@ -35,3 +36,22 @@ async def test_a_call_that_raises_a_timeout_of_its_own_says_so():
     call.set_exception(TimeoutError("in the driver of a database"))
     with pytest.raises(TimeoutError, match="in the driver"):
         await wait_for(call, 1)
+
+
+class Owner:
+    """Whose every call ends the program, also the one that nobody asked for."""
+
+    def __init__(self) -> None:
+        self.thread = StoreThread(self.tick, 0.01)
+
+    def tick(self) -> None:
+        sys.exit("enough")
+
+
+async def test_a_store_that_ends_the_program_ends_its_own_call_only():
+    owner = Owner()
+    with pytest.raises(StoreError, match="SystemExit: enough"):
+        await owner.thread.call(owner.tick, 60)
+    await owner.thread.call(lambda: time.sleep(0.05), 60)
+    assert await owner.thread.call(lambda: "still here", 60) == "still here"
+    owner.thread.finish(lambda: None).result(60)

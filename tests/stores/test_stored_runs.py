@@ -255,6 +255,37 @@ def test_what_is_no_store_is_refused(machines, stand_in):
         sync.ask("Hi", machines.options("a", store="nowhere"), via=stand_in(INIT))
 
 
+class Awaitable:
+    """What somebody may write who has an asynchronous library."""
+
+    async def append(self, session, number, data): ...
+    async def load(self, session, after=0):
+        yield b""
+
+    async def list(self): ...
+    async def delete(self, session): ...
+    async def acquire(self, session, holder, seconds): ...
+    async def release(self, session, holder): ...
+
+
+def test_a_store_of_coroutines_is_refused(machines, stand_in):
+    with pytest.raises(errors.InvalidOptions, match="are coroutines") as caught:
+        sync.ask("Hi", machines.options("a", store=Awaitable()), via=stand_in(INIT))
+    assert "not `async def`" in (caught.value.hint or "")
+
+
+async def test_an_id_that_is_open_elsewhere_is_refused_before_anything_starts(machines, stand_in):
+    machines.store.acquire("mine", "another", 60)
+    via = stand_in(INIT, SAID, DONE)
+    with pytest.raises(errors.SessionBusy, match="open elsewhere"):
+        await ask("Hi", machines.options("a", session_id="mine"), via=via)
+    with pytest.raises(FileNotFoundError):
+        stand_in.call  # noqa: B018
+    broken = machines.options("a", session_id="mine", store=Failing(machines.store, "acquire"))
+    result = await ask("Hi", broken, via=via)
+    assert ["No space left" in one.message for one in result.errors] == [True]
+
+
 def test_the_password_of_a_store_is_shown_nowhere():
     shown = repr(Options(store="postgresql://me:swordfish@host/db"))
     assert "swordfish" not in shown

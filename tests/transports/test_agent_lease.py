@@ -1,5 +1,6 @@
 """A lease over all agents of a process: they end at once when it is not renewed in time."""
 
+import asyncio
 import errno
 import json
 import math
@@ -14,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from geminorum import Options, Pool, ask
 from geminorum.errors import InvalidOptions, MissingResult, SetupError, Unsupported
 from geminorum.transports.process.agent_lease import AGENT_LEASE, AgentLease
 from geminorum.transports.process.keeper import KEEPERS, KeeperServer
@@ -178,6 +180,27 @@ def test_a_warm_process_that_ends_with_the_lease_ends_its_turn(stand_in_acp, own
     silence(program, tmp_path, "silent")
     check_told(tmp_path, "".join(f"{number} " for number in range(410)))
     assert program.wait(30) == 0
+
+
+async def test_a_pool_that_restarts_too_early_for_its_next_lease_starts_once_more(
+    stand_in_acp, tmp_path
+):
+    """The process that is started ahead of need fails, and not the run that waits for it."""
+    AGENT_LEASE.renew(LONG_SECONDS)
+    options = Options(cwd=tmp_path)
+    async with Pool(stand_in_acp("well_behaved"), size=1, spare=False) as pool:
+        await ask("Go", options, via=pool)
+        AGENT_LEASE.renew(0)
+        while pool.report().started < 2:
+            await asyncio.sleep(0)
+        early = pool._workers[-1]
+        early._starting.add_done_callback(lambda _: AGENT_LEASE.renew(LONG_SECONDS))
+        again = asyncio.create_task(ask("Again", options, via=pool))
+        while not (early.active or again.done()):
+            await asyncio.sleep(0)
+        assert not early.gone
+        assert (await again).status == "success"
+        assert isinstance(early._starting.exception(), SetupError)
 
 
 # ---- what a lease says to agents

@@ -187,6 +187,15 @@ def test_an_endless_name_is_not_read_into_memory():
     assert _peak_bytes(Pack(data).base) < 10_000_000
 
 
+def test_a_header_of_many_small_things_is_not_read_into_memory(monkeypatch):
+    """64 MB of empty lists are 60 kB when they are packed, and gigabytes when they are read."""
+    monkeypatch.setattr("geminorum.workspace.archive.MAX_ENTRIES", 1000)
+    lists = [[]] * 500_000
+    data = archive(more=lists)
+    assert _peak_bytes(Pack(data).base) < 10_000_000
+    assert Pack(archive(more=lists[:1000])).base().tree == {}
+
+
 @pytest.mark.parametrize("depth", [2000, 150])
 def test_deep_folders_do_not_fill_the_memory(depth):
     """Each of 300 names would need two thousand folders above it."""

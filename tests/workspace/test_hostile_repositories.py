@@ -83,6 +83,24 @@ def test_a_huge_index_is_told_and_not_copied(here):
         Workspace(here).pack()
 
 
+def test_a_huge_configuration_is_not_read(here):
+    subprocess.run(["git", "add", "a"], cwd=here, check=True)
+    os.truncate(here / ".git/config", 10**13)
+    assert [*Workspace(here).pack().base().tree] == ["a"]
+
+
+def test_rules_above_that_match_in_billions_of_ways_are_read_at_once(here):
+    patterns = ["**/" * 40 + "one", "**/a/" * 10 + "two", "a/" * 3000 + "kept", "**/" * 3000]
+    (here / ".gitignore").write_text("\n".join([*patterns, "**/a/**/a/**/!(x"]))
+    (here / "a").unlink()
+    deep = here / "/".join("a" * 20)
+    deep.mkdir(parents=True)
+    for name in ("one", "two", "kept"):
+        (deep / name).touch()
+    made = Workspace(deep).pack()
+    assert ([*made.base().tree], [*made.left_out]) == (["kept"], ["one", "two"])
+
+
 def test_wildcards_in_rules_above_hold(here):
     """As git would: the pattern names a place, and the folder is on the way to it."""
     (here / ".gitignore").write_text("*/build\na/**/gen\n**/x/y\n/a/*.log\n/b/\n!/a/keep.log\n")
@@ -136,6 +154,7 @@ def test_another_systems_repository_in_the_folder_travels_without_its_own_files(
         "git+http://S3CRET@127.0.0.1/x",
         "git+https://S3CRET@127.0.0.1/x@..",
         "git+ssh://git:S3CRET@127.0.0.1/x",
+        "git+https://S3CRET@127.0.0.1:1/x",
     ],
 )
 def test_a_password_in_an_address_is_refused_and_not_repeated(source):

@@ -14,6 +14,7 @@ import pytest
 from geminorum.errors import WorkspaceConflict, WorkspaceError, WorkspaceTooLarge
 from geminorum.system.removal import remove_tree
 from geminorum.workspace import Patch, Workspace, applying, beneath, listing
+from geminorum.workspace import patch as patching
 from geminorum.workspace.tree import entry_of, read_entry
 from random_trees import contents_of
 
@@ -88,13 +89,63 @@ def test_a_link_that_appears_while_a_folder_is_packed_is_not_followed(
 
     monkeypatch.setattr(os, "stat", look)
     try:
-        found = read_entry(here, "sub/secret")
+        found = read_entry(here, "sub/secret", 1000)
     except WorkspaceError as error:
         found = None
         assert "cannot be read" in str(error)  # noqa: PT017
     assert found is None or b"S3CRET" not in found[1]
     monkeypatch.undo()
     assert (here / "sub/secret").read_text() == "S3CRET"
+
+
+def test_a_link_in_the_place_of_a_new_file_does_not_change_what_it_leads_to(
+    here, outside, tmp_path, monkeypatch
+):
+    """Its mode and its owner, which are set after the old one was looked at; root may set any."""
+    there = Workspace.unpack(Workspace(here).pack(), tmp_path / "there")
+    (there.folder / "sub/file").write_text("new")
+    patch, real = there.diff(), beneath.stat_of
+    (outside / "file").chmod(0o400)
+
+    def look(folder, name):
+        new = here / ".geminorum-apply/new/0"
+        if name == "sub/file" and new.exists() and not new.is_symlink():
+            new.unlink()
+            new.symlink_to(outside / "file")
+        return real(folder, name)
+
+    monkeypatch.setattr(beneath, "stat_of", look)
+    Workspace(here).apply(patch)
+    assert (outside / "file").stat().st_mode & 0o777 == 0o400
+    assert (outside / "file").read_text() == "old"
+
+
+def test_a_file_that_grows_while_a_folder_is_packed_is_told(here, monkeypatch):
+    """It may be sparse, and have more than the memory."""
+    packing = sys.modules["geminorum.workspace.pack"]  # The package has a function of that name.
+    real = packing.require_size
+
+    def look_and_grow(*words):
+        real(*words)
+        os.truncate(here / "sub/file", 5000)
+
+    monkeypatch.setattr(packing, "require_size", look_and_grow)
+    with pytest.raises(WorkspaceTooLarge, match="sub/file grows while it is read"):
+        Workspace(here).pack(max_bytes=1000)
+
+
+def test_a_file_that_grows_while_it_is_compared_is_told(here, monkeypatch):
+    opened, real = Workspace.open(here), entry_of
+    (here / "sub/file").write_text("new")
+
+    def look_and_grow(folder, name, *more):
+        found = real(folder, name, *more)
+        os.truncate(here / "sub/file", 5000)
+        return found
+
+    monkeypatch.setattr(patching, "entry_of", look_and_grow)
+    with pytest.raises(WorkspaceTooLarge, match="sub/file grows while it is read"):
+        opened.diff(max_bytes=1000)
 
 
 def test_a_file_that_vanishes_while_a_folder_is_packed_is_left_out(here, monkeypatch):

@@ -65,6 +65,10 @@ def test_what_is_open_here_may_be_a_pack(remote, tmp_path):
         "git+https://host/path@",
         "git+ssh://-oProxyCommand=touch/path",
         "git+ssh://git@-oProxyCommand=touch/path",
+        "git+ssh://-oProxyCommand=touch@host/path",
+        "git+https://[::1/path",
+        "git+file:///srv/a%00b",
+        "git+file:///srv/a%0Ab",
         "git+https://host/path#fragment",
         "git+https://host",
         "git+",
@@ -81,6 +85,13 @@ def test_an_address_may_have_a_user_and_a_ref():
     )
     assert git_source("git+https://host/a") == GitSource("https://host/a", "HEAD")
     assert git_source("git+file:/srv/a@v1") == GitSource("file:///srv/a", "v1")
+
+
+def test_a_path_in_an_address_is_a_path_or_a_url(remote, tmp_path):
+    odd = tmp_path / "100%25 my repository"
+    remote.rename(odd)
+    for address in (f"git+file://{odd}@v1", f"git+{odd.as_uri()}@v1", f"git+file:{odd}@v1"):
+        assert "a.txt" in pack(address).base().tree
 
 
 def test_a_repository_or_ref_that_is_not_there_is_told(remote, tmp_path):
@@ -106,8 +117,8 @@ def test_an_address_in_the_place_of_a_folder_says_what_to_write():
 
 def test_a_bare_repository_is_packed_by_its_address(remote, tmp_path):
     """Its own files would be packed: configuration, hooks, and everything compressed."""
-    git(tmp_path, "clone", "--quiet", "--bare", str(remote), "bare.git")
+    git(tmp_path, "clone", "--quiet", "--bare", str(remote), "bare 100%.git")
     with pytest.raises(WorkspaceError, match="is a bare git repository") as caught:
-        pack(tmp_path / "bare.git")
+        pack(tmp_path / "bare 100%.git")
     address = (caught.value.hint or "").rpartition(" ")[2]
     assert [*pack(address).base().tree] == [".gitattributes", "a.txt"]

@@ -12,6 +12,7 @@ import msgspec
 from geminorum.credentials import shown_address
 from geminorum.fleet import schema
 from geminorum.fleet.database import Database, require_driver
+from geminorum.inbox.postgres import PostgresDatabase
 from geminorum.runtime.lazy import lazy_module
 from geminorum.runtime.off_loop import run_off_loop
 from geminorum.sessions.store.postgres import PostgresStore
@@ -42,8 +43,9 @@ async def initialise(url: str | None = None) -> Initialised:
     """Makes the fleet's tables, or brings them up to date; with tables that are, does nothing."""
     async with _running(url) as address, Database(address) as database:
         before = await schema.initialise(database)
-        # Makes the tables of sessions, too: workers then need no right to make any.
+        # Makes the tables of sessions and questions, too: workers then need no right to make any.
         await run_off_loop(lambda: PostgresStore(address).release("", ""))
+        await run_off_loop(PostgresDatabase(address).prepare)
     return Initialised(database=shown_url(address), before=before, version=schema.VERSION)
 
 

@@ -152,9 +152,11 @@ class Attempt:
             return spec.prompt, ready
         store = TenantStore(self._database.url, self.claim.tenant, self._on_append())
         ready = ready.changed(store=store)
+        session = self.claim.session or options.resume or options.session_id
+        if session is not None and self.claim.attempt > 1:
+            await asyncio.to_thread(store.break_lease, session)
         if self.claim.session is None:
             return spec.prompt, ready
-        await asyncio.to_thread(store.break_lease, self.claim.session)
         await self._say(f"attempt {self.claim.attempt} continues session {self.claim.session}")
         return CONTINUE, ready.changed(resume=self.claim.session, session_id=None)
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Literal, TypeAlias
+
+from geminorum.errors import WaitingForAnswer
 
 OnInterrupt: TypeAlias = Callable[[BaseException], None]
 
@@ -34,15 +36,28 @@ def error_message(error: BaseException) -> str:
 
 
 class Interrupt:
-    """The interrupt of one turn: the first counts, stops the turn, and is raised once."""
+    """The interrupt of one turn: the first counts, stops the turn, and is raised once.
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    A question that is left to wait stops the turn, too; its stream says so, and nothing is raised.
+    """
+
+    def __init__(self, stop: Callable[[Literal["cancel", "waiting"]], None]) -> None:
         self._stop = stop
         self._error: BaseException | None = None
+        self.waiting: WaitingForAnswer | None = None
 
     def take(self, error: BaseException) -> None:
+        if isinstance(error, WaitingForAnswer):
+            self.waiting = self.waiting or error
+            self._stop("waiting")
+            return
         self._error = self._error or error
-        self._stop()
+        self._stop("cancel")
+
+    @property
+    def question(self) -> str:
+        """The id of the question that is left to wait; empty if there is none."""
+        return "" if self.waiting is None else self.waiting.question_id
 
     def pass_on(self) -> None:
         """Raises it, if there is one. For the end of the stream, so that no event is lost."""

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING, Any
 
 __all__ = [
     "asyncio",
+    "difflib",
     "lazy_module",
     "markdown_it",
     "msgspec",
     "platformdirs",
     "price_library",
     "psutil",
+    "urllib_parse",
 ]
 
 
@@ -52,6 +54,8 @@ def lazy_module(name: str) -> Any:
 
 if TYPE_CHECKING:
     import asyncio
+    import difflib
+    import urllib.parse as urllib_parse
 
     import markdown_it
     import msgspec
@@ -60,8 +64,10 @@ if TYPE_CHECKING:
     from genai_prices import data_snapshot as price_library
 else:
     asyncio = lazy_module("asyncio")
+    difflib = lazy_module("difflib")
     markdown_it = lazy_module("markdown_it")
     msgspec = lazy_module("msgspec")
     platformdirs = lazy_module("platformdirs")
     price_library = lazy_module("genai_prices.data_snapshot")
     psutil = lazy_module("psutil")
+    urllib_parse = lazy_module("urllib.parse")

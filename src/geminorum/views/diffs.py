@@ -15,6 +15,7 @@ from geminorum.wire.sessions.records import message_of
 
 SHOWN_BY_DIFF = frozenset({"content", "old_string", "new_string"})
 """Arguments that a reader finds again in the diff."""
+_MAX_COMPARED_LINES = 1000
 
 
 def diff_of(call: TranscriptCall) -> str | None:
@@ -26,6 +27,25 @@ def diff_of(call: TranscriptCall) -> str | None:
     if call.use.name not in WRITING_TOOLS or call.status in ("error", "denied"):
         return None
     return (_saved_diff(call.result) if call.result else None) or _asked_diff(call.use.input)
+
+
+def proposed_diff(tool: str, arguments: dict[str, Any], before: str | None = None) -> str | None:
+    """The change that a tool would make to a file; None for tools that write none.
+
+    `before`: what is in the file now. Unknown, a whole new content is shown as all new.
+    """
+    if tool not in WRITING_TOOLS:
+        return None
+    content = arguments.get("content")
+    if before is None or not isinstance(content, str) or _is_long(before) or _is_long(content):
+        return _asked_diff(arguments)
+    name = str(arguments.get("file_path") or "file").replace("\n", " ")
+    return "\n".join(unified_diff(_lines(before), _lines(content), name, name, lineterm=""))
+
+
+def _is_long(text: str) -> bool:
+    # A comparison of many lines takes its time, and a model chooses them.
+    return text.count("\n") > _MAX_COMPARED_LINES
 
 
 def head_and_body(diff: str) -> tuple[list[str], list[str]]:

@@ -39,6 +39,7 @@ Stop: TypeAlias = Literal[
     "no_answer",
     "turns",
     "network",
+    "waiting",
 ]
 FIRST_WORD = "waiting for the CLI's first output"
 """The phase between the start of a program and its first line."""
@@ -64,6 +65,8 @@ class Ending:
     """What to do about a CLI that came after this release; empty where it is a known one."""
     is_lapsed: bool = False
     """Was it killed because our lease over it has passed?"""
+    question: str = ""
+    """The id of the question that is left to wait, where that ended the run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +127,20 @@ def stopped(ending: Ending) -> Verdict:
             return Verdict("max_budget")
         case "turns":
             return Verdict("max_turns")
+        case "waiting":
+            return _left_waiting(ending.question)
         case "no_price":
             text = "the budget cannot be kept: a model answered whose price is not known"
             return failed(errors.BudgetExceeded, text, hint=_NO_PRICE)
         case _:
             return Verdict("interrupted")
+
+
+def _left_waiting(question: str) -> Verdict:
+    text = f"question {question[:8]} is not answered yet: the run ends, and the question waits"
+    verdict = failed(errors.WaitingForAnswer, text)
+    assert verdict.error is not None
+    return Verdict("error", msgspec.structs.replace(verdict.error, question=question))
 
 
 def _with_trial(advice: str) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 import shutil
 import stat
 import sys
@@ -80,8 +81,12 @@ def refuse_unfinished(folder: Path) -> None:
     if os.path.lexists(folder / STAGING / _JOURNAL):
         raise WorkspaceError(
             f"a patch is being applied in {folder}, or its process was killed",
-            hint=f"wait for it, or undo it: geminorum workspace recover {folder}",
+            hint=f"wait for it, or undo it: {_recovery(folder)}",
         )
+
+
+def _recovery(folder: Path) -> str:
+    return f"geminorum workspace recover {shlex.quote(str(folder))}"
 
 
 @contextmanager
@@ -182,18 +187,22 @@ def _write_new(folder: Path, step: Step, contents: bytes) -> None:
         beneath.create_link(folder, _new(step), step.entry.target)
         return
     mode = 0o777 if step.entry.executable else 0o666
-    beneath.create_file(folder, _new(step), contents, mode)
-    old = beneath.stat_of(folder, step.name)
-    if old is not None and stat.S_ISREG(old.st_mode):
-        _take_over(folder / _new(step), old, executable=step.entry.executable)
+    with os.fdopen(beneath.open_new(folder, _new(step), mode), "wb") as file:
+        file.write(contents)
+        old = beneath.stat_of(folder, step.name)
+        if old is not None and stat.S_ISREG(old.st_mode):
+            _take_over(file.fileno(), old, executable=step.entry.executable)
 
 
-def _take_over(path: Path, old: os.stat_result, *, executable: bool) -> None:
-    """Leaves a changed file to those who had it: its owner, its group, and who may read it."""
-    if hasattr(os, "chown"):
+def _take_over(new: int, old: os.stat_result, *, executable: bool) -> None:
+    """Leaves a changed file to those who had it: its owner, its group, and who may read it.
+
+    Not by its name: somebody else may put a link there, and we may be root.
+    """
+    if sys.platform != "win32":
         with suppress(PermissionError):
-            os.chown(path, old.st_uid, old.st_gid)
-    path.chmod(_changed_mode(old.st_mode, executable=executable))
+            os.fchown(new, old.st_uid, old.st_gid)
+        os.fchmod(new, _changed_mode(old.st_mode, executable=executable))
 
 
 def _new(step: Step) -> str:
@@ -292,7 +301,7 @@ def _undo_all(folder: Path, place: Path, steps: list[Step]) -> None:
     except OSError as error:
         # The journal stays for the next attempt.
         text = f"a half-applied patch cannot be undone in {folder}: {error.strerror}"
-        hint = f"make room or allow writing there, then: geminorum workspace recover {folder}"
+        hint = f"make room or allow writing there, then: {_recovery(folder)}"
         raise WorkspaceError(text, hint=hint) from error
     if kept:
         raise _kept(folder, place, kept)

@@ -33,6 +33,8 @@ _MAKERS = {"pack": "`pack`", "patch": "`diff`"}
 _COMPRESSION_LEVEL = 3
 _HEADER, _FILES = "workspace.json", "files/"
 _MAX_HEADER_BYTES = 64 * 1024 * 1024
+_HEADER_COMMAS_PER_ENTRY = 10
+"""An entry has five, and names may have some; but each may stand for an object in memory."""
 # The header of an entry, a long name and padding.
 _BYTES_AROUND_ENTRY = 4096
 _BLOCK_BYTES = 64 * 1024
@@ -123,7 +125,7 @@ class Archive:
         member = tar.next()
         if member is None or member.name != _HEADER or member.size > _MAX_HEADER_BYTES:
             raise InvalidPack(f"it is no {self._kind} of geminorum")
-        header = json.loads(tar.contents())
+        header = json.loads(_bounded(tar.contents()))
         if header["geminorum"] != self._kind:
             what = f"it is a {header['geminorum']!r}, not a {self._kind}"
             raise InvalidPack(what, hint=f"name the {self._kind}, which {_MAKERS[self._kind]} made")
@@ -139,6 +141,13 @@ class Archive:
         limit = self._max_bytes + _MAX_HEADER_BYTES + MAX_ENTRIES * _BYTES_AROUND_ENTRY
         with gzip.GzipFile(fileobj=io.BytesIO(self._data)) as stream, _damage_is_told():
             yield _TarReader(_Bounded(stream, limit, self._max_bytes))
+
+
+def _bounded(header: bytes) -> bytes:
+    """The same; a few kilobytes of a pack may be millions of empty lists."""
+    if header.count(b",") > MAX_ENTRIES * _HEADER_COMMAS_PER_ENTRY:
+        raise too_many()
+    return header
 
 
 @contextmanager

@@ -91,11 +91,15 @@ def target_of(folder: Path, name: str) -> str:
         return os.readlink(last, dir_fd=here)
 
 
+def open_new(folder: Path, name: str, mode: int) -> int:
+    """Opens a new file to be written; FileExistsError if there is anything."""
+    with _parent(folder, name) as (here, last):
+        return os.open(last, _NEW, mode, dir_fd=here)
+
+
 def create_file(folder: Path, name: str, data: bytes, mode: int) -> None:
     """Writes a new file; FileExistsError if there is anything."""
-    with _parent(folder, name) as (here, last):
-        opened = os.open(last, _NEW, mode, dir_fd=here)
-    with os.fdopen(opened, "wb") as file:
+    with os.fdopen(open_new(folder, name, mode), "wb") as file:
         file.write(data)
 
 

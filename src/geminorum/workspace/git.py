@@ -41,7 +41,8 @@ _SETTINGS = {
 }
 _CONFIG = "[core]\nrepositoryformatversion = 0\nbare = false\n"
 _SHA256_CONFIG = _CONFIG.replace("= 0", "= 1") + "[extensions]\nobjectformat = sha256\n"
-_SHA256 = re.compile(rb"^\s*objectformat\s*=\s*\"?sha256", re.I | re.M)
+_SHA256 = re.compile(rb"^[ \t]*objectformat[ \t]*=[ \t]*\"?sha256", re.I | re.M)
+_MAX_CONFIG_BYTES = 1024 * 1024
 
 
 class Repository(NamedTuple):
@@ -260,7 +261,10 @@ def _empty_repository(*, is_sha256: bool = False) -> Iterator[Path]:
 
 def _is_sha256(repository: Repository) -> bool:
     config = repository.shared / "config"
-    return config.is_file() and _SHA256.search(config.read_bytes()) is not None
+    if not config.is_file():
+        return False
+    with open_regular(config) as file:  # It may be anybody's: no more of it than one has.
+        return _SHA256.search(file.read(_MAX_CONFIG_BYTES)) is not None
 
 
 def _split(output: bytes) -> list[str]:

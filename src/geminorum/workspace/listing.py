@@ -33,6 +33,7 @@ from geminorum.workspace.names import (
 from geminorum.workspace.tree import mode_of, without_parents
 
 _LONGEST_SHOWN = 200
+_MAX_PATTERN_PARTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,21 +287,38 @@ def _moved(text: str, below: tuple[str, ...]) -> Iterator[str]:
             yield line
             continue
         end = "/" if body.endswith("/") else ""
-        for rest in _remainders(body.strip("/").split("/"), below):
+        for rest in _remainders(_parts_of(body), below):
             yield f"{sign}/{'/'.join(rest)}{end}"
+
+
+def _parts_of(pattern: str) -> list[str]:
+    """One `**` for several in a row. A pattern that is deeper than any path has no parts at all."""
+    parts = pattern.strip("/").split("/")
+    pairs = zip(parts, ["", *parts], strict=False)
+    parts = [part for part, before in pairs if not part == before == "**"]
+    return parts if len(parts) <= _MAX_PATTERN_PARTS else []
 
 
 def _remainders(pattern: Sequence[str], below: Sequence[str]) -> Iterator[Sequence[str]]:
     """What is left of a pattern in each way that its beginning matches the folders below."""
-    if not pattern:
-        return  # It matches the folder itself, which somebody wants to pack.
-    if not below:
-        yield pattern
-    elif pattern[0] == "**":
-        yield from _remainders(pattern[1:], below)
-        yield from _remainders(pattern, below[1:])
-    elif fnmatchcase(below[0], pattern[0]):
-        yield from _remainders(pattern[1:], below[1:])
+    # Places in the pattern, not ways to them: of those, a few `**` have billions.
+    places = _past_stars(pattern, {0})
+    for folder in below:
+        here = [place for place in places if place < len(pattern)]
+        stay = {place for place in here if pattern[place] == "**"}
+        pass_on = {place + 1 for place in here if fnmatchcase(folder, pattern[place])}
+        places = _past_stars(pattern, stay | pass_on)
+    # At its end, it matches the folder itself, which somebody wants to pack.
+    return (pattern[place:] for place in sorted(places) if place < len(pattern))
+
+
+def _past_stars(pattern: Sequence[str], places: Collection[int]) -> set[int]:
+    """These places, and those behind each `**`, which may match no folder at all."""
+    found = {*places}
+    for place, part in enumerate(pattern):
+        if place in found and part == "**":
+            found.add(place + 1)
+    return found
 
 
 def _text(path: Path) -> str:

@@ -73,7 +73,7 @@ def pack_folder(
     """Packs what git tracks and what it does not ignore; everything, where git has no part."""
     listing, rules = list_origin(folder, exclude, submodules=submodules)
     require_size(folder, listing.names, max_bytes)
-    items = list(_items(folder, listing.names))
+    items = list(_items(folder, listing.names, max_bytes))
     refuse_links({item.name: item.entry for item in items}, WorkspaceError)
     if not lfs_pointers:
         _refuse_pointers(items)
@@ -99,8 +99,8 @@ def require_size(folder: Path, names: Collection[str], max_bytes: int) -> None:
         raise too_many(f"{folder} has {len(sizes):,} files; it", _leave_out(largest))
     if sum(sizes.values()) > max_bytes:
         shown_sizes = ", ".join(f"{shown(name)} ({sizes[name]:,})" for name in largest)
-        what = f"{folder} has {sum(sizes.values()):,} bytes in {len(sizes):,} files: {shown_sizes}"
-        raise too_large(max_bytes, f"{what}; it", largest)
+        what = f"{folder} has {sum(sizes.values()):,} bytes, most of them in {shown_sizes}; it"
+        raise too_large(max_bytes, what, largest)
 
 
 def _size_of(folder: Path, name: str) -> int:
@@ -117,10 +117,11 @@ def _leave_out(names: Collection[str]) -> str:
     )
 
 
-def _items(folder: Path, names: Iterable[str]) -> Iterator[Item]:
+def _items(folder: Path, names: Iterable[str], room: int) -> Iterator[Item]:
     for name in names:
         # None: it was removed since it was listed.
-        if (found := read_entry(folder, name)) is not None:
+        if (found := read_entry(folder, name, room)) is not None:
+            room -= len(found[1])
             yield Item(name, *found)
 
 
@@ -145,7 +146,7 @@ def _refuse_pointers(items: Iterable[Item]) -> None:
     bad = [item.name for item in items if item.contents.startswith(LFS_POINTER)]
     if bad:
         raise WorkspaceError(
-            f"{len(bad)} files are pointers of Git LFS, not the files: {listed(bad)}",
+            f"pointers of Git LFS are in the place of files: {listed(bad)}",
             paths=bad,
             hint=advice(
                 "fetch them with `git lfs pull`, or let the pointers travel: "

@@ -144,11 +144,11 @@ def _read(
     for name in names:
         entry = entry_of(folder, name)
         if entry is not None and entry != base.get(name):
+            if entry.size > room:
+                raise too_large(max_bytes, f"what changed in {folder}", [name])
             # Only what changed is read whole.
-            entry, new[name] = read_entry(folder, name) or (entry, b"")
+            entry, new[name] = read_entry(folder, name, room) or (entry, b"")
             room -= len(new[name])
-        if room < 0:
-            raise too_large(max_bytes, f"what changed in {folder}", [name])
         if entry is not None:
             tree[name] = entry
     return tree, new

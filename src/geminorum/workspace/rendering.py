@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from difflib import unified_diff
+from contextlib import suppress
 from pathlib import Path
 
+from geminorum.errors import WorkspaceTooLarge
 from geminorum.views.plain_text import printable
+from geminorum.workspace.comparing import Comparison
 from geminorum.workspace.names import shown
 from geminorum.workspace.patch import Change, Patch
 from geminorum.workspace.tree import Entry, entry_of, read_entry
@@ -18,12 +20,13 @@ _MAX_TEXT_BYTES = 1024 * 1024
 
 def rendered(folder: Path, patch: Patch) -> str:
     """The changes as a unified diff. Old lines come from the folder, if they are still there."""
-    renamed = _renames(folder, patch)
+    renamed, comparison = _renames(folder, patch), Comparison()
+    old_names = {*renamed.values()}
     return "".join(
         line
         for change, contents in patch.contents
-        if change.name not in renamed.values()
-        for line in _lines(folder, change, contents, renamed.get(change.name))
+        if change.name not in old_names
+        for line in _lines(folder, change, contents, renamed.get(change.name), comparison)
     )
 
 
@@ -37,7 +40,9 @@ def _renames(folder: Path, patch: Patch) -> dict[str, str]:
     }
 
 
-def _lines(folder: Path, change: Change, new: bytes, old_name: str | None) -> Iterator[str]:
+def _lines(
+    folder: Path, change: Change, new: bytes, old_name: str | None, comparison: Comparison
+) -> Iterator[str]:
     if old_name is not None:
         yield f"renamed {shown(old_name)} to {shown(change.name)}\n"
         return
@@ -47,8 +52,8 @@ def _lines(folder: Path, change: Change, new: bytes, old_name: str | None) -> It
     if before is None or after is None:
         yield f"  {_size(change.before)} to {_size(change.after)}\n"
     elif before != after:
-        names = (f"a/{shown(change.name)}", f"b/{shown(change.name)}")
-        for line in unified_diff(_split(before), _split(after), *names):
+        yield f"--- a/{shown(change.name)}\n+++ b/{shown(change.name)}\n"
+        for line in comparison.hunks(_split(before), _split(after)):
             yield _printed(line)
 
 
@@ -67,8 +72,12 @@ def _old_contents(folder: Path, change: Change) -> bytes | None:
     """None if the folder has other contents than the patch expects."""
     if change.before is None or change.before.kind != "file":
         return b""
-    found = read_entry(folder, change.name)
-    return found[1] if found and found[0] == change.before else None
+    if change.before.size > _MAX_TEXT_BYTES:
+        return None
+    with suppress(WorkspaceTooLarge):
+        found = read_entry(folder, change.name, change.before.size)
+        return found[1] if found and found[0] == change.before else None
+    return None
 
 
 def _text(contents: bytes | None) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from geminorum.errors import InvalidOptions
 from geminorum.system.owned_folder import OwnedFolder
@@ -38,19 +38,30 @@ def git_source(text: str) -> GitSource:
     No other scheme is possible: `ext::` and its kin run a program that the address names.
     """
     address, ref = _split_ref(text.removeprefix(_PREFIX))
-    parts = urlsplit(address)
+    try:
+        parts = urlsplit(address)
+    except ValueError as error:
+        raise _invalid(text, "its form") from error
     if parts.scheme not in _SCHEMES or parts.query or parts.fragment or not parts.path:
         raise _invalid(text, "its form")
-    if (parts.netloc or "").rpartition("@")[2].startswith("-") or "\n" in text or "\0" in text:
+    # A host or a user that begins with a dash would be an option of ssh.
+    is_option = any(part.startswith("-") for part in parts.netloc.split("@"))
+    if is_option or {"\n", "\0"} & {*text, *unquote(text)}:
         raise _invalid(text, "its host")
-    if parts.password is not None:
-        text = f"the address has a password, which others could see: {without_password(text)!r}"
+    # Over https, a name alone may be a token.
+    if parts.password is not None or (parts.scheme == "https" and parts.username is not None):
+        text = f"the address has a login, which others could see: {without_password(text)!r}"
         raise InvalidOptions(text, hint="put it into ~/.netrc, or use git+ssh://")
     if not _REF.fullmatch(ref) or ".." in ref:
         raise _invalid(text, "its ref")
-    if parts.scheme == "file":
-        address = Path(parts.path).resolve().as_uri() if not parts.netloc else address
+    if parts.scheme == "file" and not parts.netloc:
+        address = _local(parts.path).resolve().as_uri()
     return GitSource(address, ref)
+
+
+def _local(path: str) -> Path:
+    """A path as it is, or as a URL has it, with %20 for a space."""
+    return Path(path) if os.path.lexists(path) else Path(unquote(path))
 
 
 def _split_ref(address: str) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from geminorum.errors import WorkspaceError
+from geminorum.errors import WorkspaceError, WorkspaceTooLarge
 from geminorum.hints import advice
 from geminorum.workspace import beneath
 from geminorum.workspace.names import leads_out, parents_of, shown
@@ -47,11 +47,21 @@ def file_entry(contents: bytes, *, executable: bool = False) -> Entry:
     return Entry("file", sha256(contents).hexdigest(), len(contents), executable)
 
 
-def read_entry(folder: Path, name: str) -> tuple[Entry, bytes] | None:
-    """Reads what a name is on disk; None if there is nothing, or nothing that can travel."""
-    pieces: list[bytes] = []
-    entry = entry_of(folder, name, pieces.append)
-    return None if entry is None else (entry, b"".join(pieces))
+def read_entry(folder: Path, name: str, max_bytes: int) -> tuple[Entry, bytes] | None:
+    """Reads what a name is on disk; None if there is nothing, or nothing that can travel.
+
+    WorkspaceTooLarge for a longer file: it may have grown since somebody looked.
+    """
+    contents = bytearray()
+
+    def take(piece: bytes) -> None:
+        contents.extend(piece)
+        if len(contents) > max_bytes:
+            text = f"{shown(name)} grows while it is read"
+            raise WorkspaceTooLarge(text, paths=[name], hint="end what writes to it, and try again")
+
+    entry = entry_of(folder, name, take)
+    return None if entry is None else (entry, bytes(contents))
 
 
 def entry_of(folder: Path, name: str, take: Take | None = None) -> Entry | None:

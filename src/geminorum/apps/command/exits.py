@@ -8,7 +8,8 @@
 | 3 | setup error: no CLI, no login, a broken settings file |
 | 4 | a limit that you set was reached: turns, budget, time, size of a workspace |
 | 5 | the run was cut short; the output so far was printed |
-| 6 | the session or job does not exist or cannot be read |
+| 6 | the session, job or question does not exist or cannot be read |
+| 7 | the run waits for an answer in the inbox |
 | 70 | a bug in geminorum; the message says how to report it |
 | 74 | I/O error: output or a file cannot be written or read (full disk, missing permission) |
 | 75 | temporary failure, the same command may succeed later: quota, network, a busy session |
@@ -34,6 +35,7 @@ class Exit(IntEnum):
     LIMIT = 4
     CUT_SHORT = 5
     NOT_FOUND = 6
+    WAITING = 7
     BUG = 70
     UNWRITABLE = 74
     TRY_LATER = 75
@@ -46,7 +48,8 @@ class Exit(IntEnum):
 _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
     (("Interrupted",), Exit.CANCELLED),
     (("TurnLimit", "BudgetExceeded", "RunTimeout", "WorkspaceTooLarge"), Exit.LIMIT),
-    (("SessionLost", "SessionUnreadable", "UnknownJob"), Exit.NOT_FOUND),
+    (("SessionLost", "SessionUnreadable", "UnknownJob", "UnknownQuestion"), Exit.NOT_FOUND),
+    (("WaitingForAnswer",), Exit.WAITING),
     (("InvalidOptions", "Unsupported"), Exit.USAGE),
     (("SetupError",), Exit.SETUP),
     (("Incomplete",), Exit.CUT_SHORT),

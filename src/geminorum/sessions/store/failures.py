@@ -36,9 +36,9 @@ def explain_failures(url: str = "") -> Iterator[None]:
     """Turns what is not geminorum's own into a StoreError, without the credentials of `url`."""
     try:
         yield
-    except GeminorumError:
+    except (GeminorumError, KeyboardInterrupt, SystemExit, GeneratorExit):
         raise
-    except Exception as error:
+    except BaseException as error:  # A library in Rust that panics raises no Exception.
         why = str(error).partition(_DEBUG_OF_OBSTORE)[0]
         told = f"the store failed: {type(error).__name__}: {why}"
         text = without_credentials(told, url)

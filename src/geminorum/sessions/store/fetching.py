@@ -7,7 +7,7 @@ from pathlib import Path
 from geminorum.errors import SessionLost
 from geminorum.sessions.reading import Session, load
 from geminorum.sessions.store.failures import explain_failures
-from geminorum.sessions.store.listing import listed, named, resolve_id, with_turns
+from geminorum.sessions.store.listing import ids_beginning, listed, named, only_id, with_turns
 from geminorum.sessions.store.local_files import write_files
 from geminorum.sessions.store.protocol import SessionStore
 from geminorum.wire.stored.journal import Journal
@@ -18,7 +18,7 @@ def find(store: SessionStore, session_id: str) -> str:
     if session_id == "latest":
         found = next((info.id for info in with_turns(listed(store))), None)
     else:
-        whole = resolve_id(store, session_id)
+        whole = only_id(session_id, ids_beginning(store, session_id))
         found = whole if whole in dict(named(store)) else None
     if found is None:
         raise SessionLost(f"the store has no session {session_id!r}", hint=_LIST)

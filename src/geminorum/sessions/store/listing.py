@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
@@ -14,6 +15,8 @@ from geminorum.sessions.store.protocol import Listing, SessionStore
 from geminorum.wire.stored.entries import Damaged, decoded
 
 _WHOLE_ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_READERS = 8
+"""Sessions that are looked at together: there may be thousands, and each takes a round trip."""
 _MAX_TEXT = 4096
 """Of what a listing says about a session; a title has 80 letters, a path no more than this."""
 
@@ -37,7 +40,8 @@ class StoredInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 def listed(store: SessionStore) -> list[StoredInfo]:
     """The sessions of a store, the last updated first. Reads one entry of each."""
-    infos = [_info_of(store, session, number) for session, number in named(store)]
+    with ThreadPoolExecutor(_READERS) as readers:
+        infos = [*readers.map(lambda one: _info_of(store, *one), named(store))]
     return sorted(infos, key=lambda info: info.updated, reverse=True)
 
 
@@ -52,15 +56,24 @@ def named(store: SessionStore) -> Listing:
         return [(session, number) for session, number in store.list() if ID.fullmatch(session)]
 
 
-def resolve_id(store: SessionStore, wanted: str) -> str:
-    """The id that begins so; raises InvalidOptions if several do, returns one of none as it is."""
+def ids_beginning(store: SessionStore, wanted: str) -> set[str]:
+    """The ids in the store that begin so. A whole one is not looked for: no other begins so."""
     if _WHOLE_ID.fullmatch(wanted):
+        return {wanted}
+    return {session for session, _ in named(store) if session.startswith(wanted)}
+
+
+def only_id(wanted: str, found: Collection[str]) -> str:
+    """The one that is meant; raises InvalidOptions if several may be, returns one of none as it is.
+
+    One that is exactly so is meant, whatever others begin with it: user-1 and user-10.
+    """
+    if wanted in found or not found:
         return wanted
-    found = sorted(session for session, _ in named(store) if session.startswith(wanted))
-    if len(found) > 1 and wanted not in found:
-        names = ", ".join(found[:10])
+    if len(found) > 1:
+        names = ", ".join(sorted(found)[:10])
         raise InvalidOptions(f"{wanted!r} may be any of {names}", hint="write more of the id")
-    return wanted if wanted in found or not found else found[0]
+    return next(iter(found))
 
 
 def _info_of(store: SessionStore, session: str, number: int) -> StoredInfo:

@@ -9,7 +9,9 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from glob import escape
+from itertools import count
 from pathlib import Path
 
 from geminorum.errors import InvalidOptions, SessionUnreadable, StoreError
@@ -37,7 +39,7 @@ _HALF_WRITTEN = ".stored-"
 """No session's file begins so."""
 _AN_HOUR = 3600
 _MAX_SHOWN = 200
-_LONG_AGO = "2000-01-01T00-00"
+_LONG_AGO = datetime(2000, 1, 1, tzinfo=UTC)
 """In a name that has to be made up: the CLI damages a session that it resumes in the minute of its
 name."""
 
@@ -93,9 +95,12 @@ def _require_id(session: str) -> None:
 
 def _write_all(project: Path, session: str, files: Mapping[str, StoredFile]) -> list[Path]:
     """The conversation comes last: whoever finds it takes all the others to be there."""
-    written = []
+    written: list[Path] = []
     for role, one in sorted(files.items(), reverse=True):
-        path = _place_of(project, session, role, one)
+        places = _places_of(project, session, role, one)
+        path = next((place for place in places if place not in written), None)
+        if path is None:
+            continue  # Two of one name: nobody who follows the format has saved them.
         _refuse_links(project, path)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _replace(path, one.data)
@@ -193,17 +198,31 @@ def _project_folder(home: Path, cwd: Path) -> Path:
     return folder
 
 
-def _place_of(project: Path, session: str, role: str, file: StoredFile) -> Path:
+def _places_of(project: Path, session: str, role: str, file: StoredFile) -> Iterator[Path]:
+    """Where the file may be, the best place first."""
     kind, _, _ = role.partition("/")
     if kind == "subagent":
-        return project / "chats" / session / file.name
-    if kind == "output":
-        return project / "tool-outputs" / f"session-{session}" / file.name
-    suffix = Path(role).suffix
+        yield project / "chats" / session / file.name
+    elif kind == "output":
+        yield project / "tool-outputs" / f"session-{session}" / file.name
+    else:
+        # Ids may begin alike, and a store may say any name: another session's file stays.
+        for name in _main_names(session, Path(role).suffix, file.name):
+            if _is_free(path := project / "chats" / name, session):
+                yield path
+
+
+def _main_names(session: str, suffix: str, name: str) -> Iterator[str]:
     short = session[:ID_IN_NAME]
-    usual = rf"session-[0-9A-Za-z-]+-{re.escape(short)}{re.escape(suffix)}"
-    is_usual = re.fullmatch(usual, file.name)
-    return project / "chats" / (file.name if is_usual else f"session-{_LONG_AGO}-{short}{suffix}")
+    if re.fullmatch(rf"session-[0-9A-Za-z-]+-{re.escape(short)}{re.escape(suffix)}", name):
+        yield name
+    for minute in count():
+        at = _LONG_AGO + timedelta(minutes=minute)
+        yield f"session-{at:%Y-%m-%dT%H-%M}-{short}{suffix}"
+
+
+def _is_free(path: Path, session: str) -> bool:
+    return not os.path.lexists(path) or _is_of(path, session)
 
 
 def _replace(path: Path, data: bytes | bytearray) -> None:

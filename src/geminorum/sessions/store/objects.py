@@ -27,6 +27,7 @@ from geminorum.sessions.store.protocol import MAX_ENTRY_BYTES, Listing
 
 if TYPE_CHECKING:
     import obstore
+    from obstore import ObjectMeta, UpdateVersion
     from obstore import exceptions as refusals
     from obstore import store as backends
 else:
@@ -34,7 +35,12 @@ else:
     refusals = lazy_module("obstore.exceptions")
     backends = lazy_module("obstore.store")
 
-SCHEMES = ("s3", "gs", "az")
+_ENDPOINTS = {
+    "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"),
+    "gs": ("GOOGLE_BASE_URL",),
+    "az": ("AZURE_STORAGE_ENDPOINT", "AZURE_ENDPOINT"),
+}
+"""The kinds of storage, and the variables that may say where it is."""
 _ID = re.compile(r"[A-Za-z0-9_-]{1,200}")
 _ENTRIES, _LEASES, _CLOCK = "entries", "leases", "clock"
 _READERS = 32
@@ -121,19 +127,19 @@ class ObjectStore:
     def acquire(self, session: str, holder: str, seconds: float) -> str:
         with explain_failures(self._url):
             for _ in range(_ROUNDS):
-                known, written, tag = self._lease_of(session)
+                known, written, version = self._lease_of(session)
                 if known.holder not in ("", holder) and not self._has_ended(known, written):
                     return known.holder
-                if self._put_lease(session, Lease(holder, seconds, uuid.uuid4().hex), tag):
+                if self._put_lease(session, Lease(holder, seconds, uuid.uuid4().hex), version):
                     return holder
         raise StoreError(f"the lease of session {session!r} changes again and again")
 
     def release(self, session: str, holder: str) -> None:
         # Replaced and not deleted: no storage deletes only what is still the same.
         with explain_failures(self._url):
-            known, _, tag = self._lease_of(session)
+            known, _, version = self._lease_of(session)
             if known.holder == holder:
-                self._put_lease(session, _NO_LEASE, tag)
+                self._put_lease(session, _NO_LEASE, version)
 
     def _has(self, name: str) -> bool:
         try:
@@ -176,19 +182,20 @@ class ObjectStore:
         except FileNotFoundError:
             return  # Another deletes it, too; S3 itself does not mind.
 
-    def _lease_of(self, session: str) -> tuple[Lease, datetime, str | None]:
-        """The lease, when it was written, and the tag of its object."""
+    def _lease_of(self, session: str) -> tuple[Lease, datetime, UpdateVersion | None]:
+        """The lease, when it was written, and which version of its object it is."""
         try:
             found = obstore.get(self._bucket, _lease(session))
         except FileNotFoundError:
             return _NO_LEASE, _LONG_AGO, None
-        written, tag = found.meta["last_modified"], found.meta["e_tag"]
-        if found.meta["size"] > _MAX_LEASE_BYTES:
-            return _NO_LEASE, written, tag
+        meta = found.meta
+        written, version = meta["last_modified"], _version(meta)
+        if meta["size"] > _MAX_LEASE_BYTES:
+            return _NO_LEASE, written, version
         try:
-            return typed.decode(bytes(found.bytes()), Lease), written, tag
+            return typed.decode(bytes(found.bytes()), Lease), written, version
         except (msgspec.MsgspecError, UnicodeDecodeError):
-            return _NO_LEASE, written, tag
+            return _NO_LEASE, written, version
 
     def _has_ended(self, lease: Lease, written: datetime) -> bool:
         """By the clock of the storage: those of two machines may differ by an hour."""
@@ -196,23 +203,31 @@ class ObjectStore:
         now: datetime = obstore.head(self._bucket, _CLOCK)["last_modified"]
         return (now - written).total_seconds() >= lease.seconds
 
-    def _put_lease(self, session: str, lease: Lease, tag: str | None) -> bool:
+    def _put_lease(self, session: str, lease: Lease, version: UpdateVersion | None) -> bool:
         """False if another was quicker."""
-        mode: Any = "create" if tag is None else {"e_tag": tag}
+        mode: Any = "create" if version is None else version
         try:
             obstore.put(self._bucket, _lease(session), msgspec.json.encode(lease), mode=mode)
         except (refusals.AlreadyExistsError, refusals.PreconditionError):
             return False
         except FileNotFoundError:
-            if tag is None:
+            if version is None:
                 raise  # There is no such bucket.
             return False
         return True
 
 
+def _version(meta: ObjectMeta) -> UpdateVersion:
+    """S3 and Azure tell versions apart by the tag, Google by a number."""
+    version: UpdateVersion = {"e_tag": meta["e_tag"]}
+    if meta["version"] is not None:
+        version["version"] = meta["version"]
+    return version
+
+
 def _opened(url: str) -> Any:
     parts, shown = urlsplit(url), shown_address(url)
-    if parts.scheme not in SCHEMES or not parts.netloc:
+    if parts.scheme not in _ENDPOINTS or not parts.netloc:
         raise InvalidOptions(
             f"{shown!r} names no bucket", hint="s3://bucket/folder, gs://…, az://…"
         )
@@ -220,7 +235,9 @@ def _opened(url: str) -> Any:
         hint = "put keys into the environment, such as AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
         raise InvalidOptions(f"{shown!r} has keys, which are not read there", hint=hint)
     config: dict[str, Any] = dict(parse_qsl(parts.query))
-    client = {**_CLIENT, "allow_http": _endpoint(config).startswith("http:")}
+    if parts.scheme == "gs" and "endpoint" in config:
+        config["base_url"] = config.pop("endpoint")  # The same by another name.
+    client = {**_CLIENT, "allow_http": _endpoint(parts.scheme, config).startswith("http:")}
     how: dict[str, Any] = {"client_options": client, "retry_config": _RETRY, "config": config}
     try:
         return backends.from_url(parts._replace(query="").geturl(), **how)
@@ -229,10 +246,10 @@ def _opened(url: str) -> Any:
         raise InvalidOptions(f"{shown!r} cannot be opened: {why}") from None
 
 
-def _endpoint(config: Mapping[str, str]) -> str:
+def _endpoint(scheme: str, config: Mapping[str, str]) -> str:
     """Where to talk to; whoever names an address without encryption wants that."""
-    named = [config.get(name) for name in ("endpoint", "endpoint_url", "aws_endpoint")]
-    return next(filter(None, named), None) or os.environ.get("AWS_ENDPOINT_URL", "")
+    named = [config.get(name) for name in ("endpoint", "endpoint_url", "aws_endpoint", "base_url")]
+    return next(filter(None, (*named, *map(os.environ.get, _ENDPOINTS[scheme]))), None) or ""
 
 
 def _checked(session: str) -> str:

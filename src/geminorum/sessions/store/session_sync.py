@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeAlias
 from geminorum.errors import (
     ConfigError,
     GeminorumError,
+    InvalidOptions,
     SessionBusy,
     SessionLost,
     StoreConflict,
@@ -28,7 +29,7 @@ from geminorum.sessions.keeping import fork
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.store.failures import explain_failures
 from geminorum.sessions.store.holder import new_holder, shown_holder, take_lease
-from geminorum.sessions.store.listing import listed, resolve_id, with_turns
+from geminorum.sessions.store.listing import ids_beginning, listed, only_id, with_turns
 from geminorum.sessions.store.local_files import (
     find_main_files,
     gather_files,
@@ -93,6 +94,23 @@ class SessionSync:
             self._let_go_of_nothing(session)
             return session, []
 
+    def claim(self, session: str) -> list[Error]:
+        """Holds a session that begins under an id of the caller's; raises InvalidOptions if the
+        store has it already.
+        """
+        try:
+            self._hold(session)
+            self._log = SessionLog(self._store, session, self._holder)
+            with explain_failures():
+                is_new = not self._log.read().files
+        except StoreError as error:
+            text = f"the store could not be asked for session {session!r}: {error.message}"
+            return [_notice(text, error.hint)]
+        if not is_new:
+            hint = advice("pass another {Options.session_id}, or resume it")
+            raise InvalidOptions(f"the store has a session {session!r} already", hint=hint)
+        return []
+
     def _let_go_of_nothing(self, session: str) -> None:
         """A session that nobody has gets no entry: it would be the latest of the store."""
         if not find_main_files(self._place.home, self._place.cwd, session):
@@ -104,17 +122,25 @@ class SessionSync:
             if wanted != "latest":
                 return self._by_start(wanted)
             stored = with_turns(listed(self._store))
-        here = places.latest(self._place.home, self._place.cwd)
+        here = self._id_here(wanted)
         if here is None or not stored:
             return here or (stored[0].id if stored else wanted)
         is_newer_here = self._updated_here(here) > stored[0].updated
         return here if is_newer_here else stored[0].id
 
     def _by_start(self, wanted: str) -> str:
-        """In the store, or else among the sessions of this folder."""
-        found = resolve_id(self._store, wanted)
-        here = find(self._place.cwd, wanted, home=self._place.home) if found == wanted else None
-        return here.id if here else found
+        """In the store, or among the sessions of this folder."""
+        found = ids_beginning(self._store, wanted)
+        here = self._id_here(wanted) if wanted not in found else None
+        return only_id(wanted, found | ({here} if here else set()))
+
+    def _id_here(self, wanted: str) -> str | None:
+        """Of the session of this folder that is meant."""
+        home, cwd, _ = self._place
+        if wanted == "latest":
+            return places.latest(home, cwd)
+        found = find(cwd, wanted, home=home)
+        return found.id if found else None
 
     def _updated_here(self, session: str) -> int:
         files = find_main_files(self._place.home, self._place.cwd, session)
@@ -122,10 +148,8 @@ class SessionSync:
 
     def _without_store(self, session: str, error: StoreError) -> tuple[str, list[Error]]:
         """Goes on with what is here, if anything is."""
-        place = self._place
-        if session == "latest":
-            session = places.latest(place.home, place.cwd) or session
-        if not find_main_files(place.home, place.cwd, session):
+        session = self._id_here(session) or session
+        if not find_main_files(self._place.home, self._place.cwd, session):
             raise error
         text = f"session {session!r} could not be compared with its store: {error.message}"
         return session, [_notice(text, error.hint)]
@@ -170,7 +194,7 @@ class SessionSync:
     def _keep_copy(self, session: str) -> list[Error]:
         home, cwd, _ = self._place
         copies = [fork(path, home=home).id for path in find_main_files(home, cwd, session)]
-        text = f"session {session!r} was continued elsewhere, and differently, than here"
+        text = f"session {session!r} was continued elsewhere, and differently than here"
         hint = f"this run continues the store's; what was here is kept as session {copies[-1]}"
         return [_notice(text, hint)]
 

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
-import stat
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from geminorum.errors import StoreConflict, StoreError, Unsupported
+from geminorum.hints import advice
 from geminorum.sessions.store.failures import explain_failures
 from geminorum.sessions.store.protocol import MAX_ENTRY_BYTES, Listing
+from geminorum.system.private_database import create_private, is_absent, planted_file
 
 _SCHEMA_VERSION = 1
 _BUSY_SECONDS = 10.0
@@ -39,6 +41,10 @@ _APPEND = """
 INSERT INTO entries SELECT :session, :number, :data
 WHERE :number = 1 + (SELECT COALESCE(MAX(number), 0) FROM entries WHERE session = :session)
 """
+# A column takes anything.
+_LIST = """
+SELECT session, MAX(number) FROM entries WHERE typeof(session) = 'text' GROUP BY session
+"""
 # Nobody who follows the protocol has written a larger one: it is damaged.
 _LOAD = """
 SELECT number, CASE WHEN length(data) > :largest THEN x'' ELSE data END FROM entries
@@ -49,8 +55,10 @@ INSERT INTO leases VALUES (:session, :holder, :now + :seconds) ON CONFLICT (sess
 DO UPDATE SET holder = excluded.holder, until = excluded.until
 WHERE leases.holder = excluded.holder OR leases.until <= :now
 """
-_BESIDE = ("", "-wal", "-shm", "-journal")
-"""What follows the name of the file in those that SQLite makes."""
+_Kind: TypeAlias = Literal["IMMEDIATE", "DEFERRED"]
+"""Of a transaction: one that only looks waits for nobody, and nobody for it."""
+_NO_FILE = (errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EEXIST, errno.EACCES, errno.EROFS)
+_OTHER_FILE = advice("name another file[: {Options.store=…}]")
 _OWN_FOLDER = "keep the store in a folder that only you can write to"
 
 
@@ -79,11 +87,10 @@ class SqliteStore:
                 yield data
 
     def list(self) -> Listing:
-        if self._is_absent():
+        if is_absent(self._path):
             return []
-        with self._transaction() as database:
-            query = "SELECT session, MAX(number) FROM entries GROUP BY session"
-            return database.execute(query).fetchall()
+        with self._transaction("DEFERRED") as database:
+            return database.execute(_LIST).fetchall()
 
     def delete(self, session: str) -> None:
         with self._transaction() as database:
@@ -103,27 +110,17 @@ class SqliteStore:
             database.execute("DELETE FROM leases WHERE session = ? AND holder = ?", row)
 
     def _page(self, session: str, after: int) -> Sequence[tuple[int, bytes]]:
-        if self._is_absent():
+        if is_absent(self._path):
             return []
-        with self._transaction() as database:
+        with self._transaction("DEFERRED") as database:
             row = {"session": session, "after": after, "largest": MAX_ENTRY_BYTES, "page": _PAGE}
             return database.execute(_LOAD, row).fetchall()
 
-    def _is_absent(self) -> bool:
-        """A look makes no file: the name may be mistyped."""
-        try:
-            self._path.lstat()
-        except FileNotFoundError:
-            return True
-        except OSError:
-            pass  # Whoever opens it says what is wrong.
-        return False
-
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _transaction(self, kind: _Kind = "IMMEDIATE") -> Iterator[sqlite3.Connection]:
         # A connection for each: it belongs to one thread, and must not be open in a fork.
         with explain_failures(), closing(self._connect()) as database:
-            database.execute("BEGIN IMMEDIATE")
+            database.execute(f"BEGIN {kind}")
             try:
                 yield database
             except BaseException:
@@ -148,27 +145,22 @@ class SqliteStore:
         return database
 
     def _make_private(self) -> None:
-        """SQLite gives the files that it makes beside this one the same mode."""
         try:
             self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            self._refuse_planted()  # A link would have the file made wherever it leads.
+            create_private(self._path)
         except OSError as error:
-            raise StoreError(f"cannot open the store {str(self._path)!r}: {error}") from error
+            # The default hint is for a store that is full, or cannot be reached at the moment.
+            hint = _OTHER_FILE if error.errno in _NO_FILE else None
+            text = f"cannot open the store {str(self._path)!r}: {error}"
+            raise StoreError(text, hint=hint) from error
 
     def _refuse_planted(self) -> None:
-        """In a folder that everybody may write to, such as /tmp, a file may be another user's, who
-        would read along; SQLite makes and removes those beside it with every call.
-        """
-        if sys.platform == "win32" or not self._path.parent.stat().st_mode & stat.S_IWOTH:
-            return
-        for ending in _BESIDE:
-            path = self._path.with_name(self._path.name + ending)
-            with suppress(FileNotFoundError):
-                found = path.lstat()
-                if not stat.S_ISREG(found.st_mode) or found.st_uid not in (0, os.geteuid()):
-                    raise StoreError(f"{str(path)!r} belongs to another user", hint=_OWN_FOLDER)
+        if (planted := planted_file(self._path)) is not None:
+            raise StoreError(f"{str(planted)!r} belongs to another user", hint=_OWN_FOLDER)
 
     def _prepare(self, database: sqlite3.Connection) -> None:
+        self._refuse_foreign(database)
         (version,) = database.execute("PRAGMA user_version").fetchone()
         if version > _SCHEMA_VERSION:
             raise Unsupported(
@@ -181,3 +173,11 @@ class SqliteStore:
             with suppress(sqlite3.OperationalError):
                 database.execute("PRAGMA journal_mode = WAL").fetchone()
             database.executescript(_SCHEMA)
+
+    def _refuse_foreign(self, database: sqlite3.Connection) -> None:
+        """A mistyped name may be that of another program's database."""
+        query = "SELECT name FROM sqlite_master WHERE type = 'table'"
+        tables = {name for (name,) in database.execute(query)}
+        if tables and not {"entries", "leases"} <= tables:
+            text = f"{str(self._path)!r} is a database of another program"
+            raise StoreError(text, hint=_OTHER_FILE, retryable=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from geminorum.decisions import Decide, Decisions
+from geminorum.decisions import Decide
 from geminorum.detect import CliProgram
 from geminorum.environment import environment_of
 from geminorum.errors import (
@@ -32,11 +32,13 @@ from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused, 
 from geminorum.transports.acp.session import AcpSession, open_session
 from geminorum.transports.acp.tools import SessionTools
 from geminorum.transports.acp.turn import AcpTurn
+from geminorum.transports.launch.approvals_guard import refuse_reachable_approvals
 from geminorum.transports.launch.context import LaunchContext, working_folder
 from geminorum.transports.launch.program import check_listed, find_program
 from geminorum.transports.launch.read_guard import check_folders
 from geminorum.transports.launch.resuming import fallback_notice, resolve_session
 from geminorum.transports.launch.transport import CliTransport
+from geminorum.transports.turns.asking_place import decisions_of
 from geminorum.transports.turns.slot import TurnSlot
 from geminorum.wire.ending import LAPSED
 
@@ -203,7 +205,7 @@ class AcpConversation:
 
     def __init__(self, transport: Acp, options: Options, process: AcpProcess | None = None) -> None:
         self.transport, self.options = transport, options
-        self.decisions = Decisions(transport.decide, transport.decide_timeout)
+        self.decisions = decisions_of(transport, options)
         if transport.decide is not None and options.approval == "yolo":
             text = "decide is never called: these options already allow everything"
             warnings.warn(text, stacklevel=3)
@@ -306,7 +308,9 @@ class AcpConversation:
         self._check_folders(process.program)
 
     def _check_folders(self, program: CliProgram) -> None:
-        check_folders(LaunchContext(self.transport, self.options), program)
+        context = LaunchContext(self.transport, self.options)
+        check_folders(context, program)
+        refuse_reachable_approvals(context)
 
     def _choose_session(self) -> None:
         wanted, home = self.options.resume, self.process.home

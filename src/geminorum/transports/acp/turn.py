@@ -97,7 +97,7 @@ class AcpTurn:
         self._limits: TurnLimits | None = None
         self._beginning: asyncio.Task[None] | None = None
         self._heard, self._synced_at = 1, 0
-        self.interrupt = Interrupt(partial(self._begin_stop, "cancel", None))
+        self.interrupt = Interrupt(lambda reason: self._begin_stop(reason, None))
 
     async def __aenter__(self) -> AcpTurn:
         self.conversation.begin_turn(self)
@@ -439,7 +439,10 @@ class AcpTurn:
         stop, limit = self._stop.requested or (None, None)
         process, network = self._process, self._network.trouble
         code, lapsed = (process.exit_code, process.is_lapsed) if process.gone else (None, False)
-        return Ending(code, self.stderr, stop, limit, self._phase, network, self._newer, lapsed)
+        question = self.interrupt.question
+        return Ending(
+            code, self.stderr, stop, limit, self._phase, network, self._newer, lapsed, question
+        )
 
     @property
     def _newer(self) -> str:

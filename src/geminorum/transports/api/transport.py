@@ -26,6 +26,7 @@ from geminorum.spelling import snake_case
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.api.client import GenaiClient
 from geminorum.transports.api.turn import ApiTurn
+from geminorum.transports.turns.asking_place import decisions_of
 from geminorum.transports.turns.slot import TurnSlot
 from geminorum.wire.genai.request import Content, checked_history, config_of, model_of
 
@@ -127,7 +128,7 @@ class ApiConversation:
             schema=self.shape.schema if self.shape else None,
             thoughts=transport.include_thoughts,
         )
-        self.decisions = Decisions(transport.decide, transport.decide_timeout)
+        self.decisions = decisions_of(transport, options)
         self.session_id = options.session_id or str(uuid.uuid4())
         self.history: list[Content] = checked_history(transport.history)
         self._stack = AsyncExitStack()

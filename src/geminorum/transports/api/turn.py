@@ -182,7 +182,8 @@ class ApiTurn:
         return found and found[0]
 
     def _put_down(self, reason: Stop) -> Status:
-        verdict = stopped(Ending(None, stop=reason, limit=self._limit))
+        question = self._interrupt.question
+        verdict = stopped(Ending(None, stop=reason, limit=self._limit, question=question))
         if verdict.error is not None:
             self._out.put(verdict.error)
         return verdict.status

@@ -28,6 +28,7 @@ from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
 from geminorum.transports.launch.transport import CliTransport
+from geminorum.transports.turns.asking_place import decisions_of
 from geminorum.wire.callbacks.hook import hook_command, hook_script, hook_settings, matcher
 from geminorum.wire.callbacks.mcp import PREFIX, SERVER, check_names, full_name
 from geminorum.wire.ending import Stop
@@ -89,7 +90,7 @@ def callbacks_of(transport: CliTransport, options: Options) -> Callbacks:
         warnings.warn(text, stacklevel=2)
     names = [tool.name for tool in tools] + ([FINAL_ANSWER] if shape else [])
     pattern = matcher(asked, unasked_tools(options), own, [full_name(name) for name in names])
-    decisions = Decisions(transport.decide, transport.decide_timeout)
+    decisions = decisions_of(transport, options)
     return Callbacks(tools, decisions, shape, (*asked, *own), pattern)
 
 

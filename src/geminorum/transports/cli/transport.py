@@ -24,6 +24,7 @@ from geminorum.transports.cli.spares import (
     log,
 )
 from geminorum.transports.cli.turn import CliTurn
+from geminorum.transports.launch.approvals_guard import refuse_reachable_approvals
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.program import check_listed, find_program
 from geminorum.transports.launch.read_guard import check_folders
@@ -129,6 +130,7 @@ class CliConversation:
         if self.callbacks.asked:
             refuse_without_hooks(context)
         check_folders(context, found)
+        refuse_reachable_approvals(context)
         return found
 
     async def __aexit__(self, *_: object) -> None:

@@ -74,7 +74,7 @@ class CliTurn:
         self._stop = CliStop()
         self._stderr: str | None = None
         """What a program complained about that is gone by now."""
-        self._interrupt = Interrupt(partial(self._begin_stop, "cancel", None))
+        self._interrupt = Interrupt(lambda reason: self._begin_stop(reason, None))
         self._ready: list[Event] = []
         """Events that are to be handed out."""
         self._last_facts: tuple[str, Billing | None] = ("", None)
@@ -257,8 +257,10 @@ class CliTurn:
 
     @property
     def is_rolled_back(self) -> bool:
-        """Does the CLI forget the prompt? It does so after a failure, but not after a loop."""
-        return self.status == "error" and not self._decoder.looped
+        """Does the CLI forget the prompt? It does so after a failure, but not after a loop, nor
+        where a question was left to wait."""
+        is_kept = self._decoder.looped or self._interrupt.waiting is not None
+        return self.status == "error" and not is_kept
 
     @property
     def stderr(self) -> str:
@@ -441,6 +443,7 @@ class CliTurn:
                 self._limits.network.trouble,
                 advice_if_newer(self._conversation.program.version),
                 self._child.is_lapsed,
+                self._interrupt.question,
             ),
             at=time.time_ns() // 1_000_000,
             duration=time.monotonic() - self._began,

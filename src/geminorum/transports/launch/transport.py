@@ -35,7 +35,8 @@ class CliTransport:
     decide: Decide | None = None
     """Answers permission requests. None: they are denied."""
     decide_timeout: float | None = 300.0
-    """Seconds until an unanswered request is denied. None: wait forever."""
+    """Seconds until an unanswered request is denied. None: wait forever. An `Inbox` has a deadline
+    of its own."""
     answer_attempts: int = 3
     """How often the agent may try to match `output_schema`."""
     extra_args: tuple[str, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
@@ -231,16 +232,23 @@ class Pool:
     async def _acquire_process(
         self, options: Options, slot: _PoolSlot
     ) -> tuple[Worker, AcpProcess]:
+        asked = time.monotonic()
         while True:
             folder, worker = working_folder(options), await self._acquire_worker(options)
             slot.phase = "starting a process of the pool"
             try:
                 return worker, await worker.wait_for_process()
-            except BaseException as error:
+            except GeminorumError as error:
                 self._release(worker)
                 # It was to start in the folder of another conversation, and that folder is gone.
-                if not isinstance(error, InvalidOptions) or worker.folder == folder:
+                foreign = isinstance(error, InvalidOptions) and worker.folder != folder
+                # It was started before anybody asked for it, and what it lacked then may be here.
+                premature = error.retryable and worker.began < asked
+                if not (foreign or premature):
                     raise
+            except BaseException:
+                self._release(worker)
+                raise
 
     async def _acquire_worker(self, options: Options, sessions: int = 1) -> Worker:
         """Waits for a process that has room, or starts one."""

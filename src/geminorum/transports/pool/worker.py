@@ -161,7 +161,7 @@ class Worker:
         self._transport, self._limits, self._on_change = transport, limits, on_change
         self._warm = transport.warm(process_wide(options).changed(cwd=options.cwd))
         self._process: AcpProcess | None = None
-        self._began = time.monotonic()
+        self.began = time.monotonic()
         self._spare = SpareSession()
         self._ping = Ping()
         self.active = 0
@@ -170,7 +170,7 @@ class Worker:
         self.tool_calls = 0
         self.retired: str | None = None
         """Why it takes no more conversations; None: it takes them."""
-        self.last_used = self._began
+        self.last_used = self.began
         self.closing = False
         self._starting = asyncio.create_task(self._start())
 
@@ -276,7 +276,7 @@ class Worker:
 
     @property
     def age(self) -> float:
-        return time.monotonic() - self._began
+        return time.monotonic() - self.began
 
     @property
     def pid(self) -> int | None:

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from decimal import Decimal
 from functools import partial
+from inspect import isasyncgenfunction, iscoroutinefunction
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -65,7 +66,16 @@ def _store_of(options: Options) -> SessionStore:
             f"store is a {type(store).__name__}, which is no SessionStore",
             hint=python_only("see geminorum.sessions.store.SessionStore for what it needs"),
         )
+    if any(map(_is_async, (store.append, store.load, store.list, store.acquire))):
+        raise InvalidOptions(
+            f"the methods of {type(store).__name__} are coroutines, and are called from a thread",
+            hint=python_only("write `def`, not `async def`"),
+        )
     return store
+
+
+def _is_async(method: object) -> bool:
+    return iscoroutinefunction(method) or isasyncgenfunction(method)
 
 
 class StoredConversation:
@@ -101,6 +111,8 @@ class StoredConversation:
             stack.push_async_callback(self._release)
             if self._options.resume is not None:
                 await self._restore(self._options.resume)
+            elif self._options.session_id is not None:
+                await self._claim(self._options.session_id)
             self._opening = self._transport.open(self._options)
             self._inner = await stack.enter_async_context(self._opening)
             self._stack = stack.pop_all()
@@ -151,6 +163,13 @@ class StoredConversation:
         work = partial(self.sync.restore, wanted)
         session, self.notices = await self._thread.call(work, _RESTORE_SECONDS)
         self._options = self._options.changed(resume=session)
+
+    async def _claim(self, session: str) -> None:
+        try:
+            work = partial(self.sync.claim, session)
+            self.notices = await self._thread.call(work, _NOTE_SECONDS)
+        except StoreError as error:
+            self.notices = [_notice(error)]
 
     async def _release(self) -> None:
         """Not awaited for long: a lease ends by itself."""

@@ -82,7 +82,7 @@ class StoreThread:
         """False if there is nobody left to call."""
         if (on_tick := self._on_tick()) is None:
             return False
-        with suppress(Exception):
+        with suppress(BaseException):  # Whatever it is, calls that were asked for still come.
             on_tick()
         return True
 
@@ -127,8 +127,11 @@ class Patience:
 def _do(work: Callable[[], Any], done: Future[Any]) -> None:
     try:
         done.set_result(work())
-    except BaseException as error:
+    except Exception as error:
         done.set_exception(error)
+    except BaseException as error:
+        # No Ctrl-C comes to this thread: a store has called `sys.exit`, and that ends no run.
+        done.set_exception(StoreError(f"the store failed: {type(error).__name__}: {error}"))
 
 
 def _silent(seconds: float) -> StoreError:

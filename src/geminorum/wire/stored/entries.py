@@ -11,6 +11,7 @@ import msgspec
 from geminorum.errors import SessionUnreadable, Unsupported
 from geminorum.runtime import typed
 from geminorum.wire.stored.fingerprint import (
+    Data,
     Fingerprint,
     common_start,
     digest_of,
@@ -120,8 +121,9 @@ def encoded(entry: Entry) -> bytes:
     return _MAGIC + bytes([FORMAT]) + digest_of(body) + body
 
 
-def decoded(raw: bytes, session: str) -> Entry:
+def decoded(given: Data, session: str) -> Entry:
     """Raises Damaged, or Unsupported if a newer geminorum has written it."""
+    raw = _as_bytes(given)
     body = raw[_HEAD_BYTES:]
     if not raw.startswith(_MAGIC) or len(raw) <= _HEAD_BYTES:
         raise Damaged("no entry of a session")
@@ -139,6 +141,14 @@ def decoded(raw: bytes, session: str) -> Entry:
     if entry.session != session:
         raise Damaged(f"it belongs to session {entry.session[:_MAX_SHOWN]!r}")
     return entry
+
+
+def _as_bytes(given: Data) -> bytes:
+    """Some databases return views. Never by `bytes(given)`: of a number, it makes so many zeros."""
+    try:
+        return bytes(memoryview(given))
+    except TypeError as error:
+        raise Damaged(f"it is no bytes, but a {type(given).__name__}") from error
 
 
 def turn_in(parts: Iterable[bytes]) -> TurnRecord:

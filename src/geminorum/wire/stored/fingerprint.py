@@ -37,8 +37,11 @@ def continued(old: Fingerprint, tail: Data, keep: int, data: Data) -> Fingerprin
 
     `tail` is what lies between the last whole block of these bytes and their end.
     """
-    whole = keep // BLOCK_BYTES
-    fresh = map(digest_of, _blocks(bytes(tail) + bytes(data)))
+    whole, view = keep // BLOCK_BYTES, memoryview(data)
+    # Only the block in which both meet is put together: the data may be hundreds of megabytes.
+    rest = BLOCK_BYTES - len(tail) if tail else 0
+    first: list[Data] = [bytes(tail) + bytes(view[:rest])] if tail else []
+    fresh = map(digest_of, [*first, *_blocks(view[rest:])])
     return Fingerprint((*old.blocks[:whole], *fresh), keep + len(data))
 
 

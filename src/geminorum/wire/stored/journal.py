@@ -16,7 +16,7 @@ from geminorum.wire.stored.entries import (
     state_of,
     turn_in,
 )
-from geminorum.wire.stored.fingerprint import BLOCK_BYTES, Fingerprint, continued
+from geminorum.wire.stored.fingerprint import BLOCK_BYTES, Data, Fingerprint, continued
 from geminorum.wire.stored.pieces import pieces_of
 
 
@@ -51,8 +51,9 @@ class StoredFile:
         if delta.keep + sum(sizes) != delta.size:
             raise Damaged(f"{delta.role} is not as long as it should be")
         tail = bytearray()
-        for op in delta.tail:
-            tail += op if isinstance(op, bytes) else self.data[op[0] : op[0] + op[1]]
+        with memoryview(self.data) as old:
+            for op in delta.tail:
+                tail += op if isinstance(op, bytes) else old[op[0] : op[0] + op[1]]
         return tail
 
 
@@ -74,16 +75,16 @@ class Journal:
         """The beginning of a turn that was never saved."""
         self._parts: list[Entry] = []
 
-    def add(self, raw: bytes) -> None:
+    def add(self, raw: Data) -> None:
         """Raises Unsupported if a newer geminorum has written the entry."""
         self.number += 1
         try:
-            self._take(decoded(bytes(raw), self.session))
+            self._take(decoded(raw, self.session))
         except Damaged as error:
             self._parts = []
             self.problems.append(f"entry {self.number} is damaged: {error}")
 
-    def extend(self, entries: Iterable[bytes]) -> None:
+    def extend(self, entries: Iterable[Data]) -> None:
         for raw in entries:
             self.add(raw)
 

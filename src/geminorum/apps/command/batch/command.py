@@ -12,17 +12,19 @@ import typer
 from geminorum import Options
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags.declare import CliPath, takes_options
+from geminorum.apps.command.flags.declare import CliPath, Remind, UseInbox, takes_options
 from geminorum.apps.command.flags.table import Program, Via
 from geminorum.errors import InvalidOptions
 from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
     from geminorum.apps.command.batch import runner, senders, sending
+    from geminorum.apps.command.flags import transport
 else:
     runner = lazy_module("geminorum.apps.command.batch.runner")
     senders = lazy_module("geminorum.apps.command.batch.senders")
     sending = lazy_module("geminorum.apps.command.batch.sending")
+    transport = lazy_module("geminorum.apps.command.flags.transport")
 
 app = new_app()
 
@@ -116,12 +118,14 @@ def batch(
     db: DatabaseUrl = None,
     tenant: Tenant = "default",
     workspace: WorkspaceSource = None,
+    inbox: UseInbox = False,
+    remind: Remind = None,
     *,
     options: Options,
 ) -> Exit:
     """Send many prompts from a file. Run the same command again to continue where it stopped."""
     _refuse_one_session(options)
-    _refuse_without_its_flag(fleet, db, workspace, cli)
+    _refuse_of_this_machine(cli, inbox) if fleet else _refuse_of_a_fleet(db, workspace)
     limits = runner.Limits(concurrency=concurrency, rate=rate, budget_usd=budget, retries=retries)
     return sending.send_all(
         file,
@@ -135,6 +139,7 @@ def batch(
         restart=restart,
         retry_failed=retry_failed,
         json=json,
+        decide=transport.inbox_for(inbox=inbox, remind=remind),
     )
 
 
@@ -144,12 +149,16 @@ def _refuse_one_session(options: Options) -> None:
         raise InvalidOptions("every prompt of a batch has a session of its own", hint=hint)
 
 
-def _refuse_without_its_flag(
-    fleet: bool, db: str | None, workspace: str | None, cli: Path | None
-) -> None:
-    if not fleet and (db or workspace):
+def _refuse_of_a_fleet(db: str | None, workspace: str | None) -> None:
+    if db or workspace:
         flag = "--db" if db else "--workspace"
         raise InvalidOptions(f"{flag} means something with --fleet only", hint="add --fleet")
-    if fleet and cli:
+
+
+def _refuse_of_this_machine(cli: Path | None, inbox: bool) -> None:
+    if cli:
         hint = "leave --cli out, and set it where `geminorum worker` is started"
         raise InvalidOptions("--cli names a program of this machine", hint=hint)
+    if inbox:
+        hint = "leave --inbox out, and start the workers with `geminorum worker --inbox`"
+        raise InvalidOptions("the workers of a fleet ask, not the batch", hint=hint)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -17,6 +18,9 @@ from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.table import Program, Via
 from geminorum.apps.command.flags.transport import transport_for
 from geminorum.apps.command.render.output import print_json_line
+
+if TYPE_CHECKING:
+    from geminorum.inbox import Inbox
 
 
 def send_all(
@@ -32,6 +36,7 @@ def send_all(
     restart: bool,
     retry_failed: bool,
     json: bool,
+    decide: Inbox | None = None,
 ) -> Exit:
     """Send the prompts that have no result yet; how it ended."""
     tasks = tasks_in(file, column)
@@ -40,7 +45,7 @@ def send_all(
         if retry_failed:
             journal.drop_failures()
         if elsewhere is None:
-            local = LocalSender(transport_for(via, program=program))
+            local = LocalSender(transport_for(via, program=program, decide=decide))
             return _run(tasks, journal, options, local, limits, json=json)
         there = FleetSender(elsewhere, journal.batch, via.value, attempts=limits.retries + 1)
         # A worker sends again what may pass: here, it is one attempt.

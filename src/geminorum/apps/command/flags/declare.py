@@ -15,8 +15,11 @@ import typer
 from geminorum.apps.command.flags.options import with_options
 from geminorum.apps.command.flags.table import (
     CLI_PATH,
+    INBOX,
     OPTIONS_FILE,
     OPTIONS_FLAGS,
+    PATIENCE,
+    REMIND,
     STALL_TIMEOUT,
     START_TIMEOUT,
     Flag,
@@ -43,7 +46,10 @@ _FLAGS: dict[str, Any] = {name: _annotated(flag) for name, flag in OPTIONS_FLAGS
 CliPath = Annotated[Path | None, declared(CLI_PATH)]
 StartTimeout = Annotated[float | None, declared(START_TIMEOUT)]
 StallTimeout = Annotated[float | None, declared(STALL_TIMEOUT)]
-_WITH_THE_REST = (CliPath, StartTimeout, StallTimeout)
+UseInbox = Annotated[bool, declared(INBOX)]
+Patience = Annotated[float | None, declared(PATIENCE)]
+Remind = Annotated[str | None, declared(REMIND)]
+_WITH_THE_REST = (CliPath, StartTimeout, StallTimeout, UseInbox, Patience, Remind)
 
 
 def takes_options(

@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 
 from geminorum.apps.command.flags.table import (
     CLI_PATH,
+    INBOX,
     OPTIONS_FILE,
     OPTIONS_FLAGS,
+    PATIENCE,
+    REMIND,
     RUN_FLAGS,
     STALL_TIMEOUT,
     START_TIMEOUT,
@@ -33,6 +36,9 @@ _FLAGS: dict[str, Flag] = {
     "cli": CLI_PATH,
     "start_timeout": START_TIMEOUT,
     "stall_timeout": STALL_TIMEOUT,
+    "inbox": INBOX,
+    "patience": PATIENCE,
+    "remind": REMIND,
 }
 _DEFAULTS: dict[str, Any] = {
     **dict.fromkeys(["prompt", *_FLAGS]),
@@ -40,6 +46,7 @@ _DEFAULTS: dict[str, Any] = {
     "json": False,
     "quiet": False,
     "offline": False,
+    "inbox": False,
 }
 _COMPLETING = "_GEMINORUM_COMPLETE"
 

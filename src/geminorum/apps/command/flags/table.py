@@ -196,6 +196,26 @@ OPTIONS_FILE = _flag(
     metavar="FILE",
 )
 
+INBOX = _flag(
+    bool,
+    "--inbox",
+    help="Ask in the inbox, and wait, before a tool acts; `geminorum inbox` answers.",
+    panel=_MAY,
+)
+PATIENCE = _flag(
+    float | None,
+    "--patience",
+    help="With --inbox: end the run after this many seconds without an answer; the question stays.",
+    panel=_MAY,
+)
+REMIND = _flag(
+    str | None,
+    "--remind",
+    help="With --inbox: send each question to this web address or program, as JSON.",
+    panel=_MAY,
+    metavar="URL|COMMAND",
+)
+
 # Those of `geminorum run` alone.
 RUN_FLAGS: dict[str, Flag] = {
     "file": _flag(Path | None, "--file", "-f", help="Read the prompt from this file."),

@@ -54,7 +54,8 @@ def in_flags(name: str, value: str) -> str | None:
         return f"geminorum doctor --live --timeout {value}"
     if name.startswith("workspace."):
         flag = _WORKSPACE[name.removeprefix("workspace.")]
-        return f"{flag} {shlex.quote(value)}" if value not in ("", "…") else flag
+        joint = "=" if value.startswith("-") else " "  # Otherwise it would be a flag itself.
+        return f"{flag}{joint}{shlex.quote(value)}" if value not in ("", "…") else flag
     if word := _WORDS.get(f"{name}={value}") or _WORDS.get(name):
         return word
     if name not in _FLAGS:

@@ -8,7 +8,7 @@ import typer
 
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.flags.declare import CliPath
+from geminorum.apps.command.flags.declare import CliPath, Remind
 from geminorum.apps.command.flags.table import Program, Via
 from geminorum.apps.command.fleet.flags import Db, JsonLines
 from geminorum.runtime.lazy import lazy_module
@@ -48,6 +48,16 @@ DrainSeconds = Annotated[
 ]
 
 
+UseInbox = Annotated[
+    bool,
+    typer.Option(
+        "--inbox",
+        help="Ask in the inbox of the fleet's database before a tool acts; `geminorum inbox` "
+        "answers.",
+    ),
+]
+
+
 @app.command()
 def worker(
     slots: Slots = 4,
@@ -56,6 +66,8 @@ def worker(
     pool: UsePool = False,
     name: Name = None,
     drain_seconds: DrainSeconds = None,
+    inbox: UseInbox = False,
+    remind: Remind = None,
     cli: CliPath = None,
     json: JsonLines = False,
     db: Db = None,
@@ -73,6 +85,8 @@ def worker(
         name=name,
         drain_seconds=drain_seconds,
         program=Program(cli),
+        inbox=inbox,
+        remind=remind,
     )
     return working.run_worker(db, work, json=json)
 

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from importlib.util import find_spec
@@ -17,7 +17,7 @@ import msgspec
 import geminorum
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.table import Program, Via
-from geminorum.apps.command.flags.transport import transport_for
+from geminorum.apps.command.flags.transport import inbox_for, transport_for
 from geminorum.apps.command.fleet.views import short_id
 from geminorum.apps.command.render.output import print_json_line
 from geminorum.errors import SetupError
@@ -37,6 +37,8 @@ class Work(NamedTuple):
     name: str | None
     drain_seconds: float | None
     program: Program
+    inbox: bool = False
+    remind: str | None = None
 
 
 def run_worker(db: str | None, work: Work, *, json: bool) -> Exit:
@@ -49,9 +51,10 @@ def run_worker(db: str | None, work: Work, *, json: bool) -> Exit:
 async def _work(db: str | None, work: Work, vias: Sequence[Via], log: WorkerLog) -> None:
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(database_url(db))
+        decide = inbox_for(inbox=work.inbox, remind=work.remind, db=url)
         worker = Worker(
             url,
-            {via.value: await _transport(via, work, stack) for via in vias},
+            {via.value: await _transport(via, work, decide, stack) for via in vias},
             slots=work.slots,
             tenants=work.tenants,
             name=work.name,
@@ -63,8 +66,10 @@ async def _work(db: str | None, work: Work, vias: Sequence[Via], log: WorkerLog)
         log.say("stopped", "stopped")
 
 
-async def _transport(via: Via, work: Work, stack: AsyncExitStack) -> Any:
-    transport: Any = transport_for(via, program=work.program)
+async def _transport(
+    via: Via, work: Work, decide: Callable[..., Any] | None, stack: AsyncExitStack
+) -> Any:
+    transport: Any = transport_for(via, program=work.program, decide=decide)
     if via is not Via.ACP or not work.pool:
         return transport
     # Jobs that are alike share a process; each slot can have one of its own if they are not.

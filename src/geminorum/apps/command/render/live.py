@@ -7,7 +7,7 @@ import sys
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from geminorum import Error, Event, Text, TextDelta, ToolResult, ToolUse
+from geminorum import Error, Event, PermissionRequest, Text, TextDelta, ToolResult, ToolUse
 from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.render.facts import facts_of, gist, written
 from geminorum.apps.command.render.output import Showing, print_line
@@ -54,10 +54,11 @@ def view_for(
     *,
     brief: bool = False,
     advice: str = "Ctrl-C stops",
+    asks_elsewhere: bool = False,
 ) -> View:
     """The view that fits what was asked for and where the output goes.
 
-    `advice` is in the status line of a terminal.
+    `advice` is in the status line of a terminal. `asks_elsewhere`: questions wait in the inbox.
     """
     if how.json:
         return JsonView()
@@ -65,10 +66,18 @@ def view_for(
         return QuietView()
     if not how.redraws:
         # The API saves no session that could be resumed.
-        return PlainView(brief=brief or how.offline or transport == "api")
+        brief = brief or how.offline or transport == "api"
+        return PlainView(brief=brief, asks_elsewhere=asks_elsewhere)
     from geminorum.apps.command.render.live_terminal import TerminalView
 
-    return TerminalView(transport, offline=how.offline, copies=copies, brief=brief, advice=advice)
+    return TerminalView(
+        transport,
+        offline=how.offline,
+        copies=copies,
+        brief=brief,
+        advice=advice,
+        asks_elsewhere=asks_elsewhere,
+    )
 
 
 class JsonView:
@@ -133,9 +142,9 @@ class QuietView(JsonView):
 class PlainView(QuietView):
     """For a pipe: the text on stdout, what happens beside it on stderr, without colour."""
 
-    def __init__(self, brief: bool = False) -> None:
+    def __init__(self, brief: bool = False, asks_elsewhere: bool = False) -> None:
         super().__init__()
-        self._brief = brief
+        self._brief, self._asks_elsewhere = brief, asks_elsewhere
         self._calls: dict[str | None, ToolUse] = {}
 
     def show(self, event: Event) -> None:
@@ -145,6 +154,8 @@ class PlainView(QuietView):
                 self._calls[event.id] = event
             case ToolResult():
                 self._show_result(event)
+            case PermissionRequest() if self._asks_elsewhere:
+                _write_aside(waits(event))
             case Error() if is_warning(event) and event.code != StoreError.code:
                 _show_warning(event)
             case _:
@@ -160,6 +171,12 @@ class PlainView(QuietView):
     def _show_result(self, result: ToolResult) -> None:
         use = self._calls.pop(result.id, None) or ToolUse(result.name or "tool", result.id)
         _write_aside(f"[{printable_line(use.name)} {gist(use.input)[:100]}] {result.status}")
+
+
+def waits(request: PermissionRequest) -> str:
+    """Where to answer a request that waits in the inbox."""
+    call = f"{printable_line(request.name)} {gist(request.input)[:100]}".strip()
+    return f"? {call} waits for an answer: geminorum inbox list"
 
 
 def _show_warning(error: Error) -> None:

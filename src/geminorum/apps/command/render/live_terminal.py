@@ -14,10 +14,20 @@ from rich.segment import Segment, Segments
 from rich.spinner import Spinner
 from rich.text import Text as Line
 
-from geminorum import Error, Event, Init, Text, TextDelta, Thinking, ToolResult, ToolUse
+from geminorum import (
+    Error,
+    Event,
+    Init,
+    PermissionRequest,
+    Text,
+    TextDelta,
+    Thinking,
+    ToolResult,
+    ToolUse,
+)
 from geminorum.apps.command.render import events as shown
 from geminorum.apps.command.render.keys import Settings, echo_off, forget_typed, put_back
-from geminorum.apps.command.render.live import is_warning
+from geminorum.apps.command.render.live import is_warning, waits
 from geminorum.apps.command.render.output import console
 
 if TYPE_CHECKING:
@@ -44,8 +54,10 @@ class TerminalView:
         copies: Copies | None = None,
         brief: bool = False,
         advice: str = "Ctrl-C stops",
+        asks_elsewhere: bool = False,
     ) -> None:
         self._transport, self._offline, self._copies = transport, offline, copies
+        self._asks_elsewhere = asks_elsewhere
         self._brief = brief
         """Without heading and session: a chat has told them."""
         self._console = console()
@@ -121,6 +133,8 @@ class TerminalView:
                 self._count += 1
             case ToolResult():
                 self._show_result(event)
+            case PermissionRequest() if self._asks_elsewhere:
+                self._print(Line(waits(event), "yellow"))
             case Error() if is_warning(event):
                 self._print(shown.warning(event))
             case _:

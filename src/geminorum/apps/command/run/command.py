@@ -12,8 +12,11 @@ from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.declare import (
     CliPath,
+    Patience,
+    Remind,
     StallTimeout,
     StartTimeout,
+    UseInbox,
     declared,
     takes_options,
 )
@@ -42,6 +45,9 @@ def run(
     cli: CliPath = None,
     start_timeout: StartTimeout = None,
     stall_timeout: StallTimeout = None,
+    inbox: UseInbox = False,
+    patience: Patience = None,
+    remind: Remind = None,
     *,
     options: Options,
 ) -> Exit:
@@ -60,4 +66,7 @@ def run(
         cli=cli,
         start_timeout=start_timeout,
         stall_timeout=stall_timeout,
+        inbox=inbox,
+        patience=patience,
+        remind=remind,
     )

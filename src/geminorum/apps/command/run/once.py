@@ -13,7 +13,7 @@ from geminorum import Options
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.options import misuse, text_in
 from geminorum.apps.command.flags.table import Program, Via
-from geminorum.apps.command.flags.transport import transport_for
+from geminorum.apps.command.flags.transport import inbox_for, transport_for
 from geminorum.apps.command.render.output import Showing
 from geminorum.apps.command.run.turn import watch_turn
 from geminorum.runtime.lazy import lazy_module
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from geminorum.apps.command.render import live
     from geminorum.apps.command.run import offline as simulation
     from geminorum.apps.command.run import undo
+    from geminorum.inbox import Inbox
 else:
     # A view is made while the agent starts, and most runs need none of the others.
     live = lazy_module("geminorum.apps.command.render.live")
@@ -43,13 +44,17 @@ def run_once(
     cli: Path | None,
     start_timeout: float | None,
     stall_timeout: float | None,
+    inbox: bool,
+    patience: float | None,
+    remind: str | None,
 ) -> Exit:
     """Send one prompt and show what the agent does."""
     text = prompt_from(prompt, file)
     if json and quiet:
         raise misuse("leave one of them out", "--json --quiet")
     how = Showing(json=json, quiet=quiet, offline=offline)
-    return _run(text, options, via, Program(cli, start_timeout, stall_timeout), how)
+    asked = inbox_for(inbox=inbox, patience=patience, remind=remind)
+    return _run(text, options, via, Program(cli, start_timeout, stall_timeout), how, asked)
 
 
 def prompt_from(prompt: str | None, file: Path | None, command: str = "run") -> str:
@@ -71,7 +76,9 @@ def _stdin(command: str) -> str:
     return sys.stdin.buffer.read().decode("utf-8", "replace")
 
 
-def _run(text: str, options: Options, via: Via, program: Program, how: Showing) -> Exit:
+def _run(
+    text: str, options: Options, via: Via, program: Program, how: Showing, inbox: Inbox | None
+) -> Exit:
     copies: undo.Copies | None = None
     with ExitStack() as stack:
         if how.offline:
@@ -80,11 +87,11 @@ def _run(text: str, options: Options, via: Via, program: Program, how: Showing) 
         if how.redraws and via is Via.CLI:
             copies = stack.enter_context(undo.Copies())
         transport = transport_for(
-            via, program=program, settings=copies.settings() if copies else None
+            via, program=program, decide=inbox, settings=copies.settings() if copies else None
         )
-        look = partial(_view, via, how, copies)
+        look = partial(_view, via, how, copies, inbox is not None)
         return asyncio.run(watch_turn(text, options, transport, look, opens_at_once=via is Via.CLI))
 
 
-def _view(via: Via, how: Showing, copies: undo.Copies | None) -> live.View:
-    return live.view_for(via, how, copies)
+def _view(via: Via, how: Showing, copies: undo.Copies | None, asks_elsewhere: bool) -> live.View:
+    return live.view_for(via, how, copies, asks_elsewhere=asks_elsewhere)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -96,7 +97,8 @@ def unpack(
 def _how_to_compare(pack: str, folder: Path) -> str:
     if pack == _STREAM:
         return "keep the pack, which tells later what changed: in a pipe, `tee FILE` saves it"
-    again = f"geminorum workspace diff {pack} {folder} --output FILE"
+    what = shlex.join([pack, str(folder)])
+    again = f"geminorum workspace diff {what} --output FILE"
     return f"keep {pack}, which tells later what changed: {again}"
 
 

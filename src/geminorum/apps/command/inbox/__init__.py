@@ -1,0 +1,1 @@
+"""`geminorum inbox`: questions of agents, to be read and answered."""
