@@ -44,6 +44,7 @@ GeminorumError          .code .hint .status .result .exit_code .stderr .session_
 │   ├── SessionBusy     another run or turn is using the session
 │   ├── TurnLimit       `max_turns` was reached
 │   ├── BudgetExceeded  `max_budget_usd` was reached
+│   ├── LimitReached    a limit of the fleet refused a request, or ends the wait for it
 │   ├── LoopDetected    the CLI stopped an agent that repeated itself
 │   └── ToolFailed      a tool error that ended the run (disk full)
 └── Incomplete          the run was cut short; the partial result is in `.result`
@@ -366,6 +367,12 @@ class TurnLimit(RunFailed):
 class BudgetExceeded(RunFailed):
     code = "BUDGET"
     default_hint = advice("[raise {Options.max_budget_usd=…}, or ]resume the session to continue")
+
+
+class LimitReached(RunFailed):
+    code = "LIMIT_REACHED"
+    default_status = 429
+    default_hint = "wait until the limit lets more through; `geminorum fleet limits list` shows it"
 
 
 class LoopDetected(RunFailed):

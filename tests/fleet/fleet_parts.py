@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psycopg
 
+from geminorum import Cli
+from geminorum.detect import PACKAGE
 from geminorum.fleet import Worker, schema
 from geminorum.fleet.database import Database
 
@@ -19,14 +21,14 @@ _SCRIPT = Path(__file__).with_name("worker_process.py")
 _WAIT_SECONDS = 60.0
 
 
-async def new_database(server: str) -> str:
-    """An empty database with the fleet's tables; returns its URL."""
+async def new_database(server: str, version: int = schema.VERSION) -> str:
+    """An empty database with the fleet's tables, perhaps of an older version; returns its URL."""
     name = f"fleet_{uuid.uuid4().hex}"
     async with await psycopg.AsyncConnection.connect(server, autocommit=True) as connection:
         await connection.execute(f'CREATE DATABASE "{name}"')
     url = server.replace("/postgres?", f"/{name}?")
     async with Database(url) as database:
-        await schema.initialise(database)
+        await schema.initialise(database, version)
     return url
 
 
@@ -58,6 +60,16 @@ def worker_process(url: str, home: Path, *, env=None, **how) -> Iterator[subproc
     finally:
         process.kill()
         process.wait()
+
+
+def requesting_cli(folder: Path, **how) -> Cli:
+    """A `Cli` to a program that sends requests to a model; see requesting_cli.cjs."""
+    script = folder / "package/gemini.cjs"
+    script.parent.mkdir()
+    script.write_text(Path(__file__).with_name("requesting_cli.cjs").read_text())
+    package = {"name": PACKAGE, "version": "0.61.0", "bin": {"gemini": "gemini.cjs"}}
+    (script.parent / "package.json").write_text(json.dumps(package))
+    return Cli(executable=script, grace=0.5, **how)
 
 
 async def until(condition, seconds: float = _WAIT_SECONDS):

@@ -16,14 +16,14 @@ from pathlib import Path
 import psutil
 import psycopg
 import pytest
-from fleet_parts import new_database, until, working
+from fleet_parts import new_database, requesting_cli, until, working
 from inbox_parts import SHELL, asked, conversation
 from servers import postgres_server
 
 from command_line import SOURCE, Terminal, geminorum_command
 from geminorum import Allow, Cli, Options, errors
 from geminorum.environment import environment_of
-from geminorum.fleet import Fleet
+from geminorum.fleet import Fleet, key_fingerprint
 from geminorum.fleet.session_store import TenantStore
 from geminorum.inbox import Inbox
 
@@ -129,13 +129,20 @@ async def test_init_makes_the_tables_once_and_says_what_it_did(server):
     url = await _empty_database(server)
     missing = typed(url, "jobs", "list", code=1)
     assert "geminorum fleet init" in missing.stderr
-    assert typed(url, "fleet", "init").stdout.startswith("created the tables (version 1) in ")
+    assert typed(url, "fleet", "init").stdout.startswith("created the tables (version 2) in ")
     again = typed(url, "fleet", "init")
-    assert again.stdout.startswith("the tables are up to date (version 1) in ")
+    assert again.stdout.startswith("the tables are up to date (version 2) in ")
     told = json.loads(typed("", "fleet", "init", "--db", url, "--json").stdout)
-    assert (told["before"], told["version"]) == (1, 1)
+    assert (told["before"], told["version"]) == (2, 2)
     password = re.search(":([^:@]+)@", url)[1]
     assert password not in again.stdout + told["database"]
+
+
+async def test_init_updates_the_tables_of_an_older_geminorum(server):
+    url = await new_database(server, version=1)
+    assert "geminorum fleet init" in typed(url, "fleet", "status", code=1).stderr
+    assert "updated the tables from version 1 to 2 in " in typed(url, "fleet", "init").stdout
+    typed(url, "fleet", "status")
 
 
 async def _empty_database(server):
@@ -234,7 +241,7 @@ async def test_more_old_jobs_than_one_transaction_takes_are_pruned(url, fleet, m
 
 
 async def test_the_roles_on_the_page_can_do_what_they_should_and_no_more(
-    server, stand_in, tmp_path
+    server, stand_in, tmp_path, fake_gemini, monkeypatch
 ):
     url = await _empty_database(server)
     typed(url, "fleet", "init")
@@ -267,8 +274,70 @@ async def test_the_roles_on_the_page_can_do_what_they_should_and_no_more(
     assert "permission denied" in refused.stderr
     assert "another role" in refused.stderr
     typed(operator, "fleet", "status")
+    limit = ("fleet", "limits", "set", "requests-per-minute", "600")
+    for role in (submitter, worker):
+        assert "permission denied" in typed(role, *limit, code=1).stderr
+    typed(operator, *limit)
+    for name, value in fake_gemini.env.items():
+        monkeypatch.setenv(name, value)
+    fake_gemini.say("Hello.")
+    async with Fleet(submitter) as fleet:
+        job = await fleet.submit("counted", Options(home=tmp_path))
+        async with working(worker, {"cli": requesting_cli(tmp_path)}):
+            assert (await job.result()).text == "counted. "
+        assert len(await fleet.limits()) == 1
+    typed(operator, "fleet", "limits", "remove", "requests-per-minute")
     pruned = typed(operator, "fleet", "prune", "--older-than", "0d").stdout
-    assert pruned == "removed 2 jobs and 0 lost workers\n"
+    assert pruned == "removed 3 jobs and 0 lost workers\n"
+
+
+# ---- limits
+
+
+async def test_limits_are_set_listed_and_removed(url, fleet):
+    env = {"THE_KEY": "AIza-nobody-sees-it"}
+    key = key_fingerprint(env["THE_KEY"])
+    words = ("fleet", "limits", "set")
+    made = typed(url, *words, "requests-per-minute", "600", "--key-of", "THE_KEY", env=env)
+    assert made.stdout == f"600 requests per minute for key {key}: delays what is above it\n"
+    told = typed(url, *words, "usd_per_day", "2.50", "--tenant", "*", "--refuse", "--json")
+    assert json.loads(told.stdout)["reaction"] == "refuse"
+    typed(url, *words, "concurrency", "1", "--tenant", "acme")
+    for _ in range(2):
+        await fleet.submit("hello", tenant="acme")
+    await query(url, "UPDATE geminorum_jobs SET state = 'running' WHERE entry = 1")
+    lines = typed(url, "fleet", "limits", "list").stdout.splitlines()
+    titles = "limit amount burst key tenant model above it used waiting"
+    assert lines[0].split() == titles.split()
+    assert [line.split() for line in lines[1:]] == [
+        ["concurrency", "1", "-", "all", "acme", "all", "delay", "1", "1"],
+        ["requests-per-minute", "600", "10", key, "all", "all", "delay", "0", "0"],
+        ["usd-per-day", "2.5", "-", "all", "each", "all", "refuse", "0", "0"],
+    ]
+    listed = typed(url, "fleet", "limits", "list", "--json").stdout.splitlines()
+    assert json.loads(listed[0])["kind"] == "concurrency"
+    assert " waiting " in typed(url, "jobs", "list", "--tenant", "acme").stdout
+    removed = ("fleet", "limits", "remove", "requests-per-minute", "--key")
+    assert typed(url, *removed, key).stdout == "removed\n"
+    assert "there is no such limit" in typed(url, *removed, key, code=6).stderr
+    assert len(await fleet.limits()) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["requests-per-hour", "1"], "kind is one of"),
+        (["usd-per-day", "0"], "above 0"),
+        (["usd-per-day", "1", "--key", "AIza-a-key"], "--key-of VARIABLE"),
+        (["usd-per-day", "1", "--key-of", "NOT_SET"], "NOT_SET is not set"),
+        (["usd-per-day", "1", "--key-of", "HOME", "--key", "*"], "exclude each other"),
+        (["concurrency", "1", "--refuse"], "only delays"),
+    ],
+)
+async def test_a_limit_that_cannot_be_says_what_to_type(url, words, why):
+    refused = typed(url, "fleet", "limits", "set", *words, code=2)
+    assert why in refused.stderr
+    assert "AIza" not in refused.stderr
 
 
 # ---- worker

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from geminorum.fleet.client import JobRequest as JobRequest
     from geminorum.fleet.details import AttemptInfo as AttemptInfo
     from geminorum.fleet.details import JobDetails as JobDetails
+    from geminorum.fleet.limits.rules import Limit as Limit
+    from geminorum.fleet.limits.rules import LimitInfo as LimitInfo
+    from geminorum.fleet.limits.rules import key_fingerprint as key_fingerprint
     from geminorum.fleet.reports import WorkerReport as WorkerReport
     from geminorum.fleet.retention import Pruned as Pruned
     from geminorum.fleet.rows import JobInfo as JobInfo
@@ -40,6 +43,8 @@ _EXPORTS = {
     "JobDetails": "details",
     "JobInfo": "rows",
     "JobRequest": "client",
+    "Limit": "limits.rules",
+    "LimitInfo": "limits.rules",
     "Pruned": "retention",
     "TenantInfo": "status",
     "WaitInfo": "status",
@@ -48,6 +53,7 @@ _EXPORTS = {
     "WorkerReport": "reports",
     "database_url": "address",
     "initialise": "address",
+    "key_fingerprint": "limits.rules",
     "shown_url": "address",
 }
 __all__ = [
@@ -59,6 +65,8 @@ __all__ = [
     "JobDetails",
     "JobInfo",
     "JobRequest",
+    "Limit",
+    "LimitInfo",
     "Pruned",
     "TenantInfo",
     "WaitInfo",
@@ -67,6 +75,7 @@ __all__ = [
     "WorkerReport",
     "database_url",
     "initialise",
+    "key_fingerprint",
     "shown_url",
 ]
 

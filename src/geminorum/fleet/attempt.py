@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from msgspec.structs import replace
 
@@ -17,14 +17,20 @@ from geminorum.errors import (
     FleetUnavailable,
     GeminorumError,
     Interrupted,
+    LimitReached,
     SetupError,
+    Unsupported,
+    WorkspaceConflict,
     WorkspaceError,
 )
-from geminorum.events import Done, Error, Event
+from geminorum.events import Done, Error, Event, Text, TextDelta, ToolUse
 from geminorum.fleet import claims
 from geminorum.fleet.claims import Claim
 from geminorum.fleet.database import Connection, Database
 from geminorum.fleet.event_writer import Chunk, EventWriter
+from geminorum.fleet.limits.gate import Gatehouse, JobGate
+from geminorum.fleet.limits.rules import label_in
+from geminorum.fleet.limits.wait_mark import WaitMark
 from geminorum.fleet.rows import decode_spec
 from geminorum.fleet.session_store import TenantStore
 from geminorum.fleet.travel import (
@@ -36,6 +42,7 @@ from geminorum.fleet.travel import (
     options_of,
     refuse_unknown_words,
 )
+from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.runtime.lazy import lazy_module
 from geminorum.runtime.off_loop import run_off_loop
@@ -80,17 +87,22 @@ class Attempt:
         transport: Transport,
         database: Database,
         writer: EventWriter,
-        on_started: Callable[[], object],
+        house: Gatehouse,
+        on_change: Callable[[], object],
     ) -> None:
-        """`on_started` is called when the agent runs, and nothing is left to prepare for it."""
-        self.claim, self._on_started, self.is_starting = claim, on_started, True
+        """`on_change` is called when the agent runs, and nothing is left to prepare for it, and
+        when it begins to wait for a limit, or waits no more."""
+        self.claim, self._on_change, self.is_starting = claim, on_change, True
         self._transport, self._database, self._writer = transport, database, writer
+        self._gate = JobGate(house, claim.tenant, WaitMark(database, claim, on_change))
         self._log = writer.open(claim.job, claim.attempt)
         self._task: asyncio.Task[Any] | None = None
         self._live: client.Run[Any] | None = None
         self._reason: Reason | None = None
         self._stopping: asyncio.Task[None] | None = None
         self._notes: set[asyncio.Task[None]] = set()
+        self._has_work = False
+        """Has the agent said or done anything?"""
         self.met_setup_error = False
         """Has it failed because of this machine?"""
         self.ending = "lost"
@@ -113,6 +125,7 @@ class Attempt:
         finally:
             self._task, self.is_starting = None, False
         self.met_setup_error = isinstance(ending.error, SetupError)
+        await self._gate.close()
         await self._end(ending)
 
     def stop(self, reason: Reason) -> None:
@@ -126,6 +139,11 @@ class Attempt:
         elif self._task is not None:
             self._task.cancel()
 
+    @property
+    def is_waiting(self) -> bool:
+        """Does the job wait for a limit?"""
+        return self._gate.is_waiting
+
     def spent(self) -> Decimal | None:
         """US dollars so far; None if that is not known."""
         return None if self._live is None else self._live.spent()
@@ -137,7 +155,10 @@ class Attempt:
         refuse_unknown_words(self.claim.spec)
         options = options_of(spec)
         with ExitStack() as stack:
-            room = await run_off_loop(lambda: stack.enter_context(_Room(spec, self.claim.pack)))
+            # A session that starts anew has changed nothing yet.
+            progress = self.claim.progress if self.claim.session else None
+            room = _Room(spec, self.claim.pack, progress)
+            await run_off_loop(lambda: stack.enter_context(room))
             try:
                 prompt, ready = await self._prepared(spec, options, room)
                 return await self._follow(prompt, ready, room)
@@ -166,12 +187,14 @@ class Attempt:
     async def _follow(self, prompt: str, options: Options[Any], room: _Room) -> Ending:
         last: list[Event] = []
         """From the error that ends the run: another attempt may make it one that passed."""
-        async with client.run(prompt, options, via=self._transport) as self._live:
+        via = _gated(self._transport, self._gate)
+        async with client.run(prompt, options, via=via) as self._live:
             self.is_starting = False
-            self._on_started()
+            self._on_change()
             if self._reason is not None:
                 await self._live.cancel()
             while events := await self._live.read():
+                self._has_work |= any(isinstance(one, (Text, TextDelta, ToolUse)) for one in events)
                 place = 0 if last else _end_of_good(events)
                 last += events[place:]
                 await self._writer.add(self._log, events[:place])
@@ -206,8 +229,15 @@ class Attempt:
             await claims.finish(connection, self.claim, chunks, outcome, ending.patch, usd=usd)
             self.ending = outcome.result.status
         else:
-            status = outcome.result.status
-            await claims.put_back(connection, self.claim, chunks, status, delay, usd=usd)
+            label = _limit_in_the_way(ending)
+            await claims.put_back(
+                *(connection, self.claim, chunks, outcome.result.status, delay),
+                usd=usd,
+                waits_for=label,
+                is_excused=self._reason == "hand_back" or label is not None,
+                has_work=self._has_work,
+                progress=ending.patch,
+            )
             self.ending = "put back"
 
     def _retry_delay(self, ending: Ending) -> float | None:
@@ -215,7 +245,11 @@ class Attempt:
         if self._reason == "hand_back" and not ending.outcome.result.ok:
             return 0.0
         error = ending.error
-        if self._reason or error is None or self.claim.is_last:
+        if self._reason or error is None:
+            return None
+        if _limit_in_the_way(ending) is not None:
+            return error.retry_after or 0.0
+        if self.claim.is_last:
             return None
         if not (error.retryable or isinstance(error, SetupError)):
             return None
@@ -227,6 +261,9 @@ class Attempt:
             text = "the worker is leaving; another continues"
             return Error(text, "HANDED_BACK", recoverable=True)
         notice = error_event(ending.error, recoverable=True)
+        if _limit_in_the_way(ending) is not None:
+            text = f"{notice.message}; the job goes on in {delay:g} s"
+            return Error(text, notice.code, recoverable=True, hint=notice.hint, retryable=True)
         text = f"{notice.message}; attempt {self.claim.attempt + 1} begins in {delay:g} s"
         return Error(text, notice.code, recoverable=True, hint=notice.hint, status=notice.status)
 
@@ -255,8 +292,9 @@ class Attempt:
 class _Room:
     """The folder of an attempt. Blocks: for threads."""
 
-    def __init__(self, spec: JobSpec, pack: bytes | None) -> None:
-        self._spec, self._pack = spec, pack
+    def __init__(self, spec: JobSpec, pack: bytes | None, progress: bytes | None = None) -> None:
+        """`progress` is a patch: what an earlier attempt had changed."""
+        self._spec, self._pack, self._progress = spec, pack, progress
         self.folder = Path()
         self._workspace: Workspace | None = None
         self._made: OwnedFolder | None = None
@@ -294,6 +332,15 @@ class _Room:
             self.folder.mkdir()
         else:
             self._workspace = workspaces.Workspace.open(source, self.folder)
+            self._restore()
+
+    def _restore(self) -> None:
+        if self._workspace is None or self._progress is None:
+            return
+        try:
+            self._workspace.apply(workspaces.Patch(self._progress))
+        except WorkspaceConflict as error:
+            log.warning("the source of a workspace has changed: %s", error.message)
 
 
 @contextmanager
@@ -317,6 +364,22 @@ def _end_of_good(events: Sequence[Event]) -> int:
         if isinstance(event, Done) or (isinstance(event, Error) and not event.recoverable):
             return place
     return len(events)
+
+
+def _limit_in_the_way(ending: Ending) -> str | None:
+    """The limit that delays the job for long, if that is why it ended."""
+    error = ending.error
+    return label_in(error.message) if isinstance(error, LimitReached) and error.retryable else None
+
+
+def _gated(transport: Any, gate: JobGate) -> Transport:
+    """The transport with the gate before its requests."""
+    if hasattr(transport, "gated"):
+        return cast("Transport", transport.gated(gate))
+    if gate.is_strict:
+        text = f"the fleet has limits, and {type(transport).__name__} cannot count its requests"
+        raise Unsupported(text, hint=python_only("give the worker Cli, Acp, Api or a Pool"))
+    return cast("Transport", transport)
 
 
 def _without_patch(ending: Ending, reason: GeminorumError | OSError) -> Ending:

@@ -7,7 +7,7 @@ jobs are free for others. Before that, the lease of its agents has ended them: s
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -21,20 +21,28 @@ from geminorum.fleet.travel import Outcome
 
 LOST_SECONDS = 3.0
 _CHOOSE = """
-SELECT via || '/' || tenant FROM (
+SELECT via || '/' || tenant, tenant FROM (
     SELECT via, tenant, max(priority) AS urgent, min(submitted_at) AS oldest, (
         SELECT count(*) FROM geminorum_jobs AS running
         WHERE running.state = 'running' AND running.tenant = waiting.tenant) AS running
     FROM geminorum_jobs AS waiting
     WHERE state = 'queued' AND not_before <= clock_timestamp() AND via = ANY(%(vias)s)
         AND (%(tenants)s::text[] IS NULL OR tenant = ANY(%(tenants)s))
+        AND tenant <> ALL(%(others)s)
     GROUP BY via, tenant) AS choice
+WHERE geminorum_obstacle(tenant) IS NULL
 ORDER BY running, urgent DESC, oldest
+"""
+_LOCK_CONCURRENCY = """
+SELECT pg_advisory_xact_lock(hashtextextended('geminorum/concurrency/' || id, 0))
+FROM (SELECT id FROM geminorum_limits
+    WHERE kind = 'concurrency' AND tenant IN ('', '*', %s) ORDER BY id) AS limits
 """
 _TAKE = """
 UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s, waits_for = NULL,
     started_at = coalesce(started_at, clock_timestamp())
-WHERE entry = %s RETURNING id, tenant, via, spec, pack, max_attempts, is_cancelled
+WHERE entry = %s RETURNING
+    id, tenant, via, spec, pack, progress, max_attempts + excused, is_cancelled
 """
 _LAST_SESSION = """
 SELECT session FROM geminorum_attempts
@@ -51,7 +59,7 @@ WHERE NOT is_lost AND heartbeat_at NOT BETWEEN clock_timestamp() - %(seconds)s *
     AND clock_timestamp() + %(seconds)s * interval '1 s'
 """
 _ORPHANS = """
-SELECT job.id, job.entry, job.attempt, job.max_attempts, job.is_cancelled
+SELECT job.id, job.entry, job.attempt, job.max_attempts + job.excused, job.is_cancelled
 FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
 WHERE job.state = 'running' AND coalesce(worker.is_lost, true) FOR UPDATE OF job SKIP LOCKED
 """
@@ -71,6 +79,8 @@ class Claim(NamedTuple):
     via: str
     spec: bytes
     pack: bytes | None
+    progress: bytes | None
+    """A patch: what an earlier attempt had changed in the workspace."""
     max_attempts: int
     is_cancelled: bool
     session: str | None
@@ -117,19 +127,37 @@ async def take(
     name: str,
     vias: Sequence[str],
     tenants: Sequence[str] | None,
+    avoided: Collection[str] = (),
 ) -> Claim | None:
-    """Gives a worker the next job; the tenant with the fewest running jobs comes first."""
+    """Gives a worker the next job; the tenant with the fewest running jobs comes first.
+
+    None of the `avoided` tenants, and of none whose jobs would only wait for a limit.
+    """
     # One that was stopped for a while and does not know yet that it was given up gets nothing.
     alive = await connection.execute(_IS_ALIVE, (worker, LOST_SECONDS))
     if await alive.fetchone() is None:
         return None
     wanted = {"vias": list(vias), "tenants": None if tenants is None else list(tenants)}
+    wanted["others"] = list(avoided)
     choices = await (await connection.execute(_CHOOSE, wanted)).fetchall()
-    for (choice,) in choices:
+    for choice, tenant in choices:
+        if not await _has_room(connection, tenant):
+            continue
         taken = await queue.take(connection, worker, [choice])
         if taken is not None:
             return await _claimed(connection, taken, worker, name)
     return None
+
+
+async def _has_room(connection: Connection, tenant: str) -> bool:
+    """May another job of the tenant run? Until the transaction ends, nobody else takes one."""
+    locked = await connection.execute(_LOCK_CONCURRENCY, (tenant,))
+    if not locked.rowcount:
+        return True
+    # Now that nobody else can: another may have been faster.
+    query = "SELECT geminorum_obstacle(%s) IS NULL"
+    row = await (await connection.execute(query, (tenant,))).fetchone()
+    return row is not None and bool(row[0])
 
 
 async def _claimed(
@@ -141,13 +169,14 @@ async def _claimed(
     if row is None:  # Somebody else's: it is never ours, and must not come again and again.
         await queue.finish(connection, taken.entry, succeeded=False)
         return None
-    job, tenant, via, spec, pack, max_attempts, is_cancelled = row
+    job, tenant, via, spec, pack, progress, max_attempts, is_cancelled = row
     insert = "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, %s, %s)"
     await connection.execute(insert, (job, taken.attempt, name))
     last = await (await connection.execute(_LAST_SESSION, (job,))).fetchone()
     return Claim(
         *(job, taken.entry, taken.attempt, tenant, via, bytes(spec)),
         None if pack is None else bytes(pack),
+        None if progress is None else bytes(progress),
         *(max_attempts, is_cancelled),
         last[0] if last else None,
     )
@@ -183,19 +212,34 @@ async def put_back(
     seconds: float = 0.0,
     *,
     usd: Decimal | None = None,
+    waits_for: str | None = None,
+    is_excused: bool = False,
+    has_work: bool = True,
+    progress: bytes | None = None,
 ) -> None:
-    """Lets another attempt begin, `seconds` from now; `usd` as in `finish`."""
+    """Lets another attempt begin, `seconds` from now; `usd` as in `finish`.
+
+    `waits_for` is the limit that this one would have had to wait for. An attempt that `is_excused`
+    is none of those that a job may have. Without `has_work`, its session is not worth continuing;
+    with it, the next begins with its `progress`, a patch of the workspace.
+    """
     if chunks:
         await write_chunks(connection, chunks)
         await notify(connection, {held.job})
     # One that was cancelled meanwhile waits for nothing but a worker that ends it.
-    update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL,
+    update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s,
+        excused = excused + %s, progress = coalesce(%s, progress),
         not_before = clock_timestamp() + CASE WHEN is_cancelled THEN 0 ELSE %s END * interval '1 s'
         WHERE id = %s RETURNING not_before"""
-    row = await (await connection.execute(update, (seconds, held.job))).fetchone()
+    values = waits_for, int(is_excused), progress if has_work else None, seconds, held.job
+    row = await (await connection.execute(update, values)).fetchone()
     assert row is not None
     await queue.put_back(connection, held.entry, row[0])
     await _end_attempt(connection, held, ending, usd)
+    if not has_work:
+        # The CLI takes the prompt out of a session whose first request failed.
+        forget = "UPDATE geminorum_attempts SET checkpoints = 0 WHERE job = %s AND number = %s"
+        await connection.execute(forget, (held.job, held.attempt))
     await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
 
 

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable
 from contextlib import AsyncExitStack, aclosing
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, cast
@@ -15,12 +16,21 @@ import msgspec
 
 from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
 from geminorum.events import DataT, Done, Event, encode
-from geminorum.fleet import job_ids, resubmission, retention, rows, schema, status
+from geminorum.fleet import event_reading, job_ids, resubmission, retention, rows, schema, status
 from geminorum.fleet.address import database_url
 from geminorum.fleet.database import Database, patiently
 from geminorum.fleet.details import JobDetails, details_of
 from geminorum.fleet.event_feed import EventFeed, Numbered
 from geminorum.fleet.event_writer import Chunk
+from geminorum.fleet.limits import table as limits_table
+from geminorum.fleet.limits.rules import (
+    Limit,
+    LimitInfo,
+    LimitKind,
+    Reaction,
+    new_limit,
+    require_whose,
+)
 from geminorum.fleet.retention import Pruned
 from geminorum.fleet.rows import JobInfo, NewJob, State
 from geminorum.fleet.status import FleetStatus
@@ -160,6 +170,47 @@ class Fleet:
             raise InvalidOptions(f"older_than is an age, not {older_than}")
         return await retention.prune(self.database, older_than, dry_run=dry_run)
 
+    async def limits(self) -> list[LimitInfo]:
+        """The limits over all workers, and how far each is used."""
+        async with self.database.transaction() as connection:
+            return await limits_table.list_limits(connection)
+
+    async def set_limit(
+        self,
+        kind: LimitKind,
+        amount: float | Decimal,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        model: str | None = None,
+        burst: float | Decimal | None = None,
+        reaction: Reaction = "delay",
+    ) -> Limit:
+        """Limits all workers together, from now on; replaces a limit of the same kind for the same.
+
+        `key` (see `key_fingerprint`), `tenant` and `model` are one of them, "*" for each of its
+        own, or None for all together. `burst` is how much more may come at a time; by default a
+        second's share. A request above the limit waits, or is refused: `reaction="refuse"`.
+        """
+        scope = {"key": key, "tenant": tenant, "model": model}
+        limit = new_limit(kind, amount, **scope, burst=burst, reaction=reaction)
+        async with self.database.transaction() as connection:
+            await limits_table.set_limit(connection, limit)
+        return limit
+
+    async def remove_limit(
+        self,
+        kind: LimitKind,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        model: str | None = None,
+    ) -> bool:
+        """Removes the limit that was set for the same; False if there was none."""
+        require_whose(kind, key, tenant, model)
+        async with self.database.transaction() as connection:
+            return await limits_table.remove_limit(connection, kind, key, tenant, model)
+
     @property
     def database(self) -> Database:
         if self._database is None:
@@ -225,6 +276,12 @@ class Job(Generic[DataT]):
                 if isinstance(found[-1][1], Done):
                     return
         await patiently(self.info)  # It is over, or gone: then this raises.
+
+    async def read_events(
+        self, after: tuple[int, int] = (0, 0), *, limit: int = 500
+    ) -> list[tuple[tuple[int, int], Event]]:
+        """Events with their cursors that are there now, no more than `limit`; does not wait."""
+        return await event_reading.read_events(self._fleet.database, self._job, after, limit)
 
     async def result(self) -> Result[DataT]:
         """Waits for the end; returns the Result, or raises the exception, as a local run would."""

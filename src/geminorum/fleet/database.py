@@ -48,14 +48,22 @@ class Database:
     """The connections of one process, shared by all that it does; opened by `async with`."""
 
     def __init__(
-        self, url: str, *, connections: int = 4, idle_seconds: int = _STATEMENT_SECONDS
+        self,
+        url: str,
+        *,
+        connections: int = 4,
+        idle_seconds: int = _STATEMENT_SECONDS,
+        is_ledger: bool = False,
     ) -> None:
-        """`idle_seconds`: PostgreSQL ends a transaction in which nothing happens for so long."""
-        self.url, self._idle_seconds = url, idle_seconds
+        """`idle_seconds`: PostgreSQL ends a transaction in which nothing happens for so long.
+
+        `is_ledger`: nothing waits for the disk, and there is no connection until it is needed.
+        """
+        self.url, self._idle_seconds, self._is_ledger = url, idle_seconds, is_ledger
         require_driver()
         self._pool = psycopg_pool.AsyncConnectionPool(
             url,
-            min_size=1,
+            min_size=0 if is_ledger else 1,
             max_size=connections,
             open=False,
             timeout=_CONNECT_SECONDS,
@@ -104,6 +112,8 @@ class Database:
         }
         for name, seconds in limits.items():
             await connection.execute(f"SET {name} = '{seconds}s'")
+        if self._is_ledger:
+            await connection.execute("SET synchronous_commit = off")
 
     @asynccontextmanager
     async def statements(self) -> AsyncIterator[Connection]:

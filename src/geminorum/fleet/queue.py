@@ -1,4 +1,4 @@
-"""Procrastinate as the fleet uses it: nine methods, all in a transaction of their caller's.
+"""Procrastinate as the fleet uses it: ten methods, all in a transaction of their caller's.
 
 Procrastinate decides who gets which job, in what order, and one at a time for each lock. What a job
 is, what it has said and how it ended is in tables of our own (`schema.py`). Nothing else imports
@@ -79,6 +79,13 @@ async def put_back(connection: Connection, entry: int, at: datetime) -> None:
     """Lets a running job be taken again, from `at` on."""
     async with _on(connection) as queue:
         await queue.retry_job_by_id_async(job_id=entry, retry_at=at)
+
+
+async def hurry(connection: Connection, entries: Sequence[int]) -> None:
+    """Lets jobs that were put back be taken now. Procrastinate itself has no word for that."""
+    update = """UPDATE procrastinate_jobs SET scheduled_at = NULL
+        WHERE id = ANY(%s) AND status = 'todo'"""
+    await connection.execute(update, (list(entries),))
 
 
 async def finish(connection: Connection, entry: int, *, succeeded: bool) -> None:

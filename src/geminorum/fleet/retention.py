@@ -10,6 +10,7 @@ import msgspec
 
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection, Database
+from geminorum.fleet.limits.table import remove_unused_buckets
 from geminorum.fleet.session_store import TenantStore
 from geminorum.runtime.off_loop import run_off_loop
 
@@ -58,6 +59,7 @@ async def prune(database: Database, older_than: timedelta, *, dry_run: bool = Fa
         jobs += removed
     async with database.transaction() as connection:
         workers = await _remove_lost_workers(connection)
+        await remove_unused_buckets(connection)
     return Pruned(jobs=jobs, workers=workers)
 
 

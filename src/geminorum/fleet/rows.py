@@ -63,6 +63,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     priority: int
     worker: str | None
     waits_for: str | None
+    """The limit that it waits for, in words."""
     is_cancelled: bool
     submitted_at: datetime
     started_at: datetime | None
@@ -93,8 +94,10 @@ SELECT tenant, idempotency_key, id, digest FROM geminorum_jobs
 WHERE (tenant, idempotency_key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 """
 _INFO = """
-SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts, priority,
-    worker.name, waits_for, is_cancelled, submitted_at, job.started_at, finished_at,
+SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts + excused, priority,
+    worker.name, coalesce(waits_for, CASE WHEN state = 'queued'
+        THEN geminorum_obstacle(job.tenant) END),
+    is_cancelled, submitted_at, job.started_at, finished_at,
     (SELECT sum(attempts.usd) FROM geminorum_attempts AS attempts WHERE attempts.job = job.id),
     substring(spec FOR 400)
 FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
@@ -257,7 +260,8 @@ async def end_job(
     if chunks:
         await write_chunks(connection, chunks)
     update = """UPDATE geminorum_jobs SET state = 'done', finished_at = clock_timestamp(),
-        status = %s, outcome = %s, patch = %s WHERE id = %s"""
+        status = %s, outcome = %s, patch = %s, waits_for = NULL, progress = NULL
+        WHERE id = %s"""
     encoded = msgspec.json.encode(outcome)
     await connection.execute(update, (outcome.result.status, encoded, patch, job))
     await notify_end(connection, job)

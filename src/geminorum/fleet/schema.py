@@ -85,12 +85,83 @@ CREATE TABLE geminorum_events (
     PRIMARY KEY (job, attempt, seq)
 );
 """
-_MIGRATIONS: tuple[str, ...] = (_TABLES,)
+# A limit's key, tenant and model are a name, '' for all together, or '*' for each of its own.
+# A bucket holds what one of them has used: `full_at` of a rate is when it will be full again.
+_LIMITS = """
+CREATE TABLE geminorum_limits (
+    id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    kind text NOT NULL CHECK (
+        kind IN ('requests_per_minute', 'tokens_per_minute', 'usd_per_day', 'concurrency')),
+    key text NOT NULL,
+    tenant text NOT NULL,
+    model text NOT NULL,
+    amount numeric NOT NULL CHECK (amount > 0),
+    burst numeric NOT NULL CHECK (burst > 0),
+    refuses boolean NOT NULL,
+    label text NOT NULL,
+    set_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    UNIQUE (kind, key, tenant, model)
+);
+
+CREATE TABLE geminorum_buckets (
+    limit_id bigint NOT NULL REFERENCES geminorum_limits ON DELETE CASCADE,
+    key text NOT NULL,
+    tenant text NOT NULL,
+    model text NOT NULL,
+    full_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    day date NOT NULL DEFAULT (clock_timestamp() AT TIME ZONE 'UTC')::date,
+    used numeric NOT NULL DEFAULT 0,
+    PRIMARY KEY (limit_id, key, tenant, model)
+) WITH (fillfactor = 50);
+
+CREATE FUNCTION geminorum_wait(
+    limits geminorum_limits, bucket geminorum_buckets, wanted numeric
+) RETURNS double precision LANGUAGE sql VOLATILE AS $$
+    SELECT CASE
+        WHEN limits.kind <> 'usd_per_day' THEN greatest(0,
+            extract(epoch FROM bucket.full_at - clock_timestamp())::double precision
+            - ((limits.burst - least(wanted, limits.burst)) * 60 / limits.amount)::double precision)
+        WHEN bucket.day < (clock_timestamp() AT TIME ZONE 'UTC')::date
+            OR (bucket.used < limits.amount
+                AND bucket.used + least(wanted, limits.amount) <= limits.amount) THEN 0
+        ELSE extract(epoch FROM
+            date_trunc('day', clock_timestamp() AT TIME ZONE 'UTC') + interval '1 day'
+            - clock_timestamp() AT TIME ZONE 'UTC')::double precision
+    END
+$$;
+COMMENT ON FUNCTION geminorum_wait IS
+    'Seconds until a bucket has room for so much; for more than it holds, until it is full.';
+
+CREATE FUNCTION geminorum_obstacle(whose text) RETURNS text LANGUAGE sql STABLE AS $$
+    SELECT limits.label
+    FROM geminorum_limits AS limits LEFT JOIN geminorum_buckets AS bucket
+        ON bucket.limit_id = limits.id AND bucket.key = '' AND bucket.model = ''
+            AND bucket.tenant = CASE limits.tenant WHEN '' THEN '' ELSE whose END
+    WHERE limits.key = '' AND limits.model = '' AND limits.tenant IN ('', '*', whose)
+        AND NOT limits.refuses AND CASE limits.kind
+            WHEN 'concurrency' THEN limits.amount <= (
+                SELECT count(*) FROM geminorum_jobs AS job
+                WHERE job.state = 'running' AND (limits.tenant = '' OR job.tenant = whose))
+            ELSE bucket.limit_id IS NOT NULL AND geminorum_wait(limits, bucket, 0) > 60
+        END
+    ORDER BY limits.id LIMIT 1
+$$;
+COMMENT ON FUNCTION geminorum_obstacle IS
+    'The limit that keeps the jobs of a tenant in the queue: a job would only wait for it.';
+
+ALTER TABLE geminorum_jobs ADD COLUMN excused integer NOT NULL DEFAULT 0,
+    ADD COLUMN progress bytea;
+COMMENT ON COLUMN geminorum_jobs.excused IS
+    'Attempts that a limit or a leaving worker ended: they do not count.';
+COMMENT ON COLUMN geminorum_jobs.progress IS
+    'What the last attempt had changed in the workspace when it was put back.';
+"""
+_MIGRATIONS: tuple[str, ...] = (_TABLES, _LIMITS)
 """Each brings the tables from the version of its place to the next."""
 VERSION = len(_MIGRATIONS)
 
 
-async def initialise(database: Database) -> int:
+async def initialise(database: Database, version: int = VERSION) -> int:
     """Makes the tables, or brings them up to date; returns the version that was there before."""
     async with database.transaction() as connection:
         await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -98,10 +169,10 @@ async def initialise(database: Database) -> int:
         _refuse_newer(found)
         if not await _exists(connection, "procrastinate_jobs"):
             await connection.execute(_raw(procrastinate_schema.SchemaManager.get_schema()))
-        for migration in _MIGRATIONS[found:]:
+        for migration in _MIGRATIONS[found:version]:
             await connection.execute(_raw(migration))
         await connection.execute("DELETE FROM geminorum_fleet")
-        await connection.execute("INSERT INTO geminorum_fleet (version) VALUES (%s)", (VERSION,))
+        await connection.execute("INSERT INTO geminorum_fleet (version) VALUES (%s)", (version,))
     return found
 
 

@@ -21,7 +21,9 @@ FROM geminorum_workers AS worker ORDER BY name, id
 # Money of jobs that run counts as soon as it is noted, and that of attempts that were lost.
 _TENANTS = """
 SELECT tenant, count(*) FILTER (WHERE state = 'queued'),
-    count(*) FILTER (WHERE state = 'running'), count(*) FILTER (WHERE waits_for IS NOT NULL),
+    count(*) FILTER (WHERE state = 'running'),
+    count(*) FILTER (WHERE waits_for IS NOT NULL) + CASE WHEN geminorum_obstacle(tenant) IS NULL
+        THEN 0 ELSE count(*) FILTER (WHERE state = 'queued' AND waits_for IS NULL) END,
     coalesce(sum(bill.today), 0), coalesce(sum(bill.usd), 0)
 FROM geminorum_jobs AS job LEFT JOIN (
     SELECT attempt.job, sum(attempt.usd) AS usd, sum(attempt.usd) FILTER (
@@ -31,8 +33,13 @@ FROM geminorum_jobs AS job LEFT JOIN (
 GROUP BY tenant ORDER BY tenant
 """
 _WAITING = """
-SELECT waits_for, count(*), min(submitted_at) FROM geminorum_jobs
-WHERE state <> 'done' AND waits_for IS NOT NULL GROUP BY waits_for ORDER BY waits_for
+SELECT label, sum(jobs)::bigint, min(oldest) FROM (
+    SELECT waits_for AS label, count(*) AS jobs, min(submitted_at) AS oldest FROM geminorum_jobs
+    WHERE state <> 'done' AND waits_for IS NOT NULL GROUP BY waits_for
+    UNION ALL
+    SELECT geminorum_obstacle(tenant), count(*), min(submitted_at) FROM geminorum_jobs
+    WHERE state = 'queued' AND waits_for IS NULL GROUP BY tenant) AS waits
+WHERE label IS NOT NULL GROUP BY label ORDER BY label
 """
 
 

@@ -10,6 +10,7 @@ import os
 import uuid
 from collections.abc import AsyncGenerator, Iterable, Iterator
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Generic
 
 from geminorum.events import DataT, Event
@@ -17,6 +18,7 @@ from geminorum.fleet import client
 from geminorum.fleet.client import DEFAULT_TENANT, JobRequest
 from geminorum.fleet.details import JobDetails
 from geminorum.fleet.event_feed import Numbered
+from geminorum.fleet.limits.rules import Limit, LimitInfo, LimitKind, Reaction
 from geminorum.fleet.retention import Pruned
 from geminorum.fleet.rows import JobInfo, State
 from geminorum.fleet.status import FleetStatus
@@ -111,6 +113,39 @@ class Fleet:
         """Removes jobs that ended longer ago than that, their sessions, and lost workers."""
         return self._loop.call(self._fleet.prune(older_than, dry_run=dry_run))
 
+    def limits(self) -> list[LimitInfo]:
+        """The limits over all workers, and how far each is used."""
+        return self._loop.call(self._fleet.limits())
+
+    def set_limit(
+        self,
+        kind: LimitKind,
+        amount: float | Decimal,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        model: str | None = None,
+        burst: float | Decimal | None = None,
+        reaction: Reaction = "delay",
+    ) -> Limit:
+        """Limits all workers together, as the asynchronous `set_limit` does."""
+        setting = self._fleet.set_limit(
+            kind, amount, key=key, tenant=tenant, model=model, burst=burst, reaction=reaction
+        )
+        return self._loop.call(setting)
+
+    def remove_limit(
+        self,
+        kind: LimitKind,
+        *,
+        key: str | None = None,
+        tenant: str | None = None,
+        model: str | None = None,
+    ) -> bool:
+        """Removes the limit that was set for the same; False if there was none."""
+        removing = self._fleet.remove_limit(kind, key=key, tenant=tenant, model=model)
+        return self._loop.call(removing)
+
 
 class Job(Generic[DataT]):
     """A job of the fleet, wherever it runs."""
@@ -147,6 +182,12 @@ class Job(Generic[DataT]):
         finally:
             if self._loop.is_open:
                 self._loop.call(batches.aclose())
+
+    def read_events(
+        self, after: tuple[int, int] = (0, 0), *, limit: int = 500
+    ) -> list[tuple[tuple[int, int], Event]]:
+        """Events with their cursors that are there now, no more than `limit`; does not wait."""
+        return self._loop.call(self._job.read_events(after, limit=limit))
 
     def result(self) -> Result[DataT]:
         """Waits for the end; returns the Result, or raises the exception, as a local run would."""

@@ -22,6 +22,8 @@ from geminorum.fleet.claims import Claim
 from geminorum.fleet.database import WORKER_IDLE_SECONDS, Database
 from geminorum.fleet.event_writer import EventWriter
 from geminorum.fleet.heartbeat import Heartbeat
+from geminorum.fleet.limits.gate import Gatehouse
+from geminorum.fleet.limits.table import CHANNEL as LIMITS_CHANNEL
 from geminorum.fleet.reports import Happening, WorkerReport
 from geminorum.fleet.rows import CANCEL_CHANNEL, JOBS_CHANNEL
 from geminorum.fleet.running_bill import RunningBill
@@ -38,6 +40,8 @@ _MAX_STARTING = max(4, 2 * (os.cpu_count() or 1))
 that run would have to wait. Another worker may start the next one sooner, too."""
 _UNSURE_SECONDS = 60.0
 """After a failure to take jobs: a lost connection may have given the worker one all the same."""
+_MOST_PER_SLOT = 2
+"""Jobs of which one runs: the others wait for limits."""
 _REST_SECONDS = 5.0
 """Without new jobs after one that failed because of this machine: longer than the job waits, so
 that another worker takes it."""
@@ -68,6 +72,7 @@ class Worker:
         self._writer = EventWriter(self._events, self._on_lost)
         self._attempts: dict[uuid.UUID, Attempt] = {}
         self._bill = RunningBill(self._database, self._attempts)
+        self._house = Gatehouse(url, self._database)
         self._tasks: set[asyncio.Task[None]] = set()
         self._wake = asyncio.Event()
         self._is_stopping = False
@@ -91,19 +96,22 @@ class Worker:
             attempt.stop("hand_back")
 
     async def run(self) -> None:
-        async with self._database, self._events:
+        async with self._database, self._events, self._house:
             await schema.require_current(self._database)
+            await self._house.book.read()
             await run_off_loop(_remove_rooms_of_the_dead)
             writing = asyncio.create_task(self._writer.run())
             billing = asyncio.create_task(self._bill.run())
+            reading = asyncio.create_task(self._house.book.run())
+            channels = JOBS_CHANNEL, CANCEL_CHANNEL, LIMITS_CHANNEL
             listening = asyncio.create_task(
-                self._database.listen(JOBS_CHANNEL, CANCEL_CHANNEL, on_message=self._on_message)
+                self._database.listen(*channels, on_message=self._on_message)
             )
             try:
                 while not (self._is_stopping and not self._attempts):
                     await self._live_once()
             finally:
-                await _end_tasks(writing, billing, listening, *self._tasks)
+                await _end_tasks(writing, billing, reading, listening, *self._tasks)
                 # Other agents of this process have nothing to do with our heartbeat.
                 AGENT_LEASE.end()
 
@@ -156,13 +164,21 @@ class Worker:
         if self._is_stopping or time.monotonic() < self._rests_until:
             return False
         starting = sum(attempt.is_starting for attempt in self._attempts.values())
-        return len(self._attempts) < self._slots and starting < _MAX_STARTING
+        # A job that waits for a limit lends its slot to another tenant, within reason.
+        is_free = len(self._attempts) - len(self._waiting()) < self._slots
+        has_memory = len(self._attempts) < _MOST_PER_SLOT * self._slots
+        return is_free and has_memory and starting < _MAX_STARTING
+
+    def _waiting(self) -> list[Attempt]:
+        return [attempt for attempt in self._attempts.values() if attempt.is_waiting]
 
     async def _take(self, worker: int, cancellations: Cancellations) -> Claim | None:
+        is_lent = len(self._attempts) >= self._slots
+        avoided = {attempt.claim.tenant for attempt in self._waiting()} if is_lent else set()
         cancellations.expect_job()
         async with self._database.transaction() as connection:
             vias = list(self._transports)
-            return await claims.take(connection, worker, self.name, vias, self._tenants)
+            return await claims.take(connection, worker, self.name, vias, self._tenants, avoided)
 
     async def _free_strays(self, worker: int) -> None:
         if time.monotonic() < self._unsure_until:
@@ -179,7 +195,8 @@ class Worker:
 
     def _begin(self, claim: Claim) -> None:
         transport = self._transports[claim.via]
-        attempt = Attempt(claim, transport, self._database, self._writer, self._wake.set)
+        own = self._database, self._writer, self._house
+        attempt = Attempt(claim, transport, *own, self._wake.set)
         self._attempts[claim.job] = attempt
         task = asyncio.create_task(self._see_through(attempt))
         self._tasks.add(task)
@@ -227,7 +244,9 @@ class Worker:
 
     def _on_message(self, channel: str, payload: str) -> None:
         self._wake.set()
-        if channel != JOBS_CHANNEL and self._cancellations is not None:
+        if channel in (LIMITS_CHANNEL, ""):
+            self._house.book.note_change()
+        if channel in (CANCEL_CHANNEL, "") and self._cancellations is not None:
             self._cancellations.on_notification(payload)
 
     async def _unregister(self, worker: int) -> None:

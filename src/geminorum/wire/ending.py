@@ -12,6 +12,7 @@ import msgspec
 from geminorum import errors
 from geminorum.events import Cost, Done, Error, Event, Status
 from geminorum.hints import advice
+from geminorum.wire.callbacks.request_gate import limit_in
 from geminorum.wire.causes import (
     CHECK_KEY,
     DAILY,
@@ -268,6 +269,8 @@ def failed(
     hint: str | None = None,
 ) -> Verdict:
     """A failure with its kind's own hint."""
+    if (limited := limit_in(message)) is not None:
+        return Verdict("error", limited)
     if DAILY.search(message):
         hint = "the day's quota is used up: choose another model or key, or go on tomorrow"
     if kind is errors.AuthError and WRONG_KEY.search(message):

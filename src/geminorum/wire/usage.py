@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from geminorum.events import ModelRequest, Tokens, Usage, total_of
+
+_COUNTS = {
+    "promptTokenCount": "input",
+    "candidatesTokenCount": "output",
+    "cachedContentTokenCount": "cached",
+    "thoughtsTokenCount": "thoughts",
+    "toolUsePromptTokenCount": "tool",
+    "totalTokenCount": "total",
+}
 
 
 def added(usages: Sequence[Usage | None]) -> Usage | None:
@@ -43,3 +53,13 @@ def tokens_by_model(requests: Sequence[ModelRequest]) -> dict[str, Tokens]:
         name: total_of([request for request in requests if request.model == name])
         for name in models
     }
+
+
+def request_of(counts: Mapping[str, Any], model: str, at: int = 0) -> ModelRequest | None:
+    """What a request consumed, by the API's `usageMetadata`; None where nothing was told."""
+    told = {ours: _count(counts.get(theirs)) for theirs, ours in _COUNTS.items()}
+    return ModelRequest(**told, model=model, timestamp=at) if any(told.values()) else None
+
+
+def _count(told: Any) -> int:
+    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else 0

@@ -45,6 +45,7 @@ COMMANDS: dict[str, Row] = {
     "chat": Row("Chat with the agent.", _ASK, "chat.command"),
     "batch": Row("Send many prompts from a file; run it again to continue.", _ASK, "batch.command"),
     "inbox": Row("List, show and answer the questions of agents.", _ASK, "inbox.command"),
+    "web": Row("Open a web page to start, watch and answer agents.", _ASK, "web.command"),
     "submit": Row("Queue a prompt for any worker of the fleet.", _FLEET, "fleet.submit_command"),
     "jobs": Row(
         "List, show, follow, cancel and retry jobs; apply their changes.",
@@ -52,7 +53,7 @@ COMMANDS: dict[str, Row] = {
         "fleet.jobs_command",
     ),
     "worker": Row("Run jobs of the fleet on this machine.", _FLEET, "fleet.worker_command"),
-    "fleet": Row("Create, watch and prune the fleet's database.", _FLEET, "fleet.command"),
+    "fleet": Row("Create, watch, limit and prune the fleet.", _FLEET, "fleet.command"),
     "sessions": Row(
         "List, read, follow, search, export, fork and delete saved sessions.",
         _LOOK,

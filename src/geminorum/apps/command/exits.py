@@ -6,7 +6,7 @@
 | 1 | the agent, the model or the API reported a failure |
 | 2 | usage error: an invalid option, value or prompt |
 | 3 | setup error: no CLI, no login, a broken settings file |
-| 4 | a limit that you set was reached: turns, budget, time, size of a workspace |
+| 4 | a limit that you set was reached: turns, budget, time, size of a workspace, one of the fleet |
 | 5 | the run was cut short; the output so far was printed |
 | 6 | the session, job or question does not exist or cannot be read |
 | 7 | the run waits for an answer in the inbox |
@@ -48,6 +48,7 @@ class Exit(IntEnum):
 _BY_CLASS: tuple[tuple[tuple[str, ...], Exit], ...] = (
     (("Interrupted",), Exit.CANCELLED),
     (("TurnLimit", "BudgetExceeded", "RunTimeout", "WorkspaceTooLarge"), Exit.LIMIT),
+    (("LimitReached",), Exit.LIMIT),
     (("SessionLost", "SessionUnreadable", "UnknownJob", "UnknownQuestion"), Exit.NOT_FOUND),
     (("WaitingForAnswer",), Exit.WAITING),
     (("InvalidOptions", "Unsupported"), Exit.USAGE),

@@ -23,16 +23,19 @@ from geminorum.system.owned_folder import temporary_folder
 from geminorum.system.reserve import RESERVE
 from geminorum.transports.acp.tools import own_tools_of
 from geminorum.transports.callbacks.backchannel import admitting
+from geminorum.transports.callbacks.process_gate import ProcessGate
 from geminorum.transports.launch.command import NO_COMPILE_CACHE, warm_command
 from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
 from geminorum.transports.launch.dotenv import refuse_strange_dotenv
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
 from geminorum.transports.launch.prepared import PreparedLaunch
+from geminorum.transports.launch.request_gate import GateAddress
 from geminorum.transports.launch.run_policy import POLICY_FILE, refuse_denied_answer, refuse_exposed
 from geminorum.transports.process.full_disk import blaming
 from geminorum.transports.process.piped import PipedChild
 from geminorum.transports.turns.network import NetworkLog
+from geminorum.transports.turns.request_gate import TurnGate
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.launch.argv import ACP, has
 from geminorum.wire.lines import Lines
@@ -103,7 +106,7 @@ class AcpProcess:
         program: CliProgram,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self.transport, self.options, self.program = transport, options, program
+        self.transport, self.program = transport, program
         self._context = LaunchContext(transport, options, env)
         self._made = ExitStack()
         """What was made for it in a thread, and is unmade in one."""
@@ -114,6 +117,8 @@ class AcpProcess:
         self._number = 0
         self._stack = AsyncExitStack()
         self._handshake: asyncio.Task[None] | None = None
+        self.gate = _gate_of(transport, program)
+        """Where it asks before each request to a model; None: it does not."""
         self.opening = asyncio.Lock()
         """One session is opened at a time: at once, they take ten times as long."""
         self.gone = False
@@ -124,6 +129,8 @@ class AcpProcess:
 
     async def __aenter__(self) -> AcpProcess:
         async with AsyncExitStack() as stack:
+            if self.gate is not None:
+                await stack.enter_async_context(self.gate)
             stack.push_async_callback(run_off_loop, self._made.close)
             child = await run_off_loop(self._launch_child, undo=PipedChild.discard)
             self._child = await stack.enter_async_context(child)
@@ -134,6 +141,11 @@ class AcpProcess:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    @property
+    def options(self) -> Options:
+        """Those that it was started with."""
+        return self._context.options
 
     async def wait_until_ready(self) -> None:
         """Returns when sessions can be opened; raises what went wrong before that."""
@@ -333,11 +345,13 @@ class AcpProcess:
                     context,
                     self.program,
                     make_command=warm_command,
-                    reachable=Reachable(own, admit=admitting),
+                    reachable=Reachable(own, admit=admitting, gate=self._gate_address),
                     announce=lambda settings, _: admitting(settings),
                 )
             )
             self._launch = launch
+            if self.gate is not None:
+                self.gate.home = launch.home
             self._refuse_exposed(context)
             self._control = _contents_of(launch)
             return PipedChild(
@@ -349,6 +363,10 @@ class AcpProcess:
                 hear=self._hear,
                 ended=self._on_exit,
             )
+
+    @property
+    def _gate_address(self) -> GateAddress | None:
+        return None if self.gate is None else self.gate.address
 
     async def _shake_hands(self) -> None:
         hello = await self.request("initialize", acp.initialize(__version__), acp.Initialized)
@@ -440,6 +458,12 @@ class AcpProcess:
             reply(None)
         if self.when_gone is not None:
             self.when_gone()
+
+
+def _gate_of(transport: Acp, program: CliProgram) -> ProcessGate | None:
+    if transport.gate is None or program.node is None:
+        return None
+    return ProcessGate(TurnGate(transport.gate, transport.prices, lambda notice: None))
 
 
 def _contents_of(launch: PreparedLaunch) -> dict[Path, bytes]:

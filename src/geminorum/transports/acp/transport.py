@@ -32,10 +32,12 @@ from geminorum.transports.acp.process import AcpProcess, ProcessEnded, Refused, 
 from geminorum.transports.acp.session import AcpSession, open_session
 from geminorum.transports.acp.tools import SessionTools
 from geminorum.transports.acp.turn import AcpTurn
+from geminorum.transports.gates import RequestGate
 from geminorum.transports.launch.approvals_guard import refuse_reachable_approvals
 from geminorum.transports.launch.context import LaunchContext, working_folder
 from geminorum.transports.launch.program import check_listed, find_program
 from geminorum.transports.launch.read_guard import check_folders
+from geminorum.transports.launch.request_gate import refuse_ungated
 from geminorum.transports.launch.resuming import fallback_notice, resolve_session
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.turns.asking_place import decisions_of
@@ -86,6 +88,10 @@ class Acp(CliTransport):
         return WarmAcp(self, options or Options())
 
 
+def with_gate(transport: Acp, gate: RequestGate | None) -> Acp:
+    return transport if gate is None else transport.gated(gate)
+
+
 def with_decide(transport: Acp, decide: Decide | None) -> Acp:
     """The transport of one conversation in a shared process. Raises Unsupported if that process was
     started without `decide`: its policies depend on it.
@@ -116,10 +122,15 @@ async def await_ready(process: AcpProcess, limit: float | None) -> None:
 
 
 class SharedWith:
-    """A transport to a shared process, with its own `decide`."""
+    """A transport to a shared process, with its own `decide` or gate."""
 
-    def __init__(self, transport: WarmAcp | Pool, decide: Decide) -> None:
-        self._transport, self._decide = transport, decide
+    def __init__(
+        self,
+        transport: WarmAcp | Pool,
+        decide: Decide | None = None,
+        gate: RequestGate | None = None,
+    ) -> None:
+        self._transport, self._decide, self._gate = transport, decide, gate
 
     def cli_transport(self) -> CliTransport:
         return self._transport.cli_transport()
@@ -128,7 +139,7 @@ class SharedWith:
         return self._transport.secrets()
 
     def open(self, options: Options) -> AbstractAsyncContextManager[Conversation]:
-        return self._transport.open(options, self._decide)
+        return self._transport.open(options, self._decide, self._gate)
 
 
 class WarmAcp:
@@ -185,7 +196,13 @@ class WarmAcp:
         with_decide(self._transport, decide)
         return SharedWith(self, decide)
 
-    def open(self, options: Options, decide: Decide | None = None) -> AcpConversation:
+    def gated(self, gate: RequestGate) -> SharedWith:
+        """Returns a transport to the same process with another `gate`."""
+        return SharedWith(self, gate=gate)
+
+    def open(
+        self, options: Options, decide: Decide | None = None, gate: RequestGate | None = None
+    ) -> AcpConversation:
         # One that ended before its hello says by its last words what is wrong with it.
         if self.process.gone and self.process.shaken_hands:
             raise MissingResult(
@@ -194,7 +211,8 @@ class WarmAcp:
                     "open another with Acp().warm(); a Pool replaces its processes by itself"
                 ),
             )
-        return AcpConversation(with_decide(self._transport, decide), options, self.process)
+        transport = with_gate(with_decide(self._transport, decide), gate)
+        return AcpConversation(transport, options, self.process)
 
 
 class AcpConversation:
@@ -297,6 +315,7 @@ class AcpConversation:
     async def _acquire_process(self, stack: AsyncExitStack) -> AcpProcess:
         if self._given is not None:
             _refuse_unsupported(self.options)
+            _refuse_ungated_process(self.transport, self._given)
             await run_off_loop(partial(self._check_with, self._given))
             return self._given
         program = await _find_program(self.transport, self.options)
@@ -364,7 +383,19 @@ def _close_session(opening: asyncio.Task[AcpSession]) -> None:
 
 async def _find_program(transport: Acp, options: Options) -> CliProgram:
     _refuse_unsupported(options)
-    return await run_off_loop(lambda: find_program(LaunchContext(transport, options)))
+    return await run_off_loop(lambda: _checked_program(LaunchContext(transport, options)))
+
+
+def _checked_program(context: LaunchContext) -> CliProgram:
+    found = find_program(context)
+    refuse_ungated(context, found)
+    return found
+
+
+def _refuse_ungated_process(transport: Acp, process: AcpProcess) -> None:
+    if transport.gate is not None and transport.gate.is_strict and process.gate is None:
+        hint = python_only("use Acp(), or a Pool, which starts processes that ask")
+        raise Unsupported("the requests of this warm process cannot be counted", hint=hint)
 
 
 def _refuse_unsupported(options: Options) -> None:

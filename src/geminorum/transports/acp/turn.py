@@ -45,6 +45,7 @@ from geminorum.transports.turns.bill import price_of, usd_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
 from geminorum.transports.turns.network import NetworkWatch
 from geminorum.transports.turns.outbox import now
+from geminorum.transports.turns.request_gate import TurnGate
 from geminorum.transports.turns.stop_checks import Reason, StallDetector
 from geminorum.transports.turns.turn_limits import TurnLimits
 from geminorum.wire.acp import protocol as acp
@@ -209,6 +210,7 @@ class AcpTurn:
     def _send(self, session: AcpSession, prompt: dict[str, object]) -> None:
         session.session_file.begin()
         self._process.add_handler(session.id, self)
+        self._ask_at_gate(session)
         self._call.number = self._process.call("session/prompt", prompt, self._on_reply)
         self._watch_limits()
 
@@ -222,8 +224,20 @@ class AcpTurn:
     def _new_limits(self) -> TurnLimits:
         limit = self._options.network_timeout
         log = self._process.network
-        network = NetworkWatch(log, limit, self._announce, lambda _: self._is_busy)
+        is_busy = lambda _: self._is_busy or self._is_held  # noqa: E731
+        network = NetworkWatch(log, limit, self._announce, is_busy)
         return TurnLimits(network, self._begin_stop)
+
+    def _ask_at_gate(self, session: AcpSession) -> None:
+        """Has the process ask for this turn before its requests, if it asks at all."""
+        gate, prices = self._transport.gate, self._transport.prices
+        if gate is None or self._process.gate is None:
+            return
+        turn = TurnGate(gate, prices, self._announce_wait, lambda: self._is_busy)
+        self._process.gate.requests.enter(session.id, turn)
+
+    def _announce_wait(self, notice: Error) -> None:
+        self.emit([self._stamped(notice)])
 
     def _watch_limits(self) -> None:
         options, transport, limits = self._options, self._transport, self._limits
@@ -235,7 +249,7 @@ class AcpTurn:
             )
         )
         budget, prices = options.max_budget_usd, transport.prices
-        limits.watch_budget(budget, prices, self._requests, lambda: self._rounds.is_awaited)
+        limits.watch_budget(budget, prices, self.requests, lambda: self._rounds.is_awaited)
         if options.max_turns is not None:
             limits.watch(_ROUND_CHECK_SECONDS, self._count_rounds)
 
@@ -302,6 +316,8 @@ class AcpTurn:
         """Removes the handler: late messages belong to no turn."""
         if self._session is not None:
             self._process.remove_handler(self._session.id, self)
+            if self._process.gate is not None:
+                self._process.gate.requests.leave(self._session.id)
         if self._call.number is not None:
             self._process.forget(self._call.number)
         if self._limits is not None:
@@ -515,6 +531,11 @@ class AcpTurn:
         """Does a tool run, or is a request undecided? Other sessions make failed requests then."""
         return self.decoder.tool_runs or self._questions.is_open
 
+    @property
+    def _is_held(self) -> bool:
+        """Does a request of the process wait to be let through? It may be this turn's."""
+        return self._process.gate is not None and self._process.gate.requests.is_waiting
+
     def _announce(self, retry: Error) -> None:
         if not self._is_busy:
             self.emit([self._stamped(retry)])
@@ -524,16 +545,16 @@ class AcpTurn:
         return msgspec.structs.replace(notice, session_id=where, timestamp=now())
 
     def _signs_of_life(self) -> int:
-        # Who waits for a person to decide does not stall.
-        self._heard += self._questions.is_open
+        # Who waits for a person to decide, or for a limit, does not stall.
+        self._heard += self._questions.is_open or self._is_held
         return self._heard
 
     def spent(self) -> Decimal | None:
-        if self._session is None:
-            return None
-        return usd_of(self._requests(), self._transport.prices)
+        return usd_of(self.requests(), self._transport.prices)
 
-    def _requests(self) -> list[ModelRequest]:
+    def requests(self) -> list[ModelRequest]:
+        if self._session is None:
+            return []
         self._session_file.read()
         return self._rounds.requests([*self._session_file.requests])
 

@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 from urllib.request import proxy_bypass_environment  # type: ignore[attr-defined]
 
 from geminorum import errors
+from geminorum.credentials import fingerprint_of
 from geminorum.decisions import run_in_thread
 from geminorum.errors import AuthError, GeminorumError, InvalidOptions, SetupError
 from geminorum.events import Error
@@ -162,6 +163,11 @@ class GenaiClient:
         except (ValueError, TypeError) as error:
             hint = python_only("the names are those of google.genai.types.GenerateContentConfig")
             raise InvalidOptions(f"config: {error}", hint=hint) from error
+
+    @property
+    def key(self) -> str | None:
+        """The fingerprint of the API key; None on Vertex AI without one."""
+        return fingerprint_of(self._secret) if self._secret else None
 
     async def send(
         self,

@@ -12,8 +12,11 @@ from geminorum import errors
 from geminorum.events import Error, ModelRequest
 from geminorum.hints import advice
 from geminorum.transports.api.client import Failed
+from geminorum.transports.gates import Consumed, Settle
 from geminorum.transports.turns.network import announcement_of
 from geminorum.transports.turns.outbox import Outbox, now
+from geminorum.transports.turns.request_gate import TurnGate
+from geminorum.wire.callbacks.request_gate import limit_error
 from geminorum.wire.ending import Ending, stopped
 from geminorum.wire.genai.answer import ModelAnswer
 from geminorum.wire.genai.request import Content
@@ -40,14 +43,20 @@ class Exchange:
         """What each try consumed; those that came to nothing are billed, too."""
         self._unreached_since: float | None = None
         """When the first of the tries began that did not get through."""
+        self._gate = self._new_gate()
+
+    def _new_gate(self) -> TurnGate | None:
+        gate, prices = self._talk.transport.gate, self._talk.transport.prices
+        return None if gate is None else TurnGate(gate, prices, self._out.put)
 
     async def request_answer(self, contents: list[Content]) -> ModelAnswer:
         """The answer. Raises Failed."""
         attempt = 0
         while True:
             self.answer = ModelAnswer(self._talk.session_id)
+            settle = await self._admit(contents)
             try:
-                await self._try(self.answer, contents)
+                await self._try(self.answer, contents, settle)
                 self._unreached_since = None
                 return self.answer
             except Failed as failed:
@@ -61,17 +70,42 @@ class Exchange:
             await asyncio.sleep(pause)
             attempt += 1
 
-    async def _try(self, answer: ModelAnswer, contents: list[Content]) -> None:
+    async def _admit(self, contents: list[Content]) -> Settle:
+        """Returns when the request may be sent. Raises Failed, which no other try follows."""
+        if self._gate is None:
+            return _ignore
+        talk, began = self._talk, asyncio.get_running_loop().time()
+        try:
+            size = len(msgspec.json.encode((contents, talk.config), enc_hook=repr))
+            return await self._gate.admit(talk.model, talk.client.key, size)
+        except errors.LimitReached as error:
+            after = error.retry_after if error.retryable else None
+            raise Failed(limit_error(error.message, after)) from error
+        finally:
+            if self._unreached_since is not None:
+                # The network is not to blame for this wait.
+                self._unreached_since += asyncio.get_running_loop().time() - began
+
+    async def _try(self, answer: ModelAnswer, contents: list[Content], settle: Settle) -> None:
         try:
             await self._stream(answer, contents)
         finally:
             self._out.put(*answer.close(now()))
             if (request := answer.request(self._talk.model, now())) is not None:
                 self.requests.append(request)
+            self._settle(settle, request)
         if (wrong := failure(answer)) is not None:
             raise Failed(wrong)
         if (word := remark(answer)) is not None:
             self._out.put(word)
+
+    def _settle(self, settle: Settle, request: ModelRequest | None) -> None:
+        if self._gate is not None and request is not None:
+            settle(self._gate.consumed(request))
+        elif self._talk.client.is_connected and self.answer.chunks:
+            settle(None)
+        else:
+            settle(Consumed())
 
     async def _stream(self, answer: ModelAnswer, contents: list[Content]) -> None:
         talk, limit = self._talk, self._talk.transport.idle_timeout
@@ -151,6 +185,10 @@ class Exchange:
         pause = min(max(pause, _SHORTEST_NETWORK_PAUSE), _LONGEST_NETWORK_PAUSE)
         left = deadline - asyncio.get_running_loop().time()
         return pause if pause < left else None
+
+
+def _ignore(consumed: Consumed | None) -> None:
+    """Nobody counts."""
 
 
 def _announced(error: Error, pause: float) -> Error:

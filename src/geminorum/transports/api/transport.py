@@ -26,6 +26,7 @@ from geminorum.spelling import snake_case
 from geminorum.tools import Tool, tools_of
 from geminorum.transports.api.client import GenaiClient
 from geminorum.transports.api.turn import ApiTurn
+from geminorum.transports.gates import RequestGate
 from geminorum.transports.turns.asking_place import decisions_of
 from geminorum.transports.turns.slot import TurnSlot
 from geminorum.wire.genai.request import Content, checked_history, config_of, model_of
@@ -84,6 +85,8 @@ class Api:
     """Seconds a cancelled function has to stop; then the run ends without it."""
     prices: PriceBook | None = None
     """The price book. None: the list prices of the day."""
+    gate: RequestGate | None = field(default=None, repr=False, compare=False)
+    """Asked before each request to a model, which it may delay or refuse: how a fleet counts."""
 
     def __post_init__(self) -> None:
         for problem, hint in _problems(self):
@@ -100,6 +103,10 @@ class Api:
     def deciding(self, decide: Decide) -> Api:
         """Returns a copy with another `decide`."""
         return replace(self, decide=decide)
+
+    def gated(self, gate: RequestGate) -> Api:
+        """Returns a copy with another `gate`."""
+        return replace(self, gate=gate)
 
     def open(self, options: Options) -> ApiConversation:
         return ApiConversation(self, options)

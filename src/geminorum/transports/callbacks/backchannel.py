@@ -22,13 +22,16 @@ from geminorum.schema import Shape, shape_of
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.callbacks.final_answer import FinalAnswer
+from geminorum.transports.callbacks.gate_server import GateServer
 from geminorum.transports.callbacks.loopback import Loopback
 from geminorum.transports.callbacks.permission_hook import PermissionHook
 from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
+from geminorum.transports.launch.request_gate import GateAddress, hide_address
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.turns.asking_place import decisions_of
+from geminorum.transports.turns.request_gate import TurnGate
 from geminorum.wire.callbacks.hook import hook_command, hook_script, hook_settings, matcher
 from geminorum.wire.callbacks.mcp import PREFIX, SERVER, check_names, full_name
 from geminorum.wire.ending import Stop
@@ -41,7 +44,7 @@ from geminorum.wire.policy.toml_writer import (
     unasked_tools,
 )
 
-_FUNCTIONS, _QUESTIONS = "/mcp", "/decide"
+_FUNCTIONS, _QUESTIONS, _REQUESTS = "/mcp", "/decide", "/request"
 _FOREVER = 2**31 - 1
 """Milliseconds. The run has limits of its own; a tool may take its time."""
 
@@ -57,6 +60,8 @@ class Callbacks:
     """The tools that `decide` is asked about, as policies name them."""
     pattern: str = ""
     """The same for the hook."""
+    is_gated: bool = False
+    """Is somebody asked before each request to a model?"""
 
     def __bool__(self) -> bool:
         return bool(self.tools or self.asked or self.shape)
@@ -64,7 +69,7 @@ class Callbacks:
     @property
     def offers(self) -> tuple[object, ...]:
         """What the CLI is told of it. Equal where the shape to answer in comes from equal types."""
-        return self.tools, self.asked, self.pattern
+        return self.tools, self.asked, self.pattern, self.is_gated
 
 
 def tools_and_schema(
@@ -82,8 +87,9 @@ def tools_and_schema(
 def callbacks_of(transport: CliTransport, options: Options) -> Callbacks:
     """InvalidOptions where a function, or a shape, cannot be told to a model."""
     tools, shape = tools_and_schema(transport, options)
+    is_gated = transport.gate is not None
     if transport.decide is None:
-        return Callbacks(tools, None, shape)
+        return Callbacks(tools, None, shape, is_gated=is_gated)
     asked, own = asked_tools(options), _asked_functions(tools, options)
     if not asked and not own:
         text = "decide is never called: these options already allow or refuse everything"
@@ -91,7 +97,7 @@ def callbacks_of(transport: CliTransport, options: Options) -> Callbacks:
     names = [tool.name for tool in tools] + ([FINAL_ANSWER] if shape else [])
     pattern = matcher(asked, unasked_tools(options), own, [full_name(name) for name in names])
     decisions = decisions_of(transport, options)
-    return Callbacks(tools, decisions, shape, (*asked, *own), pattern)
+    return Callbacks(tools, decisions, shape, (*asked, *own), pattern, is_gated)
 
 
 def _asked_functions(tools: Sequence[Tool], options: Options) -> tuple[str, ...]:
@@ -153,6 +159,9 @@ class Backchannel:
             )
         self._answer, self._pattern, self._asked = answer, reach.pattern, reach.asked
         self._functions = reach.tools
+        self._home: Path | None = None
+        self.requests = GateServer(self._hide_gate) if reach.is_gated else None
+        """Where the CLI asks before each request to a model; None: it does not."""
         self._settings_file: Path | None = None
         """Where the CLI finds the token for functions; None: nowhere."""
         self._stack = AsyncExitStack()
@@ -164,18 +173,25 @@ class Backchannel:
             routes[_FUNCTIONS] = self._tools.answer
         if self._asking is not None:
             routes[_QUESTIONS] = self._asking.answer
+        if self.requests is not None:
+            routes[_REQUESTS] = self.requests.answer
         if routes:
-            self._server = await self._stack.enter_async_context(Loopback(routes))
+            server = Loopback(routes, revocable=[_REQUESTS])
+            self._server = await self._stack.enter_async_context(server)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
 
-    def serve(self, on_news: Callable[[], None], on_interrupt: OnInterrupt) -> None:
+    def serve(
+        self, on_news: Callable[[], None], on_interrupt: OnInterrupt, gate: TurnGate | None = None
+    ) -> None:
         """Names the turn that is served: `on_news` is called when there is something for its
         stream that the CLI did not say, `on_interrupt` with what a function of the caller's raised
-        for the whole program."""
+        for the whole program; `gate` is asked about its requests to models."""
         self._on_news, self._on_interrupt = on_news, on_interrupt
+        if self.requests is not None and gate is not None:
+            self.requests.enter("", gate)
 
     def completed(self, events: list[Event], *, is_caught_up: bool) -> list[Event]:
         """The events with the permission requests, their decisions and the final answer among them.
@@ -200,6 +216,11 @@ class Backchannel:
         """Is a permission request undecided?"""
         return self._asking is not None and self._asking.is_open
 
+    @property
+    def is_holding(self) -> bool:
+        """Does a request to a model wait to be let through?"""
+        return self.requests is not None and self.requests.is_waiting
+
     def hold(self) -> bool:
         """Leaves what is asked from now on unanswered until `withdraw`; False if nothing can be
         asked."""
@@ -223,13 +244,19 @@ class Backchannel:
     def reachable(self) -> Reachable:
         """What the policy and the settings of the CLI depend on."""
         admit = admitting if self._offers else _admit_nobody
-        return Reachable(self.own_tools, self._asked, admit, connects=self._server is not None)
+        connects = self._server is not None
+        return Reachable(self.own_tools, self._asked, admit, connects, self._gate_address())
+
+    def _gate_address(self) -> GateAddress | None:
+        if self._server is None or self.requests is None:
+            return None
+        return GateAddress(self._server.port, _REQUESTS, self._server.token_for(_REQUESTS))
 
     def write_settings(self, theirs: Mapping[str, Any], home: Path) -> dict[str, Any]:
         """Writes the key of the hook and returns the settings that lead the CLI to this server."""
         if self._server is None:
             return {}
-        settings = {}
+        self._home, settings = home, {}
         if self._offers:
             settings = _mcp_settings(theirs, self._server)
             self._settings_file = home / ".gemini" / "settings.json"
@@ -241,6 +268,10 @@ class Backchannel:
             name = f"geminorum-{secrets.token_hex(4)}"
             settings |= hook_settings(theirs, command, self._pattern, name)
         return settings
+
+    def _hide_gate(self) -> None:
+        if self._home is not None:
+            hide_address(self._home)
 
     def _hide_token(self) -> None:
         """Takes the token for functions off the disk before a tool can run: the CLI knows it."""

@@ -6,11 +6,11 @@ import asyncio
 import hmac
 import re
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from contextlib import suppress
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
-Handler: TypeAlias = Callable[[bytes], Awaitable[bytes | None]]
+Handler: TypeAlias = Callable[[bytes], Coroutine[Any, Any, bytes | None]]
 """A body to the JSON that answers it; None: taken note of."""
 
 _GREATEST_HEAD = 64 * 1024
@@ -28,9 +28,18 @@ _AT_MOST_ONCE = ("authorization", "content-length", "host", "transfer-encoding")
 class Loopback:
     """Answers POSTs by their path, for one block; after it neither task nor socket is left."""
 
-    def __init__(self, routes: Mapping[str, Handler], idle: float = _IDLE_SECONDS) -> None:
-        """`idle` bounds the seconds that a client takes for a request, not those for its answer."""
-        self._routes, self._idle = routes, idle
+    def __init__(
+        self,
+        routes: Mapping[str, Handler],
+        idle: float = _IDLE_SECONDS,
+        *,
+        revocable: Collection[str] = (),
+    ) -> None:
+        """`idle` bounds the seconds that a client takes for a request, not those for its answer.
+
+        A handler of a `revocable` path is cancelled when its client hangs up; others go on.
+        """
+        self._routes, self._idle, self._revocable = routes, idle, revocable
         self._tasks: set[asyncio.Task[None]] = set()
         self._strangers: dict[asyncio.StreamWriter, None] = {}
         self._server: asyncio.Server | None = None
@@ -102,10 +111,29 @@ class Loopback:
             return await _send(writer, refused.status, close=True)
         if head.method != "POST":
             return await _send(writer, "405 Method Not Allowed")
-        answer, close = await handler(body), head.headers.get("connection", "").lower() == "close"
+        answer = await self._answer(head, handler(body), reader)
+        close = head.headers.get("connection", "").lower() == "close"
         if answer is None:
             return await _send(writer, "202 Accepted", close=close)
         return await _send(writer, "200 OK", answer, close=close)
+
+    async def _answer(
+        self, head: _Head, handling: Coroutine[Any, Any, bytes | None], reader: asyncio.StreamReader
+    ) -> bytes | None:
+        if head.path not in self._revocable:
+            return await handling
+        answer = asyncio.ensure_future(handling)
+        # These clients say nothing more: the next that comes is the end of the connection.
+        gone = asyncio.ensure_future(reader.read(1))
+        try:
+            await asyncio.wait([answer, gone], return_when=asyncio.FIRST_COMPLETED)
+            if not answer.done():
+                raise EOFError
+            return answer.result()
+        finally:
+            answer.cancel()
+            gone.cancel()
+            await asyncio.gather(answer, gone, return_exceptions=True)
 
     def _handler_for(self, head: _Head) -> Handler:
         """Raises where a request is not meant for us, or comes from a stranger."""

@@ -28,6 +28,7 @@ from geminorum.transports.launch.approvals_guard import refuse_reachable_approva
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.program import check_listed, find_program
 from geminorum.transports.launch.read_guard import check_folders
+from geminorum.transports.launch.request_gate import refuse_ungated
 from geminorum.transports.launch.run_policy import refuse_without_hooks
 from geminorum.transports.launch.transport import CliTransport, check_seconds
 from geminorum.transports.turns.slot import TurnSlot
@@ -129,6 +130,7 @@ class CliConversation:
             refuse_unreachable(self.transport, self._options, found)
         if self.callbacks.asked:
             refuse_without_hooks(context)
+        refuse_ungated(context, found)
         check_folders(context, found)
         refuse_reachable_approvals(context)
         return found

@@ -38,6 +38,7 @@ from geminorum.transports.turns.answer_rounds import AnswerRounds
 from geminorum.transports.turns.bill import price_of, usd_of
 from geminorum.transports.turns.denied_tools import ran_denied_tool
 from geminorum.transports.turns.network import NetworkWatch
+from geminorum.transports.turns.request_gate import TurnGate
 from geminorum.transports.turns.session_file import SessionFileFeed
 from geminorum.transports.turns.stop_checks import StallDetector
 from geminorum.transports.turns.turn_limits import TurnLimits
@@ -154,9 +155,15 @@ class CliTurn:
             self._conversation.program,
             Backchannel(self._conversation.callbacks, self._rounds.answer),
         )
-        process.back.serve(self._nudge, self._interrupt.take)
+        self._serve(process)
         await process.start(self._launch)
         self._process = process
+
+    def _serve(self, process: CliProcess) -> None:
+        """Has the process call this turn, and no other."""
+        gate, prices = self._transport.gate, self._transport.prices
+        turn = None if gate is None else TurnGate(gate, prices, self._announce)
+        process.back.serve(self._nudge, self._interrupt.take, turn)
 
     def _launch(self, process: CliProcess) -> None:
         """In a thread: it reads and writes files."""
@@ -191,7 +198,7 @@ class CliTurn:
             await spare.close()
             raise
         log.debug("the prompt went to a CLI that was started %.1f s ago", spare.age)
-        spare.process.back.serve(self._nudge, self._interrupt.take)
+        self._serve(spare.process)
         self._process, self._spare, self._rounds = spare.process, spare, AnswerRounds(spare.answer)
         self._change_options(session_id=spare.session_id)
         return True
@@ -231,7 +238,7 @@ class CliTurn:
     def _new_limits(self) -> TurnLimits:
         transport, output, child = self._transport, self._output, self._child
         seconds = self._options.network_timeout
-        network = NetworkWatch(self._running.network, seconds, self._announce, self._is_at_a_tool)
+        network = NetworkWatch(self._running.network, seconds, self._announce, self._is_busy)
         limits = TurnLimits(network, self._begin_stop)
         limits.watch(
             _POLICY_CHECK_SECONDS,
@@ -243,12 +250,12 @@ class CliTurn:
                 lambda: child.written,
                 transport.start_timeout,
                 transport.stall_timeout,
-                lambda: self._back.is_asking,
+                lambda: self._back.is_asking or self._back.is_holding,
                 lambda: output.tool_runs or output.is_behind(child),
             )
         )
         budget, prices = self._options.max_budget_usd, transport.prices
-        limits.watch_budget(budget, prices, self._requests, lambda: self._rounds.is_awaited)
+        limits.watch_budget(budget, prices, self.requests, lambda: self._rounds.is_awaited)
         return limits
 
     @property
@@ -344,9 +351,10 @@ class CliTurn:
         where, at = self._known_session, time.time_ns() // 1_000_000
         return msgspec.structs.replace(notice, session_id=where, timestamp=at)
 
-    def _is_at_a_tool(self, network: NetworkWatch) -> bool:
+    def _is_busy(self, network: NetworkWatch) -> bool:
         # A single failure may be a side call that nobody repeats; a subagent repeats its requests.
-        return self._output.tool_runs and network.failures < _MEANT_FAILURES
+        is_at_a_tool = self._output.tool_runs and network.failures < _MEANT_FAILURES
+        return is_at_a_tool or self._back.is_holding
 
     def _unanswered(self) -> bool:
         """Has the agent ended without an answer, and may it be asked once more?"""
@@ -414,9 +422,9 @@ class CliTurn:
         return self._decoder.session_id or self._options.resume or self._options.session_id
 
     def spent(self) -> Decimal | None:
-        return usd_of(self._requests(), self._transport.prices)
+        return usd_of(self.requests(), self._transport.prices)
 
-    def _requests(self) -> list[ModelRequest]:
+    def requests(self) -> list[ModelRequest]:
         return self._rounds.requests(self._session_file.requests(self._known_session))
 
     def _gather_last_facts(self) -> tuple[str, Billing | None]:

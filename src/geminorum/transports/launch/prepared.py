@@ -15,6 +15,7 @@ from geminorum.transports.launch.control_place import place_outside
 from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.launch.plan import CommandMaker, LaunchPlan, Reachable, plan_launch
 from geminorum.transports.launch.read_guard import ReadGuard
+from geminorum.transports.launch.request_gate import RequestGateScript
 from geminorum.transports.launch.run_policy import refuse_exposed
 from geminorum.transports.launch.start_record import StartRecorder
 from geminorum.transports.launch.unrecorded import look_around
@@ -80,8 +81,10 @@ class PreparedLaunch:
         return replace(plan, unrecorded=look_around(context, plan.home.settings, plan.env))
 
     def _preloads(self, context: LaunchContext) -> list[Preload]:
-        always: list[Preload] = [self._guard_for(context), self.network]
-        return always if self.recorder is None else [*always, self.recorder]
+        loaded: list[Preload] = [self._guard_for(context), self.network]
+        if (address := self._reachable.gate) is not None:
+            loaded.append(RequestGateScript(self.home, address))
+        return loaded if self.recorder is None else [*loaded, self.recorder]
 
     def _guard_for(self, context: LaunchContext) -> ReadGuard:
         return ReadGuard(self.home, context.transport, context.folders)

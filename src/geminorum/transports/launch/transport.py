@@ -16,6 +16,7 @@ from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.redaction import secrets_in_settings
 from geminorum.tools import Tool, tools_of
+from geminorum.transports.gates import RequestGate
 from geminorum.transports.turns.stop_checks import StallTimeout
 
 T = TypeVar("T", bound="CliTransport")
@@ -69,6 +70,8 @@ class CliTransport:
     shared_tmp: bool = False
     """Let the CLI leave its error reports, which hold whole conversations, in the system's
     temporary folder. Otherwise the process has its own, which is removed at the end."""
+    gate: RequestGate | None = field(default=None, repr=False, compare=False)
+    """Asked before each request to a model, which it may delay or refuse: how a fleet counts."""
     # For `Cli` to choose. ACP's first message would never pass a sandbox, nor a relaunch.
     sandbox: bool | str | None = field(default=None, init=False, repr=False)
     pre_approved: tuple[str, ...] = field(default=(), init=False, repr=False)
@@ -106,6 +109,10 @@ class CliTransport:
     def deciding(self: T, decide: Decide) -> T:
         """Returns a copy with another `decide`."""
         return replace(self, decide=decide)
+
+    def gated(self: T, gate: RequestGate) -> T:
+        """Returns a copy with another `gate`."""
+        return replace(self, gate=gate)
 
     def _check_fields(self) -> None:
         """Refuses fields that cannot be meant so."""

@@ -30,9 +30,11 @@ from geminorum.transports.acp.transport import (
     SharedWith,
     await_ready,
     with_decide,
+    with_gate,
 )
 from geminorum.transports.acp.turn import AcpTurn
 from geminorum.transports.cli.transport import Cli, CliConversation
+from geminorum.transports.gates import RequestGate
 from geminorum.transports.launch.context import working_folder
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.pool.headless import HeadlessSlots
@@ -174,14 +176,20 @@ class Pool:
             with_decide(self._acp, decide)
         return SharedWith(self, decide)
 
+    def gated(self, gate: RequestGate) -> SharedWith:
+        """Returns a transport to the same processes with another `gate`."""
+        return SharedWith(self, gate=gate)
+
     def open(
-        self, options: Options, decide: Decide | None = None
+        self, options: Options, decide: Decide | None = None, gate: RequestGate | None = None
     ) -> AbstractAsyncContextManager[AcpConversation | CliConversation]:
         if (headless := self._headless) is not None:
             self._require_open()
             transport = headless.transport
-            return headless.open(options, transport.deciding(decide) if decide else transport)
-        return _PoolSlot(partial(self._enter, options, with_decide(self._acp, decide)))
+            transport = transport.deciding(decide) if decide else transport
+            return headless.open(options, transport.gated(gate) if gate else transport)
+        warm = with_gate(with_decide(self._acp, decide), gate)
+        return _PoolSlot(partial(self._enter, options, warm))
 
     async def warm(self, options: Options | None = None) -> None:
         """Starts a process for conversations with these options, and a session for the first one;
@@ -192,7 +200,7 @@ class Pool:
             self._require_open()
             await self._headless.warm(options)
             return
-        worker = await self._acquire_worker(options, sessions=0)
+        worker = await self._acquire_worker(self._acp, options, sessions=0)
         try:
             await await_ready(await worker.wait_for_process(), self._acp.start_timeout)
             if (making := worker.make_spare(options)) is not None:
@@ -220,7 +228,7 @@ class Pool:
     async def _enter(
         self, options: Options, transport: Acp, slot: _PoolSlot, stack: AsyncExitStack
     ) -> AcpConversation:
-        worker, process = await self._acquire_process(options, slot)
+        worker, process = await self._acquire_process(transport, options, slot)
         conversations: list[_PooledConversation] = []
         stack.callback(lambda: self._release(worker, *conversations))
         conversations.append(
@@ -230,11 +238,12 @@ class Pool:
         return await stack.enter_async_context(conversation)
 
     async def _acquire_process(
-        self, options: Options, slot: _PoolSlot
+        self, transport: Acp, options: Options, slot: _PoolSlot
     ) -> tuple[Worker, AcpProcess]:
         asked = time.monotonic()
         while True:
-            folder, worker = working_folder(options), await self._acquire_worker(options)
+            folder = working_folder(options)
+            worker = await self._acquire_worker(transport, options)
             slot.phase = "starting a process of the pool"
             try:
                 return worker, await worker.wait_for_process()
@@ -250,24 +259,24 @@ class Pool:
                 self._release(worker)
                 raise
 
-    async def _acquire_worker(self, options: Options, sessions: int = 1) -> Worker:
+    async def _acquire_worker(self, transport: Acp, options: Options, sessions: int = 1) -> Worker:
         """Waits for a process that has room, or starts one."""
         self._require_open()
         try:
             async with asyncio.timeout(self._wait):
-                with self._queue.join(key_of(self._acp, options)) as ticket:
-                    worker = await self._wait_for_worker(ticket, options)
+                with self._queue.join(key_of(transport, options)) as ticket:
+                    worker = await self._wait_for_worker(ticket, transport, options)
                     worker.acquire(options, sessions)
                     return worker
         except TimeoutError as error:
             raise PoolBusy(f"no place in the pool after {self._wait:g} s") from error
 
-    async def _wait_for_worker(self, ticket: Ticket, options: Options) -> Worker:
+    async def _wait_for_worker(self, ticket: Ticket, transport: Acp, options: Options) -> Worker:
         while True:
             self._require_open()
             for worker in [*self._workers]:
                 self._examine(worker)
-            if (found := self._worker_for(ticket, options)) is not None:
+            if (found := self._worker_for(ticket, transport, options)) is not None:
                 return found
             await self._queue.wait(self._make_room(ticket))
 
@@ -280,14 +289,14 @@ class Pool:
             hint = python_only("make one pool per loop; without await it is geminorum.sync.Pool")
             raise GeminorumError("this pool belongs to another event loop", hint=hint)
 
-    def _worker_for(self, ticket: Ticket, options: Options) -> Worker | None:
+    def _worker_for(self, ticket: Ticket, transport: Acp, options: Options) -> Worker | None:
         folder = working_folder(options)
         fit = [one for one in self._workers if one.key == ticket.key and self._has_room(one)]
         if fit and self._queue.is_first_of_its_kind(ticket):
             # Fill one before the next: a process costs 200 MB, a session three.
             return max(fit, key=lambda worker: (worker.has_spare_for(folder), worker.active))
         if not fit and self._can_grow and self._queue.is_first(ticket):
-            return self._start_worker(options)
+            return self._start_worker(transport, options)
         return None
 
     def _has_room(self, worker: Worker) -> bool:
@@ -298,8 +307,10 @@ class Pool:
     def _can_grow(self) -> bool:
         return sum(not worker.gone for worker in self._workers) < self._size
 
-    def _start_worker(self, options: Options) -> Worker:
-        worker = Worker(self._acp, options, self._limits, self._recheck)
+    def _start_worker(self, transport: Acp, options: Options) -> Worker:
+        # Without the `decide` of a conversation: a process has the pool's own.
+        transport = with_gate(self._acp, transport.gate)
+        worker = Worker(transport, options, self._limits, self._recheck)
         self._workers.append(worker)
         self._started += 1
         return worker
@@ -384,7 +395,7 @@ class Pool:
         if not any(one.key == worker.key and self._has_room(one) for one in self._workers):
             # Its folder may be gone by now: then no replacement is needed.
             with suppress(GeminorumError):
-                self._start_worker(worker.options).make_spare(worker.options)
+                self._start_worker(worker.transport, worker.options).make_spare(worker.options)
 
 
 class _PoolSlot:

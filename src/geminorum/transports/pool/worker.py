@@ -45,7 +45,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     spare: bool
 
 
-Key = tuple[Options, dict[str, str], Path | None, tuple[Path | None, bool]]
+Key = tuple[Options, dict[str, str], Path | None, tuple[Path | None, bool], str | None]
 
 
 def key_of(transport: Acp, options: Options) -> Key:
@@ -55,7 +55,8 @@ def key_of(transport: Acp, options: Options) -> Key:
     """
     context = LaunchContext(transport, options)
     own = _folder_to_itself(context)
-    return process_wide(options), dict(context.env), own, _control_outside(context)
+    scope = None if transport.gate is None else transport.gate.scope
+    return process_wide(options), dict(context.env), own, _control_outside(context), scope
 
 
 def _control_outside(context: LaunchContext) -> tuple[Path | None, bool]:
@@ -158,7 +159,7 @@ class Worker:
     ) -> None:
         self.key, self.options = key_of(transport, options), options
         self.folder = working_folder(options)
-        self._transport, self._limits, self._on_change = transport, limits, on_change
+        self.transport, self._limits, self._on_change = transport, limits, on_change
         self._warm = transport.warm(process_wide(options).changed(cwd=options.cwd))
         self._process: AcpProcess | None = None
         self.began = time.monotonic()
@@ -220,7 +221,7 @@ class Worker:
         """Sends a ping to a process that left a conversation waiting."""
         if self._process is not None and self._process.shaken_hands and not self.is_being_pinged:
             self._ping.send(
-                self._process, max(self._transport.grace, _MIN_PING_SECONDS), self._report_change
+                self._process, max(self.transport.grace, _MIN_PING_SECONDS), self._report_change
             )
 
     @property
@@ -248,7 +249,7 @@ class Worker:
 
     def _overdue_start(self) -> str | None:
         """A process that is not initialized within the start timeout never will be."""
-        limit = self._transport.start_timeout
+        limit = self.transport.start_timeout
         hello = self._process is not None and self._process.shaken_hands
         return SILENT if limit is not None and not hello and self.age > limit else None
 
@@ -325,12 +326,12 @@ class Worker:
     def _wants_spare(self, options: Options) -> bool:
         most = self._limits.max_sessions
         room = most is None or self.sessions < most
-        reaches_us = bool(self._transport.tools) or options.output_schema is not None
+        reaches_us = bool(self.transport.tools) or options.output_schema is not None
         unfit = self.retired is not None or self.gone or reaches_us
         if unfit or not room or not self._limits.spare:
             return False
         try:
-            fits = key_of(self._transport, options) == self.key
+            fits = key_of(self.transport, options) == self.key
             return fits and not self.has_spare_for(working_folder(options))
         except GeminorumError:
             return False  # The folder went away while it was worked in.
@@ -343,7 +344,7 @@ class Worker:
             # The conversation that takes it chooses model and mode.
             bare = options.changed(model=None, approval=None)
             fingerprint = _fingerprint(working_folder(bare))
-            async with asyncio.timeout(self._transport.start_timeout):
+            async with asyncio.timeout(self.transport.start_timeout):
                 fresh = await open_session(process, bare)
             self.sessions += self._spare.drop()
             self._spare.keep(fresh, fingerprint)

@@ -21,18 +21,11 @@ from geminorum.events import (
 from geminorum.runtime import typed
 from geminorum.wire.broken_json import mended
 from geminorum.wire.surrogates import PairJoiner, loose, whole
+from geminorum.wire.usage import request_of
 
 Part = dict[str, Any]
 """A Part as the API writes it: what we have no word for must come back to the API, too."""
 
-_COUNTS = {
-    "promptTokenCount": "input",
-    "candidatesTokenCount": "output",
-    "cachedContentTokenCount": "cached",
-    "thoughtsTokenCount": "thoughts",
-    "toolUsePromptTokenCount": "tool",
-    "totalTokenCount": "total",
-}
 _PLAIN = {"text", "thought"}
 _SERVER_CALLS = ("executableCode", "toolCall")
 _SERVER_RESULTS = ("codeExecutionResult", "toolResponse")
@@ -153,10 +146,7 @@ class ModelAnswer:
 
     def request(self, asked_for: str, at: int) -> ModelRequest | None:
         """What it consumed; None where nothing was told."""
-        told = {ours: _count(self.counts.get(theirs)) for theirs, ours in _COUNTS.items()}
-        if not any(told.values()):
-            return None
-        return ModelRequest(**told, model=self.model or asked_for, timestamp=at)
+        return request_of(self.counts, self.model or asked_for, at)
 
     def _note(self, chunk: Chunk, data: bytes) -> None:
         self.chunks += 1
@@ -258,10 +248,6 @@ def _frame_of(data: bytes) -> msgspec.Raw:
 
 def _text(told: Any) -> str | None:
     return told if isinstance(told, str) else None
-
-
-def _count(told: Any) -> int:
-    return told if isinstance(told, int) and not isinstance(told, bool) and told > 0 else 0
 
 
 def _parts_of(chunk: Chunk) -> list[Part]:

@@ -28,6 +28,7 @@ _WORDS = {
     "doctor.untrusted": "leave --no-trust-workspace out",
     "writing.denied": "--policy file_write=deny",
     "Api.tools": "the API",
+    "fleet.fingerprint": "--key-of VARIABLE",
     "fleet.key": "--key",
     "fleet.resume": "--resume ID",
     "fleet.workspace": "--workspace FOLDER",

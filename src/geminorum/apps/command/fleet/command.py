@@ -9,6 +9,7 @@ import typer
 
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.flags.moments import age_of
+from geminorum.apps.command.fleet import limits_command
 from geminorum.apps.command.fleet.flags import Db, Json
 from geminorum.apps.command.render.output import print_json_line
 from geminorum.apps.command.render.tables import put
@@ -25,7 +26,8 @@ else:
     fleets = lazy_module("geminorum.fleet")
     views = lazy_module("geminorum.apps.command.fleet.views")
 
-app = new_app("Create, watch and prune the fleet's database.")
+app = new_app("Create, watch, limit and prune the fleet.")
+app.add_typer(limits_command.app, name="limits")
 
 
 @app.command()

@@ -16,7 +16,14 @@ from geminorum.runtime.lazy import msgspec
 
 if TYPE_CHECKING:
     from geminorum import Result
-    from geminorum.fleet import AttemptInfo, FleetStatus, JobDetails, JobInfo, WorkerInfo
+    from geminorum.fleet import (
+        AttemptInfo,
+        FleetStatus,
+        JobDetails,
+        JobInfo,
+        LimitInfo,
+        WorkerInfo,
+    )
 
 _SHORT_ID = 8
 _COLOURS = {
@@ -157,6 +164,39 @@ def _worker(worker: WorkerInfo) -> list[str]:
         *(worker.name, state, f"{worker.running}/{worker.slots}", _ago(worker.silent_seconds)),
         *(",".join(worker.vias), ",".join(worker.tenants or ["all"]), worker.version),
     ]
+
+
+def limits_sheet(limits: Sequence[LimitInfo]) -> Sheet:
+    """A table of limits."""
+    columns = [
+        Column("limit", style="cyan"),
+        Column("amount", right=True),
+        Column("burst", right=True, spare=2),
+        *(Column(title, elastic=True) for title in ("key", "tenant", "model")),
+        Column("above it"),
+        Column("used", right=True),
+        Column("waiting", right=True),
+    ]
+    return Sheet(columns, [_limit(limit) for limit in limits])
+
+
+def _limit(limit: LimitInfo) -> list[str]:
+    kind, burst = limit.kind.replace("_", "-"), "-"
+    if limit.kind.endswith("per_minute"):
+        burst = _number(limit.burst)
+    return [
+        *(kind, _number(limit.amount), burst),
+        *(_whose(each) for each in (limit.key, limit.tenant, limit.model)),
+        *(limit.reaction, _number(limit.used), f"{limit.waiting:,}"),
+    ]
+
+
+def _whose(name: str | None) -> str:
+    return "all" if name is None else "each" if name == "*" else name
+
+
+def _number(amount: Decimal) -> str:
+    return f"{round(amount, 2).normalize():,f}"
 
 
 def _ago(seconds: float) -> str:
