@@ -14,6 +14,7 @@ import pytest_asyncio
 from played import ANSWER, settings
 from served import Visitor, opened, served
 
+from geminorum.apps.web.live.run_view import RunView
 from geminorum.apps.web.runs.book import RunBook
 from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.form import APPROVALS, EFFORTS
@@ -222,6 +223,16 @@ class TestTheStream:
             assert changed == rest
             assert changed.items() <= whole.items()
         assert await _pieces(visitor, f"/live?run={id}&after=0", ids[-1]) == {}
+
+    async def test_sends_nothing_twice(self, visitor):
+        services = visitor.app.state.services
+        id = await visitor.start("Watch", "quick")
+        await visitor.until(id, "success")
+        with services.watching.watch(id) as watched:
+            view = RunView(services.runs, id, watched, 0, lambda piece: piece.kind)
+            first = await view.messages()
+            assert [one.event for one in first].count("piece") == 5
+            assert await view.messages() == []
 
     async def test_tells_the_list_of_new_runs_and_of_changes(self, visitor):
         since = now_ms()
