@@ -374,7 +374,7 @@ def portal(cwd: Path, env: Mapping[str, str]) -> Iterator[httpx.Client]:
     ):
         try:
             until(lambda: "/writer" in said.read_text() or server.poll() is not None)
-            [address] = re.findall(r"running on (http://[\d.:]+)", said.read_text())
+            [address] = re.findall(r"http://[\d.:]+", said.read_text())
             with httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False) as client:
                 yield client
         finally:

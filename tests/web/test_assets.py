@@ -16,10 +16,11 @@ def test_all_of_it_is_small():
 
 def test_what_others_wrote_has_its_licence_beside_it():
     assert "Zero-Clause BSD" in (STATIC / "htmx.LICENSE.txt").read_text()
+    assert "The MIT License" in (STATIC / "uPlot.LICENSE.txt").read_text()
 
 
 def test_nothing_of_ours_is_loaded_from_elsewhere():
-    ours = [*TEMPLATES.rglob("*.html"), STATIC / "page.css", STATIC / "page.js"]
+    ours = [*TEMPLATES.rglob("*.html"), *STATIC.glob("page.*"), STATIC / "charts.js"]
     assert [file.name for file in ours if re.search(r"(https?:)?//\w+\.\w", file.read_text())] == []
 
 

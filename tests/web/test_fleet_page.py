@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from served import Visitor, opened
 from servers import postgres_server
 
 from geminorum import Options, fleet
+from geminorum.apps.web.fleet.limit_bars import bars_of
 from stand_in import StandIn
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -99,6 +101,39 @@ class TestTheFleet:
     async def test_is_in_the_navigation(self, visitor):
         page = await read(visitor, "/runs")
         assert "Fleet" in [one.text for one in page.all("a")]
+
+
+class TestLimits:
+    @pytest_asyncio.fixture(loop_scope="module")
+    async def limited(self, visitor, url, jobs) -> AsyncIterator[Visitor]:
+        async with fleet.Fleet(url) as client:
+            await client.set_limit("usd_per_day", "2.50", tenant="geometry")
+            await client.set_limit("requests_per_minute", 600)
+            yield visitor
+            await client.remove_limit("usd_per_day", tenant="geometry")
+            await client.remove_limit("requests_per_minute")
+
+    async def test_are_bars_with_their_words(self, limited):
+        page = await read(limited, "/fleet")
+        shown = page.one("section", aria_labelledby="limits").text
+        assert shown.index("$2.5 per day for tenant geometry") < shown.index("600 requests")
+        labels = [one["aria-label"] for one in page.all("svg", role="img")]
+        assert labels[0].endswith("% of $2.5 per day for tenant geometry")
+
+    async def test_that_are_budgets_are_on_the_page_of_usage(self, limited):
+        page = await read(limited, "/usage")
+        shown = page.one("section", aria_labelledby="budgets").text
+        assert "$2.5 per day for tenant geometry" in shown
+        assert "600 requests" not in shown
+
+    @pytest.mark.parametrize(
+        ("used", "share", "level"), [("0", 0.0, "ok"), ("8", 0.8, "warn"), ("12", 1.0, "fail")]
+    )
+    async def test_have_the_colour_of_what_is_left(self, used, share, level):
+        limit = fleet.LimitInfo(
+            kind="usd_per_day", amount=Decimal(10), used=Decimal(used), waiting=0
+        )
+        assert bars_of([limit]) == [(limit, share, level)]
 
 
 class TestAJob:

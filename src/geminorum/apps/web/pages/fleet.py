@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from geminorum.apps.web.fleet.job_view import state_of, view_of
+from geminorum.apps.web.fleet.limit_bars import bars_of
 from geminorum.apps.web.fleet.link import NO_FLEET
 from geminorum.apps.web.rendering import is_fragment, redirect, render
 from geminorum.apps.web.services import services_of
@@ -36,6 +37,7 @@ async def show_fleet(request: Request) -> Response:
         request,
         template,
         status=await fleet.status(),
+        bars=bars_of(await fleet.limits()),
         jobs=jobs[:_JOBS],
         has_more=len(jobs) > _JOBS,
         chosen=chosen,

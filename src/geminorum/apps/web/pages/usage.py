@@ -9,10 +9,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from geminorum.apps.web.fleet.limit_bars import LimitBar, bars_of, is_budget
 from geminorum.apps.web.rendering import render
 from geminorum.apps.web.services import services_of
 from geminorum.apps.web.usage.figures import MAX_ROWS, lines_of, points_of
 from geminorum.apps.web.usage.query import GROUPS, PERIODS, UsageQuery
+from geminorum.errors import FleetError
 from geminorum.sessions import SessionInfo
 from geminorum.usage import Report
 
@@ -33,9 +35,22 @@ async def show_usage(request: Request) -> Response:
         hidden=max(0, len(chosen.rows) - MAX_ROWS),
         points=points_of(by_day, since, last),
         sessions=await asyncio.to_thread(_sessions, request, chosen),
+        bars=await _budgets(request),
         groups=GROUPS,
         periods=PERIODS,
     )
+
+
+async def _budgets(request: Request) -> list[LimitBar]:
+    """Those of the fleet, if there is one; its page says what is wrong with it."""
+    link = services_of(request).fleet
+    if not link.is_there:
+        return []
+    try:
+        limits = await (await link.open()).limits()
+    except FleetError:
+        return []
+    return bars_of(limit for limit in limits if is_budget(limit))
 
 
 def _sessions(request: Request, report: Report) -> dict[str, SessionInfo]:
