@@ -10,13 +10,14 @@ CLI := .gemini-cli
 
 # The CLI needs Node 20 and starts faster with Node 22. Without a suitable Node, it comes from PyPI.
 NODE_IS_FINE := $(shell node -p 'parseInt(process.versions.node) >= 22' 2>/dev/null)
-EXTRAS := api+stores+fleet$(if $(filter true,$(NODE_IS_FINE)),,+node)
+EXTRAS := api+stores+fleet+web$(if $(filter true,$(NODE_IS_FINE)),,+node)
 
 # Stamp files, so that a second call starts at once. The extras are part of the name: if Node
 # disappears from the machine, the package is installed again.
 VENV := .venv/.made
 PACKAGE := .venv/.installed-$(EXTRAS)
 GEMINI := $(CLI)/node_modules/.installed
+BROWSER := .browser/.installed
 
 # What holds on each version of the CLI, and what that depends on.
 RECORDS := $(foreach version,$(or $(VERSIONS),$(shell cat tests/versions/minors.txt)),.versions/$(version).json)
@@ -35,7 +36,7 @@ help:  ## list the targets
 demo: $(PACKAGE) $(GEMINI)  ## send a prompt through the real CLI to a simulated model; needs no account
 	@$(BIN)/python examples/demo.py
 
-test: $(PACKAGE) $(GEMINI)  ## run lint, types and the whole test suite
+test: $(PACKAGE) $(GEMINI) $(BROWSER)  ## run lint, types and the whole test suite
 	@# Each of them uses one core only.
 	@$(MAKE) --no-print-directory -j 2 lint types compiled-tests
 	@# More workers than cores: many tests wait for a program or a clock.
@@ -80,15 +81,16 @@ chaos: $(PACKAGE) $(GEMINI)  ## inject seeded faults on every transport (SEEDS=6
 	$(BIN)/python -m chaos.stores --seeds $(or $(SEEDS),60)
 	$(BIN)/python -m chaos.fleet --seeds $(or $(STORIES),40)
 
-load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md (needs a C compiler, an idle machine)
+load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md and docs/scaling.md (needs a C compiler, an idle machine)
 	$(BIN)/python -m load --write
+	$(BIN)/python -m load.fleet --write
 	$(BIN)/python -m load.limits
 
 fuzz: $(PACKAGE)  ## run every decoder on mutated recordings (MINUTES=1 each); fails while a finding is open
 	$(BIN)/python -m fuzz --minutes $(or $(MINUTES),1)
 
 clean:  ## remove everything that was fetched or built
-	rm -rf .venv .venv-compat $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .versions build dist site
+	rm -rf .venv .venv-compat .browser $(CLI) $(CLI)-* .mypy_cache .ruff_cache .pytest_cache .hypothesis .fuzz .versions build dist site
 
 $(VENV):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -107,6 +109,11 @@ $(PACKAGE): $(VENV) pyproject.toml
 
 $(GEMINI): src/geminorum/install.py | $(PACKAGE)
 	@$(BIN)/python -m geminorum.install --into $(CLI)
+	@touch $@
+
+$(BROWSER): tests/web/install_browser.py | $(PACKAGE)
+	@echo 'Installing a browser for the tests of the web page into .browser …'
+	@$(BIN)/python tests/web/install_browser.py .browser
 	@touch $@
 
 $(CLI)-%/node_modules/.installed: src/geminorum/install.py | $(PACKAGE)

@@ -104,6 +104,7 @@ SCRIPTS: dict[str, Callable[[FakeGemini], None]] = {
     "python_tools.py": python_tools,
     "resume_and_fork.py": resume_and_fork,
     "two_transports.py": says_hello,
+    "web_embedded.py": says_hello,
 }
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ The exit code is 1 if a run failed or a target was missed; `--write` writes docs
 from __future__ import annotations
 
 import argparse
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -17,8 +16,9 @@ from statistics import median
 import msgspec
 from benchmarks.cold_start import found_cli
 
-from load.machine import Watch, description
+from load.machine import Watch, commit, description
 from load.page import PAGE, PICTURE, ROOT, TITLES, Row, page, picture
+from load.stand_ins import compiled
 from load.subject import Figures
 
 NUMBERS = {"stand-in": (1, 10, 100, 300), "cli": (10, 30), "warm": (1, 10, 50, 100)}
@@ -36,14 +36,14 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         programs = {kind: found_cli() for kind in ("cli", "warm") if kind in given.kinds}
         if "stand-in" in given.kinds:
-            programs["stand-in"] = _compiled(Path(folder))
+            programs["stand-in"] = compiled("story.c", Path(folder))
         rows = [
             _told(_measured(kind, number, programs[kind], given.rounds))
             for kind in given.kinds
             for number in NUMBERS[kind]
         ]
     if given.write:
-        PAGE.write_text(page(rows, description(), _commit(), given.rounds), encoding="utf-8")
+        PAGE.write_text(page(rows, description(), commit(), given.rounds), encoding="utf-8")
         PICTURE.write_text(picture(rows), encoding="utf-8")
     return int(any(row.figures.failures or _misses(row) for row in rows))
 
@@ -89,21 +89,6 @@ def _misses(row: Row) -> list[str]:
     limits = LIMITS.get((row.kind, row.number), {})
     missed = {name: limit for name, limit in limits.items() if getattr(row.figures, name) > limit}
     return [f"{name} ≤ {limit:g} s" for name, limit in missed.items()]
-
-
-def _compiled(folder: Path) -> Path:
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise SystemExit("the stand-in is written in C: install a C compiler (`apt install gcc`)")
-    program = folder / "story"
-    source = Path(__file__).with_name("story.c")
-    subprocess.run([compiler, "-O2", "-o", program, source], check=True)
-    return program
-
-
-def _commit() -> str:
-    command = ["git", "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def _arguments() -> argparse.Namespace:

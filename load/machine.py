@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import tempfile
 import threading
 from pathlib import Path
@@ -53,6 +54,13 @@ def description() -> str:
     python = f"Python {platform.python_version()}"
     where = f"temporary files on {_file_system(Path(tempfile.gettempdir()))}"
     return f"{os.cpu_count()} cores ({name}), {total:.0f} GB, {system}, {python}, {where}"
+
+
+def commit() -> str:
+    """What is measured, as git names it."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    here = Path(__file__).parent
+    return subprocess.run(command, cwd=here, capture_output=True, text=True).stdout.strip()
 
 
 def _file_system(folder: Path) -> str:

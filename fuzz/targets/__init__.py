@@ -20,12 +20,14 @@ from fuzz.targets import (
     session_log,
     settings_file,
     skill_file,
+    stored_log,
     stream_json,
+    workspace_pack,
 )
 
 _MODULES = (
     *(stream_json, acp_incoming, acp_outgoing, session_log, api_answer, api_refusal, skill_file),
     *(options_data, policy_file, hook_input, mcp_request, settings_file, overlay_settings),
-    *(batch_file, batch_journal, event_lines, dotenv),
+    *(batch_file, batch_journal, event_lines, dotenv, stored_log, workspace_pack),
 )
 TARGETS: dict[str, Target] = {module.TARGET.name: module.TARGET for module in _MODULES}

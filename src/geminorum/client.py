@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from geminorum.errors import GeminorumError, InvalidOptions, RunTimeout, Unsupported
-from geminorum.events import DataT, Event
+from geminorum.events import DataT, Event, Tokens, total_of
 from geminorum.hints import advice, python_only
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
@@ -111,6 +111,15 @@ class Run(Generic[DataT]):
         """
         turn: object = self._turn
         return turn.spent() if isinstance(turn, TellsSpending) else None
+
+    def used(self) -> Tokens | None:
+        """Tokens of the model's answers so far; None if that is not known.
+
+        At the end, `result.usage` says it exactly.
+        """
+        turn: object = self._turn
+        requests = turn.requests() if isinstance(turn, TellsSpending) else ()
+        return total_of(requests) if requests else None
 
     async def cancel(self) -> None:
         """Stops the agent. Events that had arrived, and the `Done`, can still be read."""

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from itertools import chain
 from pathlib import Path
@@ -75,7 +75,9 @@ def _is_library_used() -> bool:
     return "genai_prices" in sys.modules
 
 
+@lru_cache(maxsize=256)
 def _found_in_file(name: str) -> ListedModel | None:
+    """Remembered: a report asks a hundred thousand times for a handful of models."""
     google = _provider(_GOOGLE)
     for provider in chain([google], map(_provider, google.fallbacks)):
         for row in provider.rows:

@@ -836,6 +836,20 @@ class TestWhatGoesWrongBeforeARun:
         result = local.execute_sync(GeminiLocalConfig(cwd=tmp_path), asked(""), via=stand_in())
         assert (result.error_code, result.status) == ("INPUT", "not_started")
 
+    def test_the_prompt_can_be_seen_before_it_is_sent(self, tmp_path):
+        """What `execute` would send, for a preview."""
+        (tmp_path / "AGENT.md").write_text("Be brief.\n")
+        config = GeminiLocalConfig(
+            cwd=str(tmp_path),
+            prompt_template="{{agent.name}}: {{prompt}}",
+            instructions_file_path="AGENT.md",
+        )
+        context = AdapterExecutionContext(agent_id="a", agent_name="Ann", prompt="Hello")
+        assert local.build_prompt(config, context) == ("Be brief.\n\nAnn: Hello", [])
+        (tmp_path / "AGENT.md").unlink()
+        text, (warning,) = local.build_prompt(config, context)
+        assert (text, "AGENT.md" in warning) == ("Ann: Hello", True)
+
     def test_a_template_without_the_prompt_gives_a_warning(self, tmp_path, stand_in):
         """S1-8: a template without `{{prompt}}` gives a warning, because the prompt is not sent."""
         config = GeminiLocalConfig(cwd=tmp_path, prompt_template="Hello")
@@ -1168,6 +1182,15 @@ class TestTheHealthOfAFolder:
         assert (cli.name, cli.level) == ("cli", "ok")
         assert (cwd.name, cwd.level) == ("cwd", "fail")
         assert (probe.name, probe.level) == ("live", "warn")
+
+    def test_checks_come_one_by_one(self, well, tmp_path):
+        """Each is made when it is asked for, so that a form can show them as they come."""
+        made = local.environment_checks(changed(well, cwd=str(tmp_path / "file" / "x")), live=False)
+        assert next(made).name == "cli"
+        (tmp_path / "file").write_text("")
+        assert [(check.name, check.level) for check in made] == [
+            *(("cwd", "fail"), ("instructions", "ok"))
+        ]
 
     def test_a_missing_instructions_file_is_a_failure(self, well):
         """S1-53, B-28: the health check fails for a configured instructions file that does not

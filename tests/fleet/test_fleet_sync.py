@@ -51,12 +51,17 @@ def test_a_job_is_submitted_followed_and_read(url, stand_in, tmp_path):
         numbered = list(again.numbered_events())
         assert [event for _, event in numbered] == events
         assert list(again.numbered_events(numbered[0][0])) == numbered[1:]
+        assert again.read_events() == numbered
+        assert again.read_events(limit=2) == numbered[:2]
+        assert again.read_events(numbered[1][0], limit=2) == numbered[2:4]
+        assert again.read_events(numbered[-1][0]) == []
         assert [one.status for one in fleet.jobs(state="done")] == ["success"]
 
 
 def test_whoever_stops_reading_leaves_nothing_behind(url):
     with sync.Fleet(url) as fleet:
         job, other = fleet.submit_many([fleet_request("hello"), fleet_request("bye")])
+        assert other.read_events() == []  # It has not begun; this does not wait for it.
         job.cancel()
         events = job.events()
         next(events)

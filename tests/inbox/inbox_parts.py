@@ -67,7 +67,9 @@ async def the_question(inbox: Inbox, state: str) -> Question:
             await asyncio.sleep(0.01)
 
 
-async def leave_questions(store, *requests: PermissionRequest, **place) -> list[BaseException]:
+async def leave_questions(
+    store, *requests: PermissionRequest, deadline: float | None = 3600.0, **place
+) -> list[BaseException]:
     """Asks, and ends the run for want of patience; what ended it. The questions are left."""
     ended, is_over = [], asyncio.Event()
 
@@ -75,7 +77,7 @@ async def leave_questions(store, *requests: PermissionRequest, **place) -> list[
         ended.append(error)
         is_over.set()
 
-    decisions = conversation(Inbox(store, patience=0.05), **place)
+    decisions = conversation(Inbox(store, patience=0.05, deadline=deadline), **place)
     tasks = [asyncio.create_task(decisions.ask(one, end_run)) for one in requests]
     await asyncio.wait_for(is_over.wait(), PATIENCE_SECONDS)
     for task in tasks:

@@ -207,6 +207,7 @@ class TestRuns:
             (("run", "Go", "--patience", "3"), "--inbox"),
             (("run", "Go", "--remind", "https://host/"), "--inbox"),
             (("run", "Go", "--inbox", "--remind", "'a"), "No closing quotation"),
+            (("run", "Go", "--inbox", "--remind", "ftp://host/"), "an http or https address"),
             (("batch", "x.jsonl", "--inbox", "--fleet"), "geminorum worker --inbox"),
         ],
     )

@@ -6,6 +6,7 @@ import threading
 from contextlib import aclosing
 from datetime import timedelta
 
+import psycopg
 import pytest
 from inbox_parts import (
     PATIENCE_SECONDS,
@@ -22,6 +23,7 @@ from msgspec.structs import replace
 from servers import postgres_server
 
 from geminorum import Allow, AllowAlways, Deny
+from geminorum.decisions import Place
 from geminorum.errors import (
     AlreadyAnswered,
     QuestionClosed,
@@ -29,6 +31,12 @@ from geminorum.errors import (
     WaitingForAnswer,
 )
 from geminorum.inbox import Inbox
+from geminorum.inbox.address import open_database
+from geminorum.inbox.changes import Changes
+from geminorum.inbox.drafting import draft_of
+from geminorum.inbox.table import QuestionTable
+from geminorum.inbox.watching import watch
+from geminorum.sessions.store.holder import new_holder
 
 _numbers = itertools.count()
 
@@ -45,8 +53,6 @@ def store(request, tmp_path):
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/inbox.db"
         return
-    import psycopg
-
     url = request.getfixturevalue("server")
     with psycopg.connect(url, autocommit=True) as database:
         for table in ("geminorum_inbox", "geminorum_questions"):
@@ -128,6 +134,22 @@ async def test_a_deadline_that_passes_is_a_no(store, others):
     assert not isinstance(caught.value, AlreadyAnswered)
 
 
+async def test_a_deadline_holds_when_nobody_is_there_any_more(store, inbox):
+    """Neither can such a question be answered, nor an answer be used that came in time."""
+    await leave_questions(store, SHELL, deadline=1.0)
+    await leave_questions(store, replace(SHELL, session_id="s-2"), deadline=1.0)
+    first, second = await inbox.questions()
+    await inbox.answer(first.id, Allow())
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while await inbox.questions():
+            await asyncio.sleep(0.05)
+    assert (await inbox.question(second.id)).state == "expired"
+    with pytest.raises(QuestionClosed, match="is expired"):
+        await inbox.answer(second.id, Allow())
+    async with asking(conversation(inbox), SHELL):
+        assert (await asked(inbox))[0].id != first.id
+
+
 async def test_a_run_that_is_stopped_withdraws_its_question(inbox, others):
     async with asking(conversation(inbox), SHELL):
         await asked(others)
@@ -171,6 +193,25 @@ async def test_all_questions_of_a_run_that_ends_waiting_can_be_answered(store, i
     decisions = conversation(inbox)
     assert await decisions.ask(WRITE) == Deny("no write_file")
     assert await decisions.ask(SHELL) == Deny("no run_shell_command")
+
+
+async def test_each_turn_of_a_conversation_has_its_own_patience(store, inbox, monkeypatch):
+    has_patience = [False]
+    spent = property(lambda clock: not has_patience[0])
+    monkeypatch.setattr("geminorum.inbox.asking._Clock.is_out_of_patience", spent)
+    chat, ended = conversation(Inbox(store)), asyncio.Event()
+    first = asyncio.create_task(chat.ask(SHELL, lambda error: ended.set()))
+    await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)
+    first.cancel()
+    await asyncio.wait([first])
+    has_patience[0] = True
+    async with asking(chat, WRITE) as (second,):
+        while "write_file" not in [one.tool for one in await inbox.questions()]:
+            await asyncio.sleep(0.01)
+        (question,) = await inbox.questions()
+        await asyncio.sleep(0.1)
+        await inbox.answer(question.id, Allow())
+        assert await asyncio.wait_for(second, PATIENCE_SECONDS) == Allow()
 
 
 async def test_a_session_that_goes_on_with_something_else_withdraws_what_it_left(store, inbox):
@@ -247,6 +288,26 @@ async def test_a_watcher_sees_each_change(store, inbox, others):
         assert (await anext(changes)).state == "waiting"
 
 
+@pytest.mark.parametrize("store", ["postgresql"], indirect=True)
+async def test_a_database_that_cuts_all_connections_loses_no_question(store, inbox, others):
+    """And none of ours is left in the end."""
+    cut = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
+    async with aclosing(others.watch()) as changes, asking(conversation(inbox), SHELL) as (task,):
+        question = await anext(changes)
+        with psycopg.connect(store, autocommit=True) as database:
+            database.execute(cut)
+        await inbox.answer(question.id, Allow())
+        assert await asyncio.wait_for(task, PATIENCE_SECONDS) == Allow()
+        async for change in changes:
+            if change.used_at is not None:
+                break
+    with psycopg.connect(store, autocommit=True) as database:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            own = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
+            while database.execute(own).fetchone() != (1,):
+                await asyncio.sleep(0.02)
+
+
 async def test_a_watcher_is_told_what_is_open_already(inbox, others):
     async with asking(conversation(inbox), SHELL, WRITE):
         await asked(inbox, 2)
@@ -273,6 +334,25 @@ async def test_changes_of_many_writers_are_all_seen_in_their_order(inbox, store)
             await asyncio.wait_for(watching, PATIENCE_SECONDS)
     revisions = [one.revision for one in seen]
     assert revisions == sorted(set(revisions))
+
+
+async def test_what_changes_between_two_looks_is_told_in_its_turn(store):
+    """Two questions are asked after the changes were read, and before the open ones are."""
+
+    class Late(QuestionTable):
+        def unanswered(self, limit):
+            if not asked_late:
+                for number in range(2):
+                    draft = draft_of(replace(SHELL, input={"n": number}), Place())
+                    asked_late.append(self.ask(draft, new_holder(), None).revision)
+            return super().unanswered(limit)
+
+    asked_late = []
+    table, changes = Late(open_database(store)), Changes(open_database(store))
+    async with aclosing(watch(table, changes, 0)) as watching:
+        assert [(await anext(watching)).revision for _ in range(2)] == [1, 2] == asked_late
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(watching), 0.5)
 
 
 @pytest.mark.parametrize(

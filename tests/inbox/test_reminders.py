@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import psutil
 import pytest
-from inbox_parts import PATIENCE_SECONDS, SHELL, asked, asking, conversation
+from inbox_parts import PATIENCE_SECONDS, SHELL, asked, asking, conversation, leave_questions
 
 from geminorum import Allow
 from geminorum.errors import InvalidOptions
@@ -65,6 +65,15 @@ async def test_a_web_address_gets_the_question(path):
     ((head, question),) = seen
     assert head.startswith("POST /hook?token=x HTTP/1.1\r\n")
     assert question["command"] == "rm -r build"
+
+
+async def test_nobody_is_reminded_of_what_is_answered(path):
+    await leave_questions(path, SHELL)
+    (question,) = await Inbox(path).questions()
+    await Inbox(path).answer(question.id, Allow())
+    async with server(b"HTTP/1.1 200 OK\r\n\r\n") as (url, seen):
+        assert await conversation(Inbox(path, remind=url)).ask(SHELL) == Allow()
+    assert seen == []
 
 
 async def test_a_reminder_follows_no_redirect_and_its_failure_is_only_logged(path, caplog):

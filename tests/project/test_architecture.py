@@ -210,11 +210,12 @@ MAY_IMPORT = {
         *("UserMessage", "FileChange", "ask", "connect", "run", "__version__"),
         *("apps", "cost", "detect", "doctor", "errors", "events", "install", "sessions", "skills"),
         *("hints", "models", "policies", "sync", "testing", "usage", "views", "workspace"),
-        *("fleet", "inbox"),
+        *("contracts", "fleet", "inbox", "web", "Transport"),
         # What a kill -9 leaves, files and agents, has to be found by one and the same rule.
         *("system.leases", "system.owned_folder"),
     },
     "__main__": {"apps"},
+    "web": {"apps", "errors"},
     "_version": set(),
 }
 

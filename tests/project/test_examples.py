@@ -249,10 +249,30 @@ def test_a_web_service_streams_events_and_stops_the_run_of_a_client_that_hangs_u
         )
 
 
+@pytest.mark.gemini_cli
+def test_the_page_is_mounted_in_a_program_of_ones_own(fake_gemini, tmp_path):
+    fake_gemini.whenever().say("Hello world.")
+    with served(tmp_path, fake_gemini.env, "web_embedded.py") as client:
+        [link] = re.findall(r"^Open (\S+)$", (tmp_path / "server.log").read_text(), re.M)
+        path = link.replace("127.0.0.1:0", "x").partition("x")[2]
+        client.follow_redirects = True
+        page = client.get(path)
+        assert page.url.path == "/agents/runs"
+        [csrf] = re.findall(r'name="csrf" value="(\w+)"', page.text)
+        run = client.post("/agents/runs", data={"csrf": csrf, "prompt": "Hi"})
+        assert run.url.path.startswith("/agents/runs/")
+        events = client.get(f"/agents/api{run.url.path.removeprefix('/agents')}/events")
+        assert "Hello world." in events.text
+        assert '"status":"success"' in events.text
+        assert client.get("/health").json() == {"live_runs": 0}
+
+
 @contextlib.contextmanager
-def served(cwd: Path, env: Mapping[str, str]) -> Iterator[httpx.Client]:
+def served(
+    cwd: Path, env: Mapping[str, str], name: str = "fastapi_events.py"
+) -> Iterator[httpx.Client]:
     """The service on a port of its own, ended as a service is: by SIGTERM."""
-    command = [sys.executable, EXAMPLES / "fastapi_events.py", "0"]
+    command = [sys.executable, EXAMPLES / name, "0"]
     said = cwd / "server.log"
     with (
         said.open("w") as log,
@@ -260,7 +280,7 @@ def served(cwd: Path, env: Mapping[str, str]) -> Iterator[httpx.Client]:
     ):
         try:
             until(lambda: "running on" in said.read_text() or server.poll() is not None)
-            [address] = re.findall(r"http://[\d.:]+", said.read_text())
+            [address] = re.findall(r"running on (http://[\d.:]+)", said.read_text())
             with httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False) as client:
                 yield client
         finally:
@@ -354,7 +374,7 @@ def portal(cwd: Path, env: Mapping[str, str]) -> Iterator[httpx.Client]:
     ):
         try:
             until(lambda: "/writer" in said.read_text() or server.poll() is not None)
-            [address] = re.findall(r"http://[\d.:]+", said.read_text())
+            [address] = re.findall(r"running on (http://[\d.:]+)", said.read_text())
             with httpx.Client(base_url=address, timeout=PATIENCE, trust_env=False) as client:
                 yield client
         finally:

@@ -48,7 +48,7 @@ def test_the_recording_can_be_exported(draw):
     assert "return pi * r * r" in page
 
 
-@pytest.mark.parametrize("name", ["run.svg", "export.png"])
+@pytest.mark.parametrize("name", ["run.svg", "export.png", "web-run.png"])
 def test_a_picture_is_small(name):
     assert 1_000 < (PICTURES / name).stat().st_size < LARGEST
 

@@ -37,8 +37,10 @@ from geminorum.sessions.exporting import export
 from geminorum.sessions.places import files_in, projects_of
 from geminorum.sessions.reading import load
 from geminorum.testing import Tokens as Spent
+from geminorum.views.html import Limits, entry_html
 from geminorum.views.html.prose import visible
 from geminorum.views.markdown import fenced
+from geminorum.views.transcript import transcript_of
 from recorded import OURS, RECORDINGS
 
 MODEL = "gemini-2.5-flash"
@@ -433,3 +435,39 @@ def test_a_changed_line_may_look_like_a_file_s_name():
     diff = "--- a.txt\n+++ a.txt\n@@ -1,1 +1,2 @@\n--- two\n+++ one\n+++ three"
     assert counts(diff) == (2, 1)
     assert counts("+one\n-two") == (1, 1)
+
+
+# ---- parts of a page, cut to what there is room for
+
+
+def shown(*events, **limits) -> str:
+    entries = transcript_of(events).entries
+    return "".join(entry_html(entry, n, limits=Limits(**limits)) for n, entry in enumerate(entries))
+
+
+def test_a_long_text_is_cut_and_the_page_says_so():
+    for event in (UserMessage("x" * 100), Text("x" * 100), Thinking("x" * 100), Error("x" * 100)):
+        page = shown(event, characters=30)
+        assert "x" * 30 in page
+        assert "x" * 95 not in page  # The line above folded thoughts is short anyway.
+        assert "70 more characters are left out here" in page
+        assert "left out" not in shown(event, characters=100)
+        assert "left out" not in shown(event)
+
+
+def test_of_a_call_every_text_is_cut():
+    use = ToolUse("write_file", "a", {"file_path": "f", "content": "new\n" * 50, "note": "n" * 200})
+    page = shown(use, ToolResult("a", output="o" * 200, content="c" * 200), characters=40)
+    assert [len(found) for found in re.findall(r"[noc]{41,}", page)] == []
+    assert page.count("left out here") == 4
+
+
+def test_of_an_answer_with_many_calls_some_are_shown_and_the_rest_is_counted():
+    page = shown(*(ToolUse("ls", str(number)) for number in range(50)), parts=20)
+    assert page.count("<details") == 20
+    assert "30 more parts of this answer are left out" in page
+
+
+def test_what_is_cut_in_the_middle_of_an_escape_stays_text():
+    page = shown(Text("<script>alert(1)</script>"), characters=9)
+    assert "<script" not in page

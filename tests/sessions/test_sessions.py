@@ -35,56 +35,11 @@ from geminorum.sessions.tailing import FileTail
 from geminorum.testing import FakeGemini
 from geminorum.views.messages import claude
 from geminorum.wire.sessions.records import CONTEXT, text_of, words_of
+from saved_sessions import Store
 
 RECORDINGS = Path(__file__).parents[1] / "recordings" / "sessions"
 A, B, C = (f"{letter * 8}-0000-4000-8000-000000000000" for letter in "abc")
 NEW = "99999999-0000-4000-8000-000000000000"
-
-
-class Store:
-    """A store in a home of its own, filled as the CLI fills it."""
-
-    def __init__(self, home: Path, cwd: Path) -> None:
-        self.home, self.cwd = home, cwd
-        self.tmp = home / ".gemini" / "tmp"
-        self.project = self.tmp / "work"
-        self.chats = self.project / "chats"
-        self.chats.mkdir(parents=True)
-        (self.project / ".project_root").write_text(str(cwd))
-
-    def save(
-        self,
-        session_id: str,
-        *said: str,
-        day: int = 1,
-        folder: Path | None = None,
-        parent: str | None = None,
-        **top: object,
-    ) -> Path:
-        """One session: what was said, by turns, by a user and by the model."""
-        stamp = f"2026-01-{day:02}T10:00:00.000Z"
-        first = {"sessionId": session_id, "projectHash": "p", "startTime": stamp}
-        first |= {"lastUpdated": stamp, "kind": "subagent" if parent else "main"} | top
-        context = {"id": "ctx", "timestamp": stamp, "type": "user", "content": f"{CONTEXT}\n…"}
-        lines = [first, {"$set": {"messages": [context]}}, *map(self._message, range(99), said)]
-        name = f"{session_id}.jsonl"
-        if not parent:
-            name = f"session-2026-01-{day:02}T10-00-{session_id[:8]}.jsonl"
-        path = (folder or (self.chats / parent if parent else self.chats)) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return path
-
-    @staticmethod
-    def _message(number: int, text: str) -> dict[str, object]:
-        kind = "gemini" if number % 2 else "user"
-        return {"id": f"m{number}", "type": kind, "content": [{"text": text}]}
-
-    def list(self, *args, **more):
-        return sessions.list(*args, home=self.home, **more)
-
-    def ids(self, *args, **more):
-        return [info.id for info in self.list(*args, **more)]
 
 
 @pytest.fixture

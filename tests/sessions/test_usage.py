@@ -597,3 +597,50 @@ def test_the_total_is_the_sum_of_the_rows_and_of_the_parts(logs, cuts, zone):
         assert total_of([row.tokens for row in rows]) == whole.tokens
         assert sum(row.requests for row in rows) == whole.requests
         assert money(rows) == money([whole])
+
+
+# ---- a ledger
+
+
+def test_a_ledger_says_what_a_report_says_again_and_again(store):
+    store.log(top("a"), answer("x", input=10))
+    store.log(top("b"), answer("y", input=5), project="other")
+    ledger = usage.Ledger(store.home)
+    for by in ("day", "project", "session", "model"):
+        assert ledger.report(by=by) == usage.report(home=store.home, by=by)
+    assert ledger.reports(["day", "model"], cwd="/code/app") == [
+        usage.report(home=store.home, by=by, cwd="/code/app") for by in ("day", "model")
+    ]
+    with pytest.raises(InvalidOptions, match="by='hour'"):
+        ledger.report(by="hour")
+
+
+def test_a_ledger_reads_a_file_again_once_it_has_changed(store):
+    path = store.log(top("a"), answer("x", input=10))
+    ledger = usage.Ledger(store.home)
+    assert ledger.report().total.tokens.input == 10
+    status, text = path.stat(), path.read_text()
+    path.write_text(text.replace('"input": 10', '"input": 20'))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert ledger.report().total.tokens.input == 10
+    os.utime(path)
+    assert ledger.report().total.tokens.input == 20
+    path.unlink()
+    assert ledger.report().total.tokens.input == 0
+
+
+def test_files_from_before_the_first_day_are_left_alone(store):
+    """Of ten thousand sessions, a report of the last month reads the last month's."""
+    old = store.log(top("a"), answer("x", input=10))
+    store.log(top("b"), answer("y", input=5), name="session-2026-11-15T12-00-bbbbbbbb.jsonl")
+    long_ago = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
+    os.utime(old, (long_ago, long_ago))
+    old.write_text("this is not read")
+    os.utime(old, (long_ago, long_ago))
+    report = usage.report(home=store.home, since=date(2026, 11, 10))
+    assert (report.total.tokens.input, report.problems) == (5, ())
+    whole = usage.report(home=store.home)
+    assert (whole.total.tokens.input, len(whole.problems)) == (5, 1)
+    late = datetime(2026, 11, 9, 12, tzinfo=UTC).timestamp()  # Clocks differ.
+    os.utime(old, (late, late))
+    assert len(usage.report(home=store.home, since=date(2026, 11, 10)).problems) == 1

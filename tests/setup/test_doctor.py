@@ -205,6 +205,19 @@ def test_a_healthy_set_up_is_all_ok_and_nothing_is_to_be_typed(machine: Machine)
     assert "GEMINI_API_KEY" in found[3].detail
 
 
+def test_checks_come_one_by_one(tmp_path: Path) -> None:
+    """Each is made when it is asked for: what is mended meanwhile is found well."""
+    program, later = tmp_path / "gemini", tmp_path / "later"
+    program.write_text("#!/bin/sh\necho 0.61.0\n")
+    program.chmod(0o755)
+    made = doctor.checks(Options(cwd=later), via=Cli(executable=program))
+    before = [next(made) for _ in range(NAMES.index("cwd"))]
+    later.mkdir()
+    rest = list(made)
+    assert [check.name for check in (*before, *rest)] == NAMES
+    assert (rest[0].name, rest[0].level) == ("cwd", "ok")
+
+
 # ---- the program
 
 

@@ -258,6 +258,7 @@ SPLIT_REPOSITORY = ("a/HEAD", "a/commondir", "b/config", "b/objects/x", "b/refs/
         patch_of(before={"\ud800": EMPTY}),
         patch_of(member("files/x"), before={}),
         patch_of(before={"a": {**EMPTY, "kind": "device"}}),
+        patch_of(before={"a": {**EMPTY, "kind": "\ud800"}}),
         patch_of(before={"a": "text"}),
         patch_of(before=["a"]),
         patch_of(link("files/l", "../outside"), before={"l": None}),

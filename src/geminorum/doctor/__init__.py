@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from geminorum.doctor.files import policies_check, settings_check
@@ -26,6 +28,7 @@ __all__ = [
     "auth_check",
     "base_url_check",
     "check",
+    "checks",
     "cli_check",
     "cwd_check",
     "found_check",
@@ -53,19 +56,32 @@ def check(
 
     Writes nothing to the user's folders. `live` also sends a short prompt to the model.
     """
+    return list(checks(options, live, via=via, live_timeout=live_timeout))
+
+
+def checks(
+    options: Options | None = None,
+    live: bool = False,
+    *,
+    via: Cli | None = None,
+    live_timeout: float = 20.0,
+) -> Iterator[Check]:
+    """The same, one by one: each check runs when you ask for it, and may take a second."""
     options = options or Options()
     env = environment_of(options)
     executable = via.executable if via else None
-    checks = [
-        found_check(executable, env),
-        node_check(executable, env),
-        version_check(executable, env, options),
-        auth_check(options, env),
-        base_url_check(options, env),
-        trust_check(options, env),
-        cwd_check(options.cwd),
-        settings_check(options, env),
-        policies_check(options, env),
-        state_check(options, env),
+    steps: list[Callable[[], Check]] = [
+        partial(found_check, executable, env),
+        partial(node_check, executable, env),
+        partial(version_check, executable, env, options),
+        partial(auth_check, options, env),
+        partial(base_url_check, options, env),
+        partial(trust_check, options, env),
+        partial(cwd_check, options.cwd),
+        partial(settings_check, options, env),
+        partial(policies_check, options, env),
+        partial(state_check, options, env),
     ]
-    return [*checks, live_check(options, via, live_timeout)] if live else checks
+    if live:
+        steps.append(partial(live_check, options, via, live_timeout))
+    return (step() for step in steps)

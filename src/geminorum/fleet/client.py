@@ -16,7 +16,7 @@ import msgspec
 
 from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
 from geminorum.events import DataT, Done, Event, encode
-from geminorum.fleet import job_ids, resubmission, retention, rows, schema, status
+from geminorum.fleet import event_reading, job_ids, resubmission, retention, rows, schema, status
 from geminorum.fleet.address import database_url
 from geminorum.fleet.database import Database, patiently
 from geminorum.fleet.details import JobDetails, details_of
@@ -276,6 +276,12 @@ class Job(Generic[DataT]):
                 if isinstance(found[-1][1], Done):
                     return
         await patiently(self.info)  # It is over, or gone: then this raises.
+
+    async def read_events(
+        self, after: tuple[int, int] = (0, 0), *, limit: int = 500
+    ) -> list[tuple[tuple[int, int], Event]]:
+        """Events with their cursors that are there now, no more than `limit`; does not wait."""
+        return await event_reading.read_events(self._fleet.database, self._job, after, limit)
 
     async def result(self) -> Result[DataT]:
         """Waits for the end; returns the Result, or raises the exception, as a local run would."""

@@ -41,6 +41,13 @@ Numbered: TypeAlias = list[tuple[tuple[int, int], Event]]
 """Events with their cursors."""
 
 
+def numbered(attempt: int, seq: int, data: bytes) -> Numbered:
+    """The events of a chunk, whose last has the number `seq`; raises InvalidEvent."""
+    events = [decode(line) for line in data.split(b"\n")]
+    first = seq - len(events) + 1
+    return [((attempt, first + place), event) for place, event in enumerate(events)]
+
+
 class Follower:
     """One reader of the events of one job."""
 
@@ -54,15 +61,13 @@ class Follower:
     def add(self, attempt: int, seq: int, data: bytes) -> None:
         before, self.cursor = self.cursor, (attempt, seq)
         try:
-            events = [decode(line) for line in data.split(b"\n")]
+            events = numbered(attempt, seq, data)
         except InvalidEvent as error:
             self.fail(error)
         if self._error is not None:
             return
-        first = seq - len(events) + 1
-        numbered = [((attempt, first + place), event) for place, event in enumerate(events)]
         # A cursor may point into a chunk: what it has seen of it is not given again.
-        self._waiting += [pair for pair in numbered if pair[0] > before]
+        self._waiting += [pair for pair in events if pair[0] > before]
         self._news.set()
 
     def end(self) -> None:

@@ -81,6 +81,18 @@ INSERT INTO geminorum_jobs
 SELECT * FROM unnest(%s::uuid[], %s::bigint[], %s::text[], %s::text[], %s::bytea[], %s::bytea[],
     %s::integer[], %s::integer[], %s::text[], %s::bytea[])
 """
+# Two who submit the same key at the same time come one after the other. Keys share a thousand
+# locks: a server has room for some thousands, and a batch may have more keys.
+_LOCK_KEYS = """
+SELECT pg_advisory_xact_lock(1734700646, bucket) FROM (
+    SELECT DISTINCT hashtext(tenant || '/' || key) & 1023 AS bucket
+    FROM unnest(%s::text[], %s::text[]) AS new (tenant, key) ORDER BY bucket
+) AS buckets
+"""
+_WITH_KEYS = """
+SELECT tenant, idempotency_key, id, digest FROM geminorum_jobs
+WHERE (tenant, idempotency_key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
+"""
 _INFO = """
 SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts + excused, priority,
     worker.name, coalesce(waits_for, CASE WHEN state = 'queued'
@@ -126,27 +138,27 @@ async def _jobs_with_same_keys(
     connection: Connection, jobs: Sequence[NewJob]
 ) -> dict[uuid.UUID, uuid.UUID]:
     """The earlier job for each of these that has one."""
-    keyed = sorted((job.tenant, job.idempotency_key) for job in jobs if job.idempotency_key)
-    for tenant, key in keyed:
-        # Two who submit the same key at the same time come one after the other.
-        lock = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
-        await connection.execute(lock, (f"geminorum/{tenant}/{key}",))
+    keyed = [job for job in jobs if job.idempotency_key is not None]
+    if not keyed:
+        return {}
+    first = await _submitted_with(connection, keyed)
     found: dict[uuid.UUID, uuid.UUID] = {}
-    first: dict[tuple[str, str | None], NewJob] = {}
-    for job in jobs:
-        if job.idempotency_key is None:
-            continue
-        query = "SELECT id, digest FROM geminorum_jobs WHERE tenant = %s AND idempotency_key = %s"
-        cursor = await connection.execute(query, (job.tenant, job.idempotency_key))
-        row = await cursor.fetchone()
-        twin = first.setdefault((job.tenant, job.idempotency_key), job)
-        if row is not None:
-            _require_same(job, bytes(row[1]))
-            found[job.id] = row[0]
-        elif twin is not job:
-            _require_same(job, twin.digest())
-            found[job.id] = twin.id
+    for job in keyed:
+        id, digest = first.setdefault((job.tenant, job.idempotency_key), (job.id, job.digest()))
+        if id != job.id:
+            _require_same(job, digest)
+            found[job.id] = id
     return found
+
+
+async def _submitted_with(
+    connection: Connection, keyed: Sequence[NewJob]
+) -> dict[tuple[str, str | None], tuple[uuid.UUID, bytes]]:
+    """Id and digest of the jobs that have these keys already."""
+    columns = [[job.tenant for job in keyed], [job.idempotency_key for job in keyed]]
+    await connection.execute(_LOCK_KEYS, columns)
+    rows = await (await connection.execute(_WITH_KEYS, columns)).fetchall()
+    return {(tenant, key): (id, bytes(digest)) for tenant, key, id, digest in rows}
 
 
 def _require_same(job: NewJob, digest: bytes) -> None:

@@ -183,6 +183,12 @@ class Job(Generic[DataT]):
             if self._loop.is_open:
                 self._loop.call(batches.aclose())
 
+    def read_events(
+        self, after: tuple[int, int] = (0, 0), *, limit: int = 500
+    ) -> list[tuple[tuple[int, int], Event]]:
+        """Events with their cursors that are there now, no more than `limit`; does not wait."""
+        return self._loop.call(self._job.read_events(after, limit=limit))
+
     def result(self) -> Result[DataT]:
         """Waits for the end; returns the Result, or raises the exception, as a local run would."""
         return self._loop.call(self._job.result())

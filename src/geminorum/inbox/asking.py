@@ -56,6 +56,8 @@ class Asker:
     ) -> None:
         self._table, self._changes, self._place = table, changes, place
         self._limits, self._reminders = limits, reminders
+        self._asked = 0
+        """How many questions are open."""
         self._is_leaving = False
         """Does the run end with its questions unanswered?"""
 
@@ -66,6 +68,19 @@ class Asker:
 
     async def ask(self, request: PermissionRequest, on_interrupt: OnInterrupt) -> Decision:
         """Returns the answer. A store that fails is a no."""
+        self._is_leaving = self._is_leaving and self._asked > 0  # Not of the turn before.
+        self._asked += 1
+        try:
+            return await self._ask(request, on_interrupt)
+        except WaitingForAnswer:
+            raise
+        except GeminorumError as error:
+            log.warning("a call of %s is denied: %s", request.name, error.message)
+            return Deny(error.message)
+        finally:
+            self._asked -= 1
+
+    async def _ask(self, request: PermissionRequest, on_interrupt: OnInterrupt) -> Decision:
         opening = asyncio.ensure_future(run_in_thread(self._open, request))
         opening.add_done_callback(_note_outcome)
         try:
@@ -79,11 +94,6 @@ class Asker:
             closing.add_done_callback(_note_outcome)
             await asyncio.wait([closing], timeout=_LAST_WORD_SECONDS)
             raise
-        except WaitingForAnswer:
-            raise
-        except GeminorumError as error:
-            log.warning("a call of %s is denied: %s", request.name, error.message)
-            return Deny(error.message)
 
     def _open(self, request: PermissionRequest) -> Question:
         """In a thread: it reads files."""

@@ -55,7 +55,7 @@ class Inbox(Approvals):
     result = await ask("Fix it", via=Cli(decide=Inbox()))
     ```
 
-    Nothing is open between its calls. Any number of processes may use the same store.
+    Nothing is open unless somebody waits or watches. Any number of processes may use one store.
     """
 
     def __init__(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
@@ -46,6 +47,8 @@ _CHANNEL = "geminorum_inbox"
 _LISTEN_SECONDS = 5.0
 """How long a listener trusts a silent connection; a pooler may keep notifications from us."""
 _RECONNECT_SECONDS = 0.5
+_MAX_SPARE, _MAX_AT_ONCE = 2, 4
+"""Connections of one inbox: a hundred runs that wait look at their questions at the same time."""
 _NOW = "SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS bigint)"
 _PARAMETER = re.compile(r":(\w+)")
 
@@ -66,11 +69,13 @@ class PostgresTransaction:
 
 
 class PostgresDatabase:
-    """A `Database` for many machines. A connection is open only while a call lasts."""
+    """A `Database` for many machines. Connections last as long as a call, or somebody waits."""
 
     def __init__(self, url: str) -> None:
         self.url = url
         self._is_ready = False
+        self._spare = _SpareConnections()
+        self._places = threading.BoundedSemaphore(_MAX_AT_ONCE)
         try:
             _ = psycopg.connect
         except ImportError as error:
@@ -92,22 +97,35 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[PostgresTransaction]:
-        with self._explained(), psycopg.connect(self.url, **_CONNECTION) as connection:
+        with self._explained(), self._places, self._connection() as connection:
             if not self._is_ready:
-                _prepare(connection)
-                connection.commit()
+                with connection.transaction():
+                    _prepare(connection)
                 self._is_ready = True
-            connection.execute(_LIMITS)
-            yield PostgresTransaction(connection)
-            if writes:
-                connection.execute(f"NOTIFY {_CHANNEL}")
+            with connection.transaction():
+                connection.execute(_LIMITS)
+                yield PostgresTransaction(connection)
+                if writes:
+                    connection.execute(f"NOTIFY {_CHANNEL}")
+
+    @contextmanager
+    def _connection(self) -> Iterator[psycopg.Connection[Any]]:
+        connection = self._spare.take() or psycopg.connect(self.url, **_CONNECTION)
+        try:
+            yield connection
+        except BaseException:
+            connection.close()
+            raise
+        self._spare.keep(connection)
 
     async def listen(self, on_change: OnChange) -> None:
-        while True:
-            try:
-                await self._listen(on_change)
-            except (psycopg.Error, TimeoutError, OSError):
-                await asyncio.sleep(_RECONNECT_SECONDS)
+        # Who waits will ask again and again; to connect takes longer than all else.
+        with self._spare.in_use():
+            while True:
+                try:
+                    await self._listen(on_change)
+                except (psycopg.Error, TimeoutError, OSError):
+                    await asyncio.sleep(_RECONNECT_SECONDS)
 
     async def _listen(self, on_change: OnChange) -> None:
         connecting = psycopg.AsyncConnection.connect(self.url, autocommit=True, **_CONNECTION)
@@ -134,6 +152,50 @@ class PostgresDatabase:
             words = without_credentials(str(error), self.url).strip().splitlines()
             text = f"the inbox {shown_address(self.url)} cannot be used: {[*words, 'no answer'][0]}"
             raise InboxUnavailable(text) from None
+
+
+class _SpareConnections:
+    """Connections for the next call, while there is a block in which they are of use."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._blocks = 0
+        self._idle: list[psycopg.Connection[Any]] = []
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        with self._lock:
+            self._blocks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._blocks -= 1
+                left = [] if self._blocks else self._idle
+                self._idle = self._idle if self._blocks else []
+            for connection in left:
+                connection.close()
+
+    def take(self) -> psycopg.Connection[Any] | None:
+        """One that works; none may be left of a server that was started again."""
+        with self._lock:
+            if not self._idle:
+                return None
+            found = self._idle.pop()
+        try:
+            found.execute("SELECT 1")
+            found.rollback()
+        except psycopg.Error:
+            found.close()
+            return None
+        return found
+
+    def keep(self, connection: psycopg.Connection[Any]) -> None:
+        with self._lock:
+            if self._blocks and len(self._idle) < _MAX_SPARE:
+                self._idle.append(connection)
+                return
+        connection.close()
 
 
 @cache

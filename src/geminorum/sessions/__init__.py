@@ -1,9 +1,11 @@
-"""Saved sessions of the Gemini CLI: find, read, follow, export, fork and delete them."""
+"""Saved sessions of the Gemini CLI: find, list, read, follow, export, fork and delete them."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from geminorum.sessions.catalogue import Catalogue as Catalogue
+    from geminorum.sessions.catalogue import SessionPage as SessionPage
     from geminorum.sessions.exporting import export as export
     from geminorum.sessions.finding import find as find
     from geminorum.sessions.finding import listed as list
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
 
 # Loaded when first asked for: a run needs a few parts of this package, and should start soon.
 _HOME_OF = {
+    "Catalogue": ("catalogue", "Catalogue"),
     "Session": ("reading", "Session"),
     "SessionInfo": ("summary", "SessionInfo"),
+    "SessionPage": ("catalogue", "SessionPage"),
     "delete": ("keeping", "delete"),
     "export": ("exporting", "export"),
     "find": ("finding", "find"),
@@ -26,7 +30,19 @@ _HOME_OF = {
     "load": ("finding", "load"),
     "tail": ("finding", "tail"),
 }
-__all__ = ["Session", "SessionInfo", "delete", "export", "find", "fork", "list", "load", "tail"]
+__all__ = [
+    "Catalogue",
+    "Session",
+    "SessionInfo",
+    "SessionPage",
+    "delete",
+    "export",
+    "find",
+    "fork",
+    "list",
+    "load",
+    "tail",
+]
 
 
 def __getattr__(name: str) -> Any:

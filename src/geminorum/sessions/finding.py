@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from geminorum.errors import InvalidOptions, SessionLost, SessionUnreadable
+from geminorum.errors import InvalidOptions, SessionLost
 from geminorum.events import Event
 from geminorum.hints import advice, python_only
 from geminorum.sessions import reading
@@ -21,13 +21,13 @@ from geminorum.sessions.places import (
     store_of,
 )
 from geminorum.sessions.reading import ID, SUFFIXES, Session
+from geminorum.sessions.searching import says
 from geminorum.sessions.summary import SessionInfo, info_of
 from geminorum.sessions.tailing import events_in
-from geminorum.wire.sessions.records import words_of
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 Kind: TypeAlias = Literal["main", "subagent", "all"]
-_USUAL_NAME = "session-"
+USUAL_NAME = "session-"
 HINT = advice("{sessions.list|geminorum.sessions.list()} lists the sessions")
 
 
@@ -47,10 +47,10 @@ def listed(
     selects those that contain it, and is the only filter that reads whole files. Files that are not
     sessions are listed too, with their `problem`.
     """
-    found = _merged(_infos(cwd, home_of(home), kind))
-    chosen = [info for info in found if _was_alive(info, since, until)]
+    found = merged(_infos(cwd, home_of(home), kind))
+    chosen = [info for info in found if was_alive(info, since, until)]
     if text is not None:
-        chosen = [info for info in chosen if _says(info, text.casefold())]
+        chosen = [info for info in chosen if says(info, text)]
     return sorted(chosen, key=lambda info: info.updated, reverse=True)
 
 
@@ -144,10 +144,10 @@ def _owner(path: Path, home: Path) -> Path | None:
 def _beginning_with(start: str, cwd: AnyPath | None, home: Path) -> list[SessionInfo]:
     """Where the name of a file tells enough of the id, other files are left alone."""
     quick = _infos(cwd, home, "all", lambda path: start[:ID_IN_NAME] in path.name)
-    known_ones = _merged(info for info in quick if info.id.startswith(start))
+    known_ones = merged(info for info in quick if info.id.startswith(start))
     if known_ones and len(start) >= ID_IN_NAME:
         return known_ones
-    return _merged(info for info in _infos(cwd, home, "all") if info.id.startswith(start))
+    return merged(info for info in _infos(cwd, home, "all") if info.id.startswith(start))
 
 
 def _infos(
@@ -158,18 +158,25 @@ def _infos(
 ) -> Iterator[SessionInfo]:
     store, inside = store_of(home), dict[Path, bool]()
     for project in _projects(cwd, home):
-        for path, parent in _files(project.folder, kind):
+        for path, parent in files_of(project.folder, kind):
             if wanted(path):
                 if path.parent not in inside:  # Each folder is asked once: it takes its time.
-                    inside[path.parent] = _is_inside(path.parent, store)
+                    inside[path.parent] = is_inside(path.parent, store)
                 safe = inside[path.parent]
                 info = info_of(path, store, project.cwd, parent, is_inside=safe)
-                is_broken = not info.id and (parent or path.name.startswith(_USUAL_NAME))
-                if is_broken or (info.id and kind in ("all", info.kind)):
+                if is_listed(info, kind):
                     yield info
 
 
-def _is_inside(folder: Path, store: Path) -> bool:
+def is_listed(info: SessionInfo, kind: Kind) -> bool:
+    """Does it belong in a list of this kind? A broken file does if it has a session's name."""
+    if not info.id:
+        return info.parent is not None or info.path.name.startswith(USUAL_NAME)
+    return kind in ("all", info.kind)
+
+
+def is_inside(folder: Path, store: Path) -> bool:
+    """Does no link lead from the folder out of the store?"""
     try:
         return folder.resolve().is_relative_to(store.resolve())
     except (OSError, RuntimeError):
@@ -183,24 +190,33 @@ def _projects(cwd: AnyPath | None, home: Path) -> list[Project]:
     return [Project(folder, real) for folder in projects_of(home, real)]
 
 
-def _files(project: Path, kind: Kind) -> Iterator[tuple[Path, str | None]]:
+def files_of(project: Path, kind: Kind) -> Iterator[tuple[Path, str | None]]:
     """A project's session files; of a subagent's, the id of the session that started it, too."""
+    return ((Path(entry), parent) for entry, parent in file_entries(project, kind))
+
+
+def file_entries(project: Path, kind: Kind) -> Iterator[tuple[os.DirEntry[str], str | None]]:
+    """The same without a Path for each, which takes its time with ten thousand of them."""
     chats = project / "chats"
     if kind != "subagent":
         # Newer CLIs may name them in another way; what is hidden is half written.
-        yield from ((path, None) for path in _named(chats) if path.name[0] != ".")
-        yield from ((path, None) for path in _named(project, _USUAL_NAME))
+        yield from ((entry, None) for entry in _named(chats) if entry.name[0] != ".")
+        yield from ((entry, None) for entry in _named(project, USUAL_NAME))
     if kind != "main":
         for folder in _entries(chats):
             if not folder.name.startswith("session-") and not folder.is_symlink():
-                found = (Path(entry) for entry in _entries(Path(folder)))
-                yield from ((path, folder.name) for path in found if path.suffix in SUFFIXES)
+                found = _entries(Path(folder))
+                yield from ((entry, folder.name) for entry in found if _has_suffix(entry))
 
 
-def _named(folder: Path, prefix: str = "") -> Iterator[Path]:
+def _named(folder: Path, prefix: str = "") -> Iterator[os.DirEntry[str]]:
     for entry in _entries(folder):
-        if entry.name.startswith(prefix) and entry.name.endswith(SUFFIXES):
-            yield Path(entry)
+        if entry.name.startswith(prefix) and _has_suffix(entry):
+            yield entry
+
+
+def _has_suffix(entry: os.DirEntry[str]) -> bool:
+    return entry.name.endswith(SUFFIXES)
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -211,7 +227,7 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return []
 
 
-def _merged(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
+def merged(infos: Iterable[SessionInfo]) -> list[SessionInfo]:
     """One for each session: a resumed one leaves a file with nothing in it, an old one a copy."""
     best: dict[object, SessionInfo] = {}
     for info in infos:
@@ -226,9 +242,10 @@ def _weight(info: SessionInfo) -> tuple[object, ...]:
     return not info.empty, info.updated, info.path.suffix == ".jsonl"
 
 
-def _was_alive(
+def was_alive(
     info: SessionInfo, since: datetime | int | None, until: datetime | int | None
 ) -> bool:
+    """Was the session active in between?"""
     return (since is None or info.updated >= _milliseconds(since)) and (
         until is None or info.started <= _milliseconds(until)
     )
@@ -243,11 +260,3 @@ def _milliseconds(moment: datetime | int) -> float:
             hint=python_only("pass a datetime, or milliseconds"),
         )
     return moment.timestamp() * 1000
-
-
-def _says(info: SessionInfo, text: str) -> bool:
-    try:
-        messages = load(info).messages if info.id else []
-        return any(text in words_of(one).casefold() for one in messages)
-    except SessionUnreadable:
-        return False

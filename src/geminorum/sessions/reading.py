@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +30,7 @@ from geminorum.wire.sessions.records import (
     requests_of,
     words_of,
 )
-from geminorum.wire.sessions.turns import in_turns
+from geminorum.wire.sessions.turns import answers_in, in_turns
 
 ID = re.compile(r"[A-Za-z0-9_-]+")
 """What the CLI takes for a session's id; nothing else can name a file or a folder."""
@@ -54,7 +56,7 @@ class Session:
         self.updated = clock.milliseconds(top.last_updated)
         self.ended = clock.milliseconds(_last_word(top))
         """Like `updated`, but a fork without new messages has its original's."""
-        self.messages: Sequence[SavedMessage] = Messages(path, list(index.places.values()))
+        self.messages: Messages = Messages(path, list(index.places.values()))
 
     def __repr__(self) -> str:
         return f"Session(id={self.id!r}, path={str(self.path)!r}, messages={len(self.messages)})"
@@ -90,6 +92,20 @@ class Session:
         return Usage(
             **counts, by_model=shares, tool_calls=calls, exact=exact, requests=self.requests
         )
+
+    def excerpt(
+        self, start: int = 0, stop: int | None = None, *, max_bytes: int | None = None
+    ) -> Session:
+        """A session with some of the messages, as if there were no others.
+
+        From `start` until before `stop`, and no more than `max_bytes` of the file hold, but at
+        least one; what its tools answered comes with a call. A long session is read in parts so.
+        """
+        part = copy.copy(self)
+        part.__dict__.pop("requests", None)  # Those of the whole session, if they were counted.
+        end = self.messages.end_of_part(start, stop, max_bytes)
+        part.messages = self.messages.part(start, end)
+        return part
 
     def events(self) -> Iterator[Event]:
         """The conversation as an event stream: `Init` first, one `Done` at the end."""
@@ -139,9 +155,38 @@ class Messages(Sequence[SavedMessage]):
     def __iter__(self) -> Iterator[SavedMessage]:
         return self._read(self._places)
 
+    def part(self, start: int, stop: int) -> Messages:
+        """Those in between, without reading them."""
+        return Messages(self._path, self._places[start:stop])
+
+    def end_of_part(self, start: int, stop: int | None, max_bytes: int | None) -> int:
+        """Where a part ends that has room for so much, and takes no tool's answer from its call."""
+        end = self._end_by_size(start, len(self) if stop is None else stop, max_bytes)
+        while 0 < end < len(self) and _only_answers(self[end]):
+            end += 1
+        return end
+
+    def _end_by_size(self, start: int, stop: int, max_bytes: int | None) -> int:
+        end = min(stop, len(self))
+        if max_bytes is None:
+            return end
+        # Of a document, all messages lie in one line.
+        shares = Counter(place.offset for place in self._places)
+        room = max_bytes
+        for number in range(start, end):
+            place = self._places[number]
+            room -= place.length // shares[place.offset]
+            if room < 0 and number > start:
+                return number
+        return end
+
     def _read(self, places: list[Place]) -> Iterator[SavedMessage]:
         with opened(self._path) as file:
             yield from messages_at(file, places)
+
+
+def _only_answers(message: SavedMessage) -> bool:
+    return message.type == "user" and bool(answers_in(message.content))
 
 
 def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessage]:

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from geminorum.events import Event
+from geminorum.events import Event, ModelRequest
 from geminorum.options import Options
 from geminorum.prompt import Content, Prompt
 
@@ -62,6 +62,10 @@ class KeepsHistory(Protocol):
 @runtime_checkable
 class TellsSpending(Protocol):
     """A turn that knows what it has cost before it is over."""
+
+    def requests(self) -> Sequence[ModelRequest]:
+        """The requests that were answered so far, with their tokens."""
+        ...
 
     def spent(self) -> Decimal | None:
         """US dollars for the requests that were answered so far; None if that is unknown."""

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from geminorum.events import ModelRequest
 from geminorum.sessions.places import Project, all_projects, files_in, projects_of, store_of
 from geminorum.usage.billing import Bill, Request, bill_of
 from geminorum.usage.tally import Problem
+
+ReadBill: TypeAlias = Callable[[Path], Bill]
+_CLOCK_MILLISECONDS = 24 * 60 * 60 * 1000
+"""By how much the clock of a file system may differ from the one that requests are stamped with."""
 
 
 class Entry(NamedTuple):
@@ -29,26 +34,37 @@ class Gathered(NamedTuple):
 
 class _Found(NamedTuple):
     bill: Bill
-    project: Project
+    folder: Path
+    """The CLI's, of the project."""
+    project: str
 
 
-def gather(home: Path, cwd: str | os.PathLike[str] | None) -> Gathered:
-    """The requests of all sessions, or those that count for one folder, and what is unreadable."""
+def gather(
+    home: Path,
+    cwd: str | os.PathLike[str] | None,
+    read_bill: ReadBill = bill_of,
+    since: int | None = None,
+) -> Gathered:
+    """The requests of all sessions, or those that count for one folder, and what is unreadable.
+
+    Files that were last written before `since` are left alone: no later request can be in them.
+    """
     problems: list[Problem] = []
     store = store_of(home).resolve()
     # The whole store, even for one folder: the original of a fork may lie in another.
     wanted = None if cwd is None else projects_of(home, Path(cwd).expanduser())
     found = [
-        _Found(bill, project)
+        _Found(bill, project.folder, name)
         for project in all_projects(home)
-        for path in _inside(_files(project.folder), store, problems)
-        if (bill := _bill(path, problems)) is not None
+        for name in [_name(project, cwd)]
+        for path in _inside(_written_since(_files(project.folder), since), store, problems)
+        if (bill := _bill(path, read_bill, problems)) is not None
     ]
     return Gathered(
         [
-            Entry(request.made, one.bill.parent or request.session_id, _name(one.project, cwd))
+            Entry(request.made, one.bill.parent or request.session_id, one.project)
             for one, request in _each_once(found)
-            if wanted is None or one.project.folder in wanted
+            if wanted is None or one.folder in wanted
         ],
         [one for one in problems if wanted is None or _is_in(one.path, wanted)],
     )
@@ -57,6 +73,19 @@ def gather(home: Path, cwd: str | os.PathLike[str] | None) -> Gathered:
 def _files(project: Path) -> list[Path]:
     # Subagents have a folder beside their session's file. It may outlive that file.
     return [*files_in(project), *sorted((project / "chats").glob("*/*.json*"))]
+
+
+def _written_since(paths: list[Path], since: int | None) -> list[Path]:
+    if since is None:
+        return paths
+    return [path for path in paths if _written(path) >= since - _CLOCK_MILLISECONDS]
+
+
+def _written(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns // 1_000_000
+    except OSError:
+        return sys.maxsize  # Reading it says what is wrong.
 
 
 def _inside(paths: list[Path], store: Path, problems: list[Problem]) -> Iterator[Path]:
@@ -76,9 +105,9 @@ def _leaves(path: Path, store: Path) -> bool:
         return False  # A circle; opening it will say so.
 
 
-def _bill(path: Path, problems: list[Problem]) -> Bill | None:
+def _bill(path: Path, read_bill: ReadBill, problems: list[Problem]) -> Bill | None:
     try:
-        bill = bill_of(path)
+        bill = read_bill(path)
     except OSError as error:
         problems.append(Problem(path, error.strerror or str(error)))
         return None

@@ -69,9 +69,18 @@ def _milliseconds(given: date | None, zone: tzinfo | None) -> int | None:
         return None
     if not isinstance(given, date):
         raise InvalidOptions(f"{given!r} is not a date", hint="pass a date or a datetime")
+    try:
+        moment = _moment(given, zone)
+        # Rounded up: a request in the millisecond of the bound was made before it.
+        return -((_START - moment) // _MILLISECOND)
+    except (OverflowError, ValueError, OSError) as error:
+        # At either end of the calendar, a zone may lead beyond it.
+        raise InvalidOptions(f"{given} is out of range", hint="pass another date") from error
+
+
+def _moment(given: date, zone: tzinfo | None) -> datetime:
     moment = given if isinstance(given, datetime) else datetime.combine(given, time())
-    if moment.tzinfo is None:
-        # Not `replace(tzinfo=None)`: a local time needs `astimezone` to find its offset.
-        moment = moment.replace(tzinfo=zone) if zone else moment.astimezone()
-    # Rounded up: a request in the millisecond of the bound was made before it.
-    return -((_START - moment) // _MILLISECOND)
+    if moment.tzinfo is not None:
+        return moment
+    # Not `replace(tzinfo=None)`: a local time needs `astimezone` to find its offset.
+    return moment.replace(tzinfo=zone) if zone else moment.astimezone()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, tzinfo
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -84,23 +84,26 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return [text] if names else []
 
 
+Priced: TypeAlias = tuple[ModelRequest, Decimal | None]
+"""A request, and its cost in US dollars; None if it has no price."""
+
+
 def tallied(
     by: str,
-    groups: Mapping[str, Sequence[ModelRequest]],
-    prices: PriceBook | None,
+    groups: Mapping[str, Sequence[Priced]],
     span: Span,
     zone: tzinfo | None,
     problems: Sequence[Problem],
 ) -> Report:
-    priced = {key: [_priced(one, prices) for one in group] for key, group in groups.items()}
-    total = _row("total", [pair for pairs in priced.values() for pair in pairs])
-    routed = sorted({one.model for group in groups.values() for one in group if _is_routed(one)})
+    every = [pair for pairs in groups.values() for pair in pairs]
+    total = _row("total", every)
+    routed = sorted({one.model for one, _ in every if _is_routed(one)})
     return Report(
         by=by,
         since=None if span.since is None else local_time(span.since, zone),
         until=None if span.until is None else local_time(span.until, zone),
         timezone="local" if zone is None else str(zone),
-        rows=tuple(_row(key, pairs) for key, pairs in priced.items()),
+        rows=tuple(_row(key, pairs) for key, pairs in groups.items()),
         total=total,
         problems=tuple(problems),
         routed=tuple(routed),
@@ -113,14 +116,14 @@ def _is_routed(request: ModelRequest) -> bool:
     return bool(_CHOSEN_BY_AUTO.match(request.model))
 
 
-def _priced(request: ModelRequest, prices: PriceBook | None) -> tuple[ModelRequest, Decimal | None]:
+def priced(request: ModelRequest, prices: PriceBook | None) -> Priced:
     usd = request_usd(request, prices)
     used = any(getattr(request, name) for name in Tokens.__struct_fields__)
     # Nothing costs nothing, whatever the model.
     return request, usd if usd is not None or used else Decimal(0)
 
 
-def _row(key: str, pairs: Sequence[tuple[ModelRequest, Decimal | None]]) -> Row:
+def _row(key: str, pairs: Sequence[Priced]) -> Row:
     known = [usd for _, usd in pairs if usd is not None]
     unpriced = [request for request, usd in pairs if usd is None]
     return Row(

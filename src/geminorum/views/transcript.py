@@ -345,6 +345,11 @@ def moment(milliseconds: int) -> str:
     return f"{when:%Y-%m-%d %H:%M} UTC"
 
 
+def machine_time(milliseconds: int) -> str:
+    """The same for programs: ISO 8601; "" where there is none."""
+    return f"{moment(milliseconds)[:-4].replace(' ', 'T')}Z" if moment(milliseconds) else ""
+
+
 def duration(seconds: float) -> str:
     """In words short enough for a margin; "" for none."""
     if seconds < 60:

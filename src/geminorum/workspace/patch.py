@@ -164,7 +164,7 @@ def _gone(base: Tree, now: Tree) -> set[str]:
 def _old_entries(facts: Mapping[str, Any]) -> dict[str, Entry | None]:
     try:
         before: dict[str, Entry | None] = convert(facts["before"], dict[str, Entry | None])
-    except (KeyError, msgspec.MsgspecError) as error:
+    except (KeyError, UnicodeEncodeError, msgspec.MsgspecError) as error:
         raise InvalidPack(f"its list of changes is damaged: {error}") from error
     if len(before) > MAX_ENTRIES:
         raise too_many()

@@ -45,6 +45,7 @@ COMMANDS: dict[str, Row] = {
     "chat": Row("Chat with the agent.", _ASK, "chat.command"),
     "batch": Row("Send many prompts from a file; run it again to continue.", _ASK, "batch.command"),
     "inbox": Row("List, show and answer the questions of agents.", _ASK, "inbox.command"),
+    "web": Row("Open a web page to start, watch and answer agents.", _ASK, "web.command"),
     "submit": Row("Queue a prompt for any worker of the fleet.", _FLEET, "fleet.submit_command"),
     "jobs": Row(
         "List, show, follow, cancel and retry jobs; apply their changes.",

@@ -31,7 +31,7 @@ from geminorum.contracts.local_adapter.form import (
     build_config,
     validate_config,
 )
-from geminorum.contracts.local_adapter.health import test_environment
+from geminorum.contracts.local_adapter.health import environment_checks, test_environment
 from geminorum.contracts.local_adapter.parse import (
     extract_model_id,
     extract_output,
@@ -40,7 +40,12 @@ from geminorum.contracts.local_adapter.parse import (
     parse_ndjson_lines,
 )
 from geminorum.contracts.local_adapter.result import LocalResult
-from geminorum.contracts.local_adapter.running import execute, execute_sync
+from geminorum.contracts.local_adapter.running import (
+    BuiltPrompt,
+    build_prompt,
+    execute,
+    execute_sync,
+)
 from geminorum.contracts.local_adapter.transcript import TranscriptEntry, build_transcript
 from geminorum.cost import calculate_cost_usd
 from geminorum.errors import InvalidOptions
@@ -91,6 +96,7 @@ __all__ = [
     "TYPE",
     "AdapterEntry",
     "AdapterExecutionContext",
+    "BuiltPrompt",
     "Choice",
     "ConfigField",
     "ConfigProblem",
@@ -100,8 +106,10 @@ __all__ = [
     "adapter_for",
     "build_args",
     "build_config",
+    "build_prompt",
     "build_transcript",
     "calculate_cost_usd",
+    "environment_checks",
     "execute",
     "execute_sync",
     "extract_model_id",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -28,16 +29,28 @@ def test_environment(
     The probe costs a few tokens; it is skipped if it cannot succeed or `live` is off. The checks
     take seconds: in async code, use `await asyncio.to_thread(test_environment, config)`.
     """
-    checks = [
-        cli_check(config.executable, config.merged_env),
-        _folder_check(config),
-        instructions_check(config.instructions_file),
-    ]
-    found = [*checks, _probe(config, checks, probe_timeout)] if live else checks
-    return [replace(check, fix=_fix_of(check)) for check in found]
+    return list(environment_checks(config, live=live, probe_timeout=probe_timeout))
 
 
 test_environment.__test__ = False  # type: ignore[attr-defined]
+
+
+def environment_checks(
+    config: GeminiLocalConfig, *, live: bool = True, probe_timeout: float = PROBE_TIMEOUT
+) -> Iterator[Check]:
+    """The checks of `test_environment` one by one, each made when you ask for it."""
+    for check in _checks(config, live, probe_timeout):
+        yield replace(check, fix=_fix_of(check))
+
+
+def _checks(config: GeminiLocalConfig, live: bool, timeout: float) -> Iterator[Check]:
+    cli = cli_check(config.executable, config.merged_env)
+    yield cli
+    folder = _folder_check(config)
+    yield folder
+    yield instructions_check(config.instructions_file)
+    if live:
+        yield _probe(config, timeout, can_run="fail" not in (cli.level, folder.level))
 
 
 def _fix_of(check: Check) -> str:
@@ -77,9 +90,8 @@ def _obstacle(above: Path, below: Path) -> str:
     return ""
 
 
-def _probe(config: GeminiLocalConfig, checks: list[Check], timeout: float) -> Check:
-    cli, folder, _ = checks
-    if "fail" in (cli.level, folder.level):
+def _probe(config: GeminiLocalConfig, timeout: float, *, can_run: bool) -> Check:
+    if not can_run:
         return Check("live", "warn", "not tried, since it cannot succeed", "fix the checks above")
     transport, options = (
         geminorum.Cli(executable=config.executable, grace=config.grace_sec),

@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import time
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import geminorum
 from geminorum import Transport, run
@@ -88,9 +89,9 @@ def _planned(
 ) -> _Plan:
     book = price_book(prices)
     _make_folder(config)
-    text, warnings = _prompt(config, context)
+    prompt = build_prompt(config, context)
     transport = via or geminorum.Cli(executable=config.executable, grace=config.grace_sec)
-    return _Plan(config, context, store, transport, book, text, tuple(warnings))
+    return _Plan(config, context, store, transport, book, prompt.text, tuple(prompt.warnings))
 
 
 def _make_folder(config: GeminiLocalConfig) -> None:
@@ -103,8 +104,16 @@ def _make_folder(config: GeminiLocalConfig) -> None:
         ) from error
 
 
-def _prompt(config: GeminiLocalConfig, context: AdapterExecutionContext) -> tuple[str, list[str]]:
-    """The prompt as it goes out, and what should be said about it."""
+class BuiltPrompt(NamedTuple):
+    """A prompt as it goes out."""
+
+    text: str
+    warnings: list[str]
+    """What should be said about it: a template without {{prompt}}, an unreadable file."""
+
+
+def build_prompt(config: GeminiLocalConfig, context: AdapterExecutionContext) -> BuiltPrompt:
+    """Fills in the template, and puts the instructions file before it. `execute` does that."""
     template, warnings = config.prompt_template, []
     if template is None:
         text = context.prompt
@@ -117,7 +126,7 @@ def _prompt(config: GeminiLocalConfig, context: AdapterExecutionContext) -> tupl
     except InvalidPrompt as error:
         # An agent without its manners is better than none; the health check is the place to fail.
         warnings.append(error.message)
-    return text, warnings
+    return BuiltPrompt(text, warnings)
 
 
 async def _find_session(plan: _Plan) -> str | None:

@@ -249,7 +249,7 @@ class AcpTurn:
             )
         )
         budget, prices = options.max_budget_usd, transport.prices
-        limits.watch_budget(budget, prices, self._requests, lambda: self._rounds.is_awaited)
+        limits.watch_budget(budget, prices, self.requests, lambda: self._rounds.is_awaited)
         if options.max_turns is not None:
             limits.watch(_ROUND_CHECK_SECONDS, self._count_rounds)
 
@@ -550,11 +550,11 @@ class AcpTurn:
         return self._heard
 
     def spent(self) -> Decimal | None:
-        if self._session is None:
-            return None
-        return usd_of(self._requests(), self._transport.prices)
+        return usd_of(self.requests(), self._transport.prices)
 
-    def _requests(self) -> list[ModelRequest]:
+    def requests(self) -> list[ModelRequest]:
+        if self._session is None:
+            return []
         self._session_file.read()
         return self._rounds.requests([*self._session_file.requests])
 

@@ -211,8 +211,11 @@ class ApiTurn:
             frame=msgspec.Raw(answer.last_chunk) if answer.last_chunk else msgspec.UNSET,
         )
 
+    def requests(self) -> list[ModelRequest]:
+        return self._exchange.requests
+
     def spent(self) -> Decimal | None:
-        return usd_of(self._exchange.requests, self._talk.transport.prices)
+        return usd_of(self.requests(), self._talk.transport.prices)
 
     def _usage(self, *, whole: bool) -> Usage | None:
         requests = self._exchange.requests

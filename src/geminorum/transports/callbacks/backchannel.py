@@ -22,9 +22,9 @@ from geminorum.schema import Shape, shape_of
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.final_answer import NAME as FINAL_ANSWER
 from geminorum.transports.callbacks.final_answer import FinalAnswer
+from geminorum.transports.callbacks.gate_server import GateServer
 from geminorum.transports.callbacks.loopback import Loopback
 from geminorum.transports.callbacks.permission_hook import PermissionHook
-from geminorum.transports.callbacks.request_door import RequestDoor
 from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
@@ -160,7 +160,7 @@ class Backchannel:
         self._answer, self._pattern, self._asked = answer, reach.pattern, reach.asked
         self._functions = reach.tools
         self._home: Path | None = None
-        self.requests = RequestDoor(self._hide_gate) if reach.is_gated else None
+        self.requests = GateServer(self._hide_gate) if reach.is_gated else None
         """Where the CLI asks before each request to a model; None: it does not."""
         self._settings_file: Path | None = None
         """Where the CLI finds the token for functions; None: nowhere."""

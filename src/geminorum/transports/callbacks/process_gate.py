@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from geminorum.transports.callbacks.gate_server import GateServer
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.callbacks.request_door import RequestDoor
 from geminorum.transports.launch.request_gate import GateAddress, hide_address
 from geminorum.transports.turns.request_gate import TurnGate
 
@@ -14,11 +14,11 @@ _REQUESTS = "/request"
 
 
 class ProcessGate:
-    """A door of its own, for as long as the block; its turns come and go."""
+    """A server of its own, for as long as the block; its turns come and go."""
 
     def __init__(self, resident: TurnGate) -> None:
         """`resident` is asked while the process has no turn."""
-        self.requests = RequestDoor(self._hide_address, resident)
+        self.requests = GateServer(self._hide_address, resident)
         self.home: Path | None = None
         """The overlay of the process, once there is one."""
         self._server = Loopback({_REQUESTS: self.requests.answer}, revocable=[_REQUESTS])

@@ -255,7 +255,7 @@ class CliTurn:
             )
         )
         budget, prices = self._options.max_budget_usd, transport.prices
-        limits.watch_budget(budget, prices, self._requests, lambda: self._rounds.is_awaited)
+        limits.watch_budget(budget, prices, self.requests, lambda: self._rounds.is_awaited)
         return limits
 
     @property
@@ -422,9 +422,9 @@ class CliTurn:
         return self._decoder.session_id or self._options.resume or self._options.session_id
 
     def spent(self) -> Decimal | None:
-        return usd_of(self._requests(), self._transport.prices)
+        return usd_of(self.requests(), self._transport.prices)
 
-    def _requests(self) -> list[ModelRequest]:
+    def requests(self) -> list[ModelRequest]:
         return self._rounds.requests(self._session_file.requests(self._known_session))
 
     def _gather_last_facts(self) -> tuple[str, Billing | None]:

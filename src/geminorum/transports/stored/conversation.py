@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, suppress
 from decimal import Decimal
@@ -16,7 +17,7 @@ import msgspec
 
 from geminorum.detect import version_text
 from geminorum.errors import InvalidOptions, StoreError, Unsupported
-from geminorum.events import Done, Error, Event
+from geminorum.events import Done, Error, Event, ModelRequest
 from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.prompt import Prompt
@@ -235,6 +236,9 @@ class StoredTurn:
     def hurry(self) -> None:
         self._patience.end_soon()
         self._inner.hurry()
+
+    def requests(self) -> Sequence[ModelRequest]:
+        return self._inner.requests() if isinstance(self._inner, TellsSpending) else ()
 
     def spent(self) -> Decimal | None:
         return self._inner.spent() if isinstance(self._inner, TellsSpending) else None

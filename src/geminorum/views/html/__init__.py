@@ -8,9 +8,11 @@ from importlib.resources import files
 from geminorum.cost import PriceBook
 from geminorum.events import Event, UserMessage
 from geminorum.views.html.bill import bill
-from geminorum.views.html.entries import entry_html
+from geminorum.views.html.entries import Limits, diff_html, entry_html
 from geminorum.views.html.prose import escaped
 from geminorum.views.transcript import Entry, Transcript, one_line, transcript_of
+
+__all__ = ["Limits", "diff_html", "entry_html", "page"]
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 _LONG = 4

@@ -48,6 +48,7 @@ def _markdown() -> MarkdownIt:
     # What is refused here stays text, its address with it.
     reader.validateLink = lambda url: bool(_LINKS.match(url))  # type: ignore[method-assign]
     reader.core.ruler.push("deeper_headings", _deeper_headings)
+    reader.core.ruler.push("plain_alignment", _plain_alignment)
     reader.add_render_rule("image", _image)
     reader.add_render_rule("link_open", _link)
     return reader
@@ -57,6 +58,14 @@ def _deeper_headings(state: StateCore) -> None:
     for token in state.tokens:
         if token.type in ("heading_open", "heading_close"):
             token.tag = f"h{min(6, int(token.tag[1]) + _HEADINGS_ABOVE)}"
+
+
+def _plain_alignment(state: StateCore) -> None:
+    """Cells of tables say where their text stands by an attribute: pages that allow no style in
+    their markup show it, too."""
+    for token in state.tokens:
+        if isinstance(style := token.attrs.pop("style", None), str):
+            token.attrSet("align", style.removeprefix("text-align:"))
 
 
 def _image(_: Any, tokens: Sequence[Token], at: int, *__: Any) -> str:

@@ -99,6 +99,7 @@ def _args(call: dict[str, Any]) -> dict[str, Any]:
 
 def _result(call: SavedCall, common: dict[str, Any]) -> ToolResult:
     told, failed = told_to_model(call)
+    ended = Clock().milliseconds(call.timestamp)
     shown = call.result_display if isinstance(call.result_display, str) else None
     return ToolResult(
         id=call.id or None,
@@ -107,6 +108,8 @@ def _result(call: SavedCall, common: dict[str, Any]) -> ToolResult:
         output=told if shown is None or failed else shown,
         content=told,
         error_type="cancelled" if call.status == "cancelled" else None,
+        # The CLI saves when all calls of an answer had ended; the answer came before them.
+        duration=(ended - common["timestamp"]) / 1000 if ended > common["timestamp"] > 0 else None,
         **common,
     )
 

@@ -52,6 +52,8 @@ def _reminder(text: str | None) -> str | list[str] | None:
     """An address, or a program and its arguments: no shell reads them."""
     if text is None or text.startswith(("http://", "https://")):
         return text
+    if "://" in text.partition(" ")[0]:
+        raise misuse(f"{text!r}; write an http or https address, or a program", "--remind")
     try:
         return shlex.split(text)
     except ValueError as error:

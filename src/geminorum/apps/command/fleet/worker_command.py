@@ -52,8 +52,7 @@ UseInbox = Annotated[
     bool,
     typer.Option(
         "--inbox",
-        help="Ask in the inbox of the fleet's database before a tool acts; `geminorum inbox` "
-        "answers.",
+        help="Ask in the inbox before a tool acts: in --db or GEMINORUM_DB, or a file of yours.",
     ),
 ]
 

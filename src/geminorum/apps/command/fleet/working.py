@@ -51,7 +51,8 @@ def run_worker(db: str | None, work: Work, *, json: bool) -> Exit:
 async def _work(db: str | None, work: Work, vias: Sequence[Via], log: WorkerLog) -> None:
     async with AsyncExitStack() as stack:
         url = await stack.enter_async_context(database_url(db))
-        decide = inbox_for(inbox=work.inbox, remind=work.remind, db=url)
+        # Not `url`: an embedded database is one that `geminorum inbox` would not find.
+        decide = inbox_for(inbox=work.inbox, remind=work.remind, db=db)
         worker = Worker(
             url,
             {via.value: await _transport(via, work, decide, stack) for via in vias},

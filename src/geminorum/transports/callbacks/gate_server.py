@@ -14,7 +14,7 @@ _NOT_UNDERSTOOD = "geminorum did not understand the question of its own script"
 _NOBODY = "the run was stopped"
 
 
-class RequestDoor:
+class GateServer:
     """The requests of one process; `answer` is a handler for a `Loopback`.
 
     Which session of a warm process sends a request, nobody can tell: any turn of it may ask, since

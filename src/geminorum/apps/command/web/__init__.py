@@ -1,0 +1,1 @@
+"""`geminorum web`."""

@@ -1,0 +1,1 @@
+"""Agents that people configure on the page: kept, checked, previewed, run."""

@@ -1,0 +1,1 @@
+"""The fleet behind the page, where there is one."""

@@ -1,0 +1,1 @@
+"""Questions of agents, as the pages show and answer them."""

@@ -1,0 +1,46 @@
+"""The runs that somebody may be looking at: the live ones, and those that ended a while ago."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+from geminorum.apps.web.runs.info import RunInfo
+from geminorum.apps.web.runs.news import News
+
+_KEPT = 500
+"""Runs on the board; what falls off is found in the book."""
+
+
+class RunBoard:
+    """The latest facts of each run, and when they changed."""
+
+    def __init__(self, news: News) -> None:
+        self._news = news
+        self._runs: OrderedDict[str, tuple[int, RunInfo]] = OrderedDict()
+
+    def put(self, info: RunInfo) -> None:
+        self._runs[info.id] = (self._news.announce(), info)
+        self._runs.move_to_end(info.id)
+        while len(self._runs) > _KEPT:
+            self._runs.popitem(last=False)
+
+    def remove(self, id: str) -> None:
+        self._runs.pop(id, None)
+
+    def get(self, id: str) -> RunInfo | None:
+        _, info = self._runs.get(id, (0, None))
+        return info
+
+    def changed_since(self, revision: int) -> list[RunInfo]:
+        """Those that changed after this revision of the news, the latest last."""
+        found = []
+        # The latest are at the end: nothing before the first known one can be new.
+        for changed, info in reversed(self._runs.values()):
+            if changed <= revision:
+                break
+            found.append(info)
+        return found[::-1]
+
+    @property
+    def live(self) -> list[RunInfo]:
+        return [info for _, info in self._runs.values() if info.is_live]

@@ -1,0 +1,1 @@
+"""Who may see the page, and who may act through it."""

@@ -1,0 +1,45 @@
+"""Keys made from the page's token, and what they sign: sessions and forms."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+
+
+class Signer:
+    """Signs what a browser keeps for us. A page with another token accepts none of it."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+        self._key = hmac.digest(token.encode(), b"geminorum web", "sha256")
+
+    @property
+    def cookie(self) -> str:
+        """The name of the session's cookie. Browsers share cookies between ports, so each page
+        needs a name of its own."""
+        return f"geminorum_{hashlib.sha256(self._key).hexdigest()[:12]}"
+
+    def is_token(self, given: str) -> bool:
+        return is_same(given, self._token)
+
+    def new_session(self) -> str:
+        """A session for a browser that has shown the token."""
+        nonce = secrets.token_urlsafe(24)
+        return f"{nonce}.{self._signed('session', nonce)}"
+
+    def is_session(self, value: str) -> bool:
+        nonce, _, signature = value.partition(".")
+        return is_same(signature, self._signed("session", nonce))
+
+    def csrf_of(self, session: str) -> str:
+        """What the forms of this session carry."""
+        return self._signed("csrf", session)
+
+    def _signed(self, purpose: str, text: str) -> str:
+        return hmac.new(self._key, f"{purpose}:{text}".encode(), "sha256").hexdigest()
+
+
+def is_same(given: str, expected: str) -> bool:
+    """Compares secrets; takes equally long wherever they differ."""
+    return hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode())

@@ -1,0 +1,121 @@
+"""One request of a browser: its session, and the body that may hold the form's token."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from urllib.parse import parse_qs
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Message, Send
+
+from geminorum.apps.web.security import csrf
+from geminorum.apps.web.security.signing import Signer, is_same
+from geminorum.apps.web.settings import WebSettings
+
+MAX_BODY_BYTES = 9 * 1024 * 1024
+"""A little more than the longest prompt that a CLI reads."""
+_FORM = "application/x-www-form-urlencoded"
+
+
+class BodyTooLarge(Exception):
+    """More than MAX_BODY_BYTES were sent."""
+
+
+class Visit:
+    """Who asks, what their session is, and what they send."""
+
+    def __init__(self, request: Request, settings: WebSettings, signer: Signer) -> None:
+        self._request, self._settings, self._signer = request, settings, signer
+        self._is_new_session = False
+        self._is_bearer = False
+        self._body: bytes | None = None
+        self._received = 0
+        self._session = request.cookies.get(signer.cookie, "")
+
+    async def identify(self) -> bool:
+        """Is it somebody who may come in: by session, by the token in a header, by a proxy, by
+        the program around the page?"""
+        scheme, _, token = self._request.headers.get("authorization", "").partition(" ")
+        self._is_bearer = scheme.lower() == "bearer" and self._signer.is_token(token)
+        if self._signer.is_session(self._session):
+            self._offer_csrf_token()
+        elif self._has_passed_proxy() or await self._is_authorized():
+            self.start_session()
+        else:
+            return self._is_bearer
+        return True
+
+    def start_session(self) -> None:
+        self._session, self._is_new_session = self._signer.new_session(), True
+        self._offer_csrf_token()
+
+    async def has_csrf_token(self) -> bool:
+        """May it change anything? A token in a header is nothing that browsers send unasked."""
+        if self._is_bearer:
+            return True
+        given = self._request.headers.get(csrf.HEADER)
+        if given is None and self._request.headers.get("content-type", "").startswith(_FORM):
+            given = parse_qs((await self._read_body()).decode("utf-8", "replace")).get(
+                csrf.FIELD, [""]
+            )[0]
+        return given is not None and is_same(given, self._signer.csrf_of(self._session))
+
+    async def receive(self) -> Message:
+        """What the app receives: the body that was read here, or what is still to come."""
+        if self._body is None:
+            message = await self._request.receive()
+            self._count(len(message.get("body", b"")))
+            return message
+        body, self._body = self._body, None
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    def keeping_session(self, send: Send) -> Send:
+        """Sends the cookie of a session that has just begun."""
+
+        async def send_with_cookie(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._is_new_session:
+                message["headers"] = [*message["headers"], *self._cookie().raw_headers]
+            await send(message)
+
+        return send_with_cookie
+
+    def _offer_csrf_token(self) -> None:
+        self._request.scope[csrf.SCOPE_KEY] = self._signer.csrf_of(self._session)
+
+    def _has_passed_proxy(self) -> bool:
+        name = self._settings.proxy_header
+        return name is not None and bool(self._request.headers.get(name, "").strip())
+
+    async def _is_authorized(self) -> bool:
+        if self._settings.authorize is None:
+            return False
+        answer = self._settings.authorize(self._request)
+        # Nothing but a plain yes: an object that means no may be truthy.
+        return (await answer if isinstance(answer, Awaitable) else answer) is True
+
+    async def _read_body(self) -> bytes:
+        body = bytearray()
+        async for piece in self._request.stream():
+            self._count(len(piece))
+            body += piece
+        self._body = bytes(body)
+        return self._body
+
+    def _count(self, size: int) -> None:
+        self._received += size
+        if self._received > MAX_BODY_BYTES:
+            raise BodyTooLarge
+
+    def _cookie(self) -> Response:
+        carrier = Response()
+        del carrier.headers["content-length"]
+        carrier.set_cookie(
+            self._signer.cookie,
+            self._session,
+            path=self._request.scope.get("root_path") or "/",
+            httponly=True,
+            samesite="strict",
+            secure=self._request.url.scheme == "https",
+        )
+        return carrier
