@@ -84,6 +84,7 @@ chaos: $(PACKAGE) $(GEMINI)  ## inject seeded faults on every transport (SEEDS=6
 load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md and docs/scaling.md (needs a C compiler, an idle machine)
 	$(BIN)/python -m load --write
 	$(BIN)/python -m load.fleet --write
+	$(BIN)/python -m load.limits
 
 fuzz: $(PACKAGE)  ## run every decoder on mutated recordings (MINUTES=1 each); fails while a finding is open
 	$(BIN)/python -m fuzz --minutes $(or $(MINUTES),1)

@@ -79,3 +79,11 @@ def fleet_request(prompt):
 def test_outside_of_its_block_it_says_how_it_is_opened(url):
     with pytest.raises(errors.GeminorumError, match="`with` block"):
         sync.Fleet(url).jobs()
+
+
+def test_limits_are_set_listed_and_removed(url):
+    with sync.Fleet(url) as fleet:
+        made = fleet.set_limit("concurrency", 3, tenant="acme")
+        assert [limit.label for limit in fleet.limits()] == [made.label]
+        assert fleet.remove_limit("concurrency", tenant="acme")
+        assert fleet.limits() == []

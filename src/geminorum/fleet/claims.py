@@ -64,7 +64,7 @@ FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = 
 WHERE job.state = 'running' AND coalesce(worker.is_lost, true) FOR UPDATE OF job SKIP LOCKED
 """
 _STRAYS = """
-SELECT id, entry, attempt, max_attempts, is_cancelled FROM geminorum_jobs
+SELECT id, entry, attempt, max_attempts + excused, is_cancelled FROM geminorum_jobs
 WHERE state = 'running' AND worker = %s AND id <> ALL(%s) FOR UPDATE SKIP LOCKED
 """
 

@@ -33,6 +33,8 @@ _CONNECTION: dict[str, Any] = {
     "keepalives_count": 3,
 }
 _RECONNECT_SECONDS = 0.25
+_POOL_TRIES_SECONDS = 4.0
+"""How long the pool tries to connect before it waits for the next who asks."""
 PATIENCE_SECONDS = 60.0
 """How long readers wait for a database that cannot be used: it may be starting again."""
 _LISTEN_SECONDS = 5.0
@@ -65,6 +67,9 @@ class Database:
             max_size=connections,
             open=False,
             timeout=_CONNECT_SECONDS,
+            # Its pauses between two tries double until then: a server that comes back after a
+            # minute would not be noticed for another one.
+            reconnect_timeout=_POOL_TRIES_SECONDS,
             kwargs={**_CONNECTION, "autocommit": True},
             configure=self._configure,
             check=psycopg_pool.AsyncConnectionPool.check_connection,

@@ -16,6 +16,7 @@ from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import SetupError
+from geminorum.hints import python_only
 from geminorum.sessions import Catalogue
 from geminorum.usage import Ledger
 
@@ -54,8 +55,8 @@ def services_of(request: Request) -> Services:
     """Those of the app that the request came to."""
     found: Services | None = getattr(request.app.state, "services", None)
     if found is None:
-        text = "the page has not been opened"
-        raise SetupError(text, hint="async with page.running(): … in the lifespan of your program")
+        hint = python_only("async with page.running(): … in the lifespan of your program")
+        raise SetupError("the page has not been opened", hint=hint)
     return found
 
 

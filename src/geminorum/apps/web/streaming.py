@@ -6,7 +6,6 @@ import secrets
 from collections.abc import AsyncIterator
 from typing import Any
 
-from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import StreamingResponse
 
@@ -19,7 +18,7 @@ def stream_rows(
     """The page that a template makes; `rows`, HTML, come where it prints `rows`."""
     # Nobody can have written it into what the page shows.
     mark = secrets.token_hex(16)
-    head, _, tail = draw(request, template, rows=Markup(mark), **context).partition(mark)
+    head, _, tail = draw(request, template, rows=mark, **context).partition(mark)
 
     async def pieces() -> AsyncIterator[str]:
         yield head

@@ -81,7 +81,7 @@ def open_conversation(info: SessionInfo, start: int = 0) -> Conversation:
 def _entries(transcript: Transcript) -> Iterator[Markup]:
     for number, entry in enumerate(transcript.entries, 1):
         # All that the session contains is escaped there.
-        yield Markup(entry_html(entry, number, limits=_LIMITS))
+        yield Markup(entry_html(entry, number, limits=_LIMITS))  # nosec B704
 
 
 def _facts(
