@@ -148,10 +148,17 @@ def world(tmp_path, fake_gemini, hostile_fleet) -> World:
 
 
 def leaves(name: str) -> Iterator[str]:
-    """A command, or each command of a group."""
+    """A command, or each command of a group and of the groups in it."""
     found = get_command(import_module(f"geminorum.apps.command.{COMMANDS[name].module}").app)
+    yield from leaves_below(name, found)
+
+
+def leaves_below(name: str, found: object) -> Iterator[str]:
     below = getattr(found, "commands", {})
-    yield from (f"{name} {one}" for one in below) if below else (name,)
+    if not below:
+        yield name
+    for one, command in below.items():
+        yield from leaves_below(f"{name} {one}", command)
 
 
 LEAVES = [leaf for name in COMMANDS for leaf in leaves(name)]
@@ -268,6 +275,13 @@ ACTS: dict[str, Callable[[World], Act]] = {
     "fleet init": on_fleet(lambda world, fleet: Act(tells=False)),
     "fleet status": on_fleet(lambda world, fleet: Act()),
     "fleet prune": on_fleet(lambda world, fleet: Act(("--dry-run",), tells=False)),
+    "fleet limits list": on_fleet(lambda world, fleet: Act(tells=False)),
+    "fleet limits set": on_fleet(
+        lambda world, fleet: Act(("concurrency", "3", "--tenant", f"stolen{NAME}"))
+    ),
+    "fleet limits remove": on_fleet(
+        lambda world, fleet: Act(("concurrency", "--tenant", f"stolen{NAME}"))
+    ),
     "worker": on_fleet(
         lambda world, fleet: Act(
             ("--via", "api", "--name", EVIL, "--tenants", "nobody"), (("worker", "\x03"),)
@@ -280,6 +294,7 @@ ACTS: dict[str, Callable[[World], Act]] = {
     "jobs cancel": on_fleet(lambda world, fleet: Act((fleet.queued(),), tells=False)),
     "jobs retry": on_fleet(lambda world, fleet: Act((fleet.cancelled(),), tells=False)),
     "jobs apply": on_fleet(apply_job),
+    "web": lambda world: Act(("--cwd", world.cwd), (("Ctrl-C ends", "\x03"),), tells=False),
     "fake": lambda world: Act((), (("Ctrl-C ends it", "\x03"),), tells=False),
 }
 
@@ -302,7 +317,7 @@ def test_no_command_lets_strangers_take_over_the_terminal(leaf, world):
     assert "geminorum itself failed" not in screen.text
 
 
-PIPED = sorted(set(LEAVES) - {"chat", "fake", "sessions tail", "sessions delete", "worker"})
+PIPED = sorted(set(LEAVES) - {"chat", "fake", "sessions tail", "sessions delete", "web", "worker"})
 """Those that end by themselves; the others follow below."""
 EXACT = ("sessions export", "policy show")
 """What was asked for as data goes into a pipe as it is."""

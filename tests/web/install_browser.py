@@ -7,6 +7,7 @@ The machine's own Chromium is preferred where there is one; then only axe-core i
 
 import os
 import shutil
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -40,9 +41,18 @@ def install(folder: Path) -> None:
     wanted = [PACKAGES["axe"]] if own_browser() else list(PACKAGES.values())
     folder.mkdir(exist_ok=True)
     flags = ["--prefix", str(folder), "--no-audit", "--no-fund", "--loglevel=error"]
-    subprocess.run([*npm_of(node), "install", *flags, *wanted], check=True, timeout=600)
+    command = [*npm_of(node), "install", *flags, *wanted]
+    subprocess.run(command, env=_npm_environment(node.path.parent), check=True, timeout=600)
     if not own_browser():
         _unpack(str(node.path), folder)
+
+
+def _npm_environment(node: Path) -> dict[str, str]:
+    """With the certificates of the system, which Node does not know by itself."""
+    env = {**os.environ, "PATH": f"{node}{os.pathsep}{os.environ.get('PATH', '')}"}
+    if certificates := ssl.get_default_verify_paths().cafile:
+        env.setdefault("NODE_EXTRA_CA_CERTS", certificates)
+    return env
 
 
 def _unpack(node: str, folder: Path) -> None:
