@@ -157,8 +157,8 @@ def leaves_below(name: str, found: object) -> Iterator[str]:
     below = getattr(found, "commands", {})
     if not below:
         yield name
-    for one, command in below.items():
-        yield from leaves_below(f"{name} {one}", command)
+    for one, inner in below.items():
+        yield from leaves_below(f"{name} {one}", inner)
 
 
 LEAVES = [leaf for name in COMMANDS for leaf in leaves(name)]
