@@ -16,7 +16,6 @@ from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.runs.watching import Watching
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import SetupError
-from geminorum.hints import python_only
 from geminorum.sessions import Catalogue
 from geminorum.usage import Ledger
 
@@ -55,8 +54,9 @@ def services_of(request: Request) -> Services:
     """Those of the app that the request came to."""
     found: Services | None = getattr(request.app.state, "services", None)
     if found is None:
-        hint = python_only("async with page.running(): … in the lifespan of your program")
-        raise SetupError("the page has not been opened", hint=hint)
+        # In the message: it is for whoever wrote the program, and the page shows no Python hints.
+        text = "the page is not open: `async with page.running(): …` in your program's lifespan"
+        raise SetupError(text)
     return found
 
 
