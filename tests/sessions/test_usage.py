@@ -627,20 +627,3 @@ def test_a_ledger_reads_a_file_again_once_it_has_changed(store):
     assert ledger.report().total.tokens.input == 20
     path.unlink()
     assert ledger.report().total.tokens.input == 0
-
-
-def test_files_from_before_the_first_day_are_left_alone(store):
-    """Of ten thousand sessions, a report of the last month reads the last month's."""
-    old = store.log(top("a"), answer("x", input=10))
-    store.log(top("b"), answer("y", input=5), name="session-2026-11-15T12-00-bbbbbbbb.jsonl")
-    long_ago = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
-    os.utime(old, (long_ago, long_ago))
-    old.write_text("this is not read")
-    os.utime(old, (long_ago, long_ago))
-    report = usage.report(home=store.home, since=date(2026, 11, 10))
-    assert (report.total.tokens.input, report.problems) == (5, ())
-    whole = usage.report(home=store.home)
-    assert (whole.total.tokens.input, len(whole.problems)) == (5, 1)
-    late = datetime(2026, 11, 9, 12, tzinfo=UTC).timestamp()  # Clocks differ.
-    os.utime(old, (late, late))
-    assert len(usage.report(home=store.home, since=date(2026, 11, 10)).problems) == 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -14,8 +13,6 @@ from geminorum.usage.billing import Bill, Request, bill_of
 from geminorum.usage.tally import Problem
 
 ReadBill: TypeAlias = Callable[[Path], Bill]
-_CLOCK_MILLISECONDS = 24 * 60 * 60 * 1000
-"""By how much the clock of a file system may differ from the one that requests are stamped with."""
 
 
 class Entry(NamedTuple):
@@ -40,15 +37,9 @@ class _Found(NamedTuple):
 
 
 def gather(
-    home: Path,
-    cwd: str | os.PathLike[str] | None,
-    read_bill: ReadBill = bill_of,
-    since: int | None = None,
+    home: Path, cwd: str | os.PathLike[str] | None, read_bill: ReadBill = bill_of
 ) -> Gathered:
-    """The requests of all sessions, or those that count for one folder, and what is unreadable.
-
-    Files that were last written before `since` are left alone: no later request can be in them.
-    """
+    """The requests of all sessions, or those that count for one folder, and what is unreadable."""
     problems: list[Problem] = []
     store = store_of(home).resolve()
     # The whole store, even for one folder: the original of a fork may lie in another.
@@ -57,7 +48,7 @@ def gather(
         _Found(bill, project.folder, name)
         for project in all_projects(home)
         for name in [_name(project, cwd)]
-        for path in _inside(_written_since(_files(project.folder), since), store, problems)
+        for path in _inside(_files(project.folder), store, problems)
         if (bill := _bill(path, read_bill, problems)) is not None
     ]
     return Gathered(
@@ -73,19 +64,6 @@ def gather(
 def _files(project: Path) -> list[Path]:
     # Subagents have a folder beside their session's file. It may outlive that file.
     return [*files_in(project), *sorted((project / "chats").glob("*/*.json*"))]
-
-
-def _written_since(paths: list[Path], since: int | None) -> list[Path]:
-    if since is None:
-        return paths
-    return [path for path in paths if _written(path) >= since - _CLOCK_MILLISECONDS]
-
-
-def _written(path: Path) -> int:
-    try:
-        return path.stat().st_mtime_ns // 1_000_000
-    except OSError:
-        return sys.maxsize  # Reading it says what is wrong.
 
 
 def _inside(paths: list[Path], store: Path, problems: list[Problem]) -> Iterator[Path]:

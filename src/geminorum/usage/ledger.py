@@ -78,7 +78,7 @@ class Ledger:
         """Several reports on the same requests, read once."""
         kinds, zone = [_checked(by) for by in bys], zone_of(tz)
         span = Span.between(since, until, zone)
-        found = gather(self._home, cwd, self._bill, span.since)
+        found = gather(self._home, cwd, self._bill)
         chosen = [entry for entry in found.entries if entry.request.timestamp in span]
         chosen.sort(key=lambda entry: entry.request.timestamp)
         pairs = [(entry, priced(entry.request, prices)) for entry in chosen]
