@@ -839,7 +839,10 @@ class TestWhatGoesWrongBeforeARun:
     def test_the_prompt_can_be_seen_before_it_is_sent(self, tmp_path):
         """What `execute` would send, for a preview."""
         (tmp_path / "AGENT.md").write_text("Be brief.\n")
-        about = {"prompt_template": "{{agent.name}}: {{prompt}}", "instructions_file_path": "AGENT.md"}
+        about = {
+            "prompt_template": "{{agent.name}}: {{prompt}}",
+            "instructions_file_path": "AGENT.md",
+        }
         config = GeminiLocalConfig(cwd=str(tmp_path), **about)
         context = AdapterExecutionContext(agent_id="a", agent_name="Ann", prompt="Hello")
         assert local.build_prompt(config, context) == ("Be brief.\n\nAnn: Hello", [])
