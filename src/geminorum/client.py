@@ -22,6 +22,7 @@ from geminorum.transports import (
     Conversation,
     KeepsHistory,
     PreparesTurns,
+    TellsRequests,
     TellsSpending,
     Transport,
     Turn,
@@ -118,7 +119,7 @@ class Run(Generic[DataT]):
         At the end, `result.usage` says it exactly.
         """
         turn: object = self._turn
-        requests = turn.requests() if isinstance(turn, TellsSpending) else ()
+        requests = turn.requests() if isinstance(turn, TellsRequests) else ()
         return total_of(requests) if requests else None
 
     async def cancel(self) -> None:

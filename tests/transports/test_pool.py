@@ -8,6 +8,7 @@ import gc
 import inspect
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -67,11 +68,14 @@ def nothing_is_left() -> Iterator[None]:
     assert not programs()
 
 
+_NOT_OURS = re.compile(r"keeper_program\.py|/playwright/|chromium")
+
+
 def programs() -> list[psutil.Process]:
-    """The children of our keepers, and ours that are no keepers."""
+    """The children of our keepers, and ours that are no keepers, nor the browser of other tests."""
     below = psutil.Process().children(recursive=True)
     # One that is just ending has no command any more.
-    return [one for one in below if _command(one) and "keeper_program.py" not in _command(one)]
+    return [one for one in below if (said := _command(one)) and not _NOT_OURS.search(said)]
 
 
 def _command(process: psutil.Process) -> str:

@@ -60,12 +60,17 @@ class KeepsHistory(Protocol):
 
 
 @runtime_checkable
-class TellsSpending(Protocol):
-    """A turn that knows what it has cost before it is over."""
+class TellsRequests(Protocol):
+    """A turn that knows its requests before it is over."""
 
     def requests(self) -> Sequence[ModelRequest]:
         """The requests that were answered so far, with their tokens."""
         ...
+
+
+@runtime_checkable
+class TellsSpending(Protocol):
+    """A turn that knows what it has cost before it is over."""
 
     def spent(self) -> Decimal | None:
         """US dollars for the requests that were answered so far; None if that is unknown."""

@@ -26,7 +26,14 @@ from geminorum.sessions.store.log import READ_SECONDS
 from geminorum.sessions.store.protocol import SessionStore
 from geminorum.sessions.store.session_sync import LEASE_SECONDS, Place, SessionSync
 from geminorum.sessions.store.urls import open_store
-from geminorum.transports import Conversation, PreparesTurns, TellsSpending, Transport, Turn
+from geminorum.transports import (
+    Conversation,
+    PreparesTurns,
+    TellsRequests,
+    TellsSpending,
+    Transport,
+    Turn,
+)
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.program import find_program
 from geminorum.transports.launch.transport import CliTransport
@@ -238,7 +245,7 @@ class StoredTurn:
         self._inner.hurry()
 
     def requests(self) -> Sequence[ModelRequest]:
-        return self._inner.requests() if isinstance(self._inner, TellsSpending) else ()
+        return self._inner.requests() if isinstance(self._inner, TellsRequests) else ()
 
     def spent(self) -> Decimal | None:
         return self._inner.spent() if isinstance(self._inner, TellsSpending) else None
