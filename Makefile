@@ -40,7 +40,9 @@ test: $(PACKAGE) $(GEMINI) $(BROWSER)  ## run lint, types and the whole test sui
 	@# Each of them uses one core only.
 	@$(MAKE) --no-print-directory -j 2 lint types compiled-tests
 	@# More workers than cores: many tests wait for a program or a clock.
-	$(BIN)/python -m pytest -n 4 --dist worksteal
+	$(BIN)/python -m pytest -n 4 --dist worksteal --ignore=tests/web
+	@# In processes of their own: a browser is a child that other tests would count.
+	$(BIN)/python -m pytest -n 2 tests/web
 
 test-versions: $(RECORDS)  ## test each minor version of the CLI (or VERSIONS="0.45.2 0.61.0"); writes docs/versions.md
 	@# What was tested since the last change is not tested again. `make -k` goes on after a failure.

@@ -25,6 +25,7 @@ async def browser() -> AsyncIterator[Browser]:
         pytest.fail(f"no browser in {FOLDER}: run `make test`, which installs it")
     async with async_playwright() as play:
         browser = await play.chromium.launch(executable_path=executable, args=ARGUMENTS)
+        _share_browser()
         yield browser
         await browser.close()
 
@@ -45,9 +46,13 @@ async def window(browser: Browser) -> AsyncIterator[Page]:
     page.on("console", lambda said: wrong.extend([said.text] if _is_bad(said) else []))
     yield page
     await context.close()
-    # Those of the browser are shared, whichever test made it start them.
-    SHARED.update(process.pid for process in psutil.Process().children(recursive=True))
+    _share_browser()
     assert wrong == []
+
+
+def _share_browser() -> None:
+    """The processes of the browser are shared, whichever test made it start them."""
+    SHARED.update(process.pid for process in psutil.Process().children(recursive=True))
 
 
 def _elsewhere(url: str) -> list[str]:
