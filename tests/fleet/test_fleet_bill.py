@@ -79,8 +79,9 @@ async def test_the_cost_of_a_lost_attempt_stays_on_the_bill(url):
             await until(is_on_the_bill)
             await give_up_all_workers(url)
 
-            async def is_taken_over():  # By the same one, which has come back.
-                return (await job.info()).attempt > 1
+            async def is_taken_over():  # By the same one, which has come back and spends again.
+                info = await job.info()
+                return info.attempt > 1 and info.usd == Decimal("0.25") * info.attempt
 
             await until(is_taken_over)
         async with working(url, {"api": Spender("0.5", succeeds=True)}, name="healthy"):

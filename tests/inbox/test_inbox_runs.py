@@ -4,6 +4,7 @@ import asyncio
 from contextlib import asynccontextmanager, closing
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 from inbox_parts import PATIENCE_SECONDS, asked, the_question
@@ -24,9 +25,10 @@ from geminorum import (
     run,
     sync,
 )
-from geminorum.errors import QuestionClosed, WaitingForAnswer
+from geminorum.errors import QuestionClosed, SessionBusy, WaitingForAnswer
 from geminorum.inbox import Inbox
 from geminorum.inbox import sync as sync_inbox
+from geminorum.sessions.lock import SessionLock
 
 MODEL = "gemini-2.5-flash"
 
@@ -45,6 +47,17 @@ def inbox(store):
 def options(fake_gemini, tmp_path):
     (tmp_path / "project").mkdir()
     return Options(env=fake_gemini.env, model=MODEL, cwd=tmp_path / "project", timeout=60)
+
+
+async def until_free(session_id, home):
+    """The agent of a killed process holds its session for a moment more."""
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        while True:
+            try:
+                with SessionLock(home, session_id):
+                    return
+            except SessionBusy:
+                await asyncio.sleep(0.05)
 
 
 @asynccontextmanager
@@ -185,6 +198,7 @@ class TestTheRealCli:
         with pytest.raises(QuestionClosed, match="not answered"):
             inbox.resume(question)
         answered = await inbox.answer(question.id, Allow())
+        await until_free(question.session_id, Path(options.env["GEMINI_CLI_HOME"]))
 
         fake_gemini.call("run_shell_command", command="echo other >> log")
         fake_gemini.call("run_shell_command", **add).call("run_shell_command", **add).say("Done.")
