@@ -40,7 +40,7 @@ test: $(PACKAGE) $(GEMINI) $(BROWSER)  ## run lint, types and the whole test sui
 	@# Each of them uses one core only.
 	@$(MAKE) --no-print-directory -j 2 lint types compiled-tests
 	@# More workers than cores: many tests wait for a program or a clock.
-	$(BIN)/python -m pytest -n 4 --dist worksteal --ignore=tests/web
+	$(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/web
 	@# In processes of their own: a browser is a child that other tests would count.
 	$(BIN)/python -m pytest -n 2 tests/web
 
