@@ -136,8 +136,8 @@ async def test_a_deadline_that_passes_is_a_no(store, others):
 
 async def test_a_deadline_holds_when_nobody_is_there_any_more(store, inbox):
     """Neither can such a question be answered, nor an answer be used that came in time."""
-    await leave_questions(store, SHELL, deadline=1.0)
-    await leave_questions(store, replace(SHELL, session_id="s-2"), deadline=1.0)
+    await leave_questions(store, SHELL, deadline=4.0)
+    await leave_questions(store, replace(SHELL, session_id="s-2"), deadline=4.0)
     first, second = await inbox.questions()
     await inbox.answer(first.id, Allow())
     async with asyncio.timeout(PATIENCE_SECONDS):

@@ -178,7 +178,7 @@ def test_the_pages_build_without_a_warning_and_fetch_nothing(tmp_path):
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     built = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300
     )
     assert built.returncode == 0, built.stderr
     assert "WARNING" not in built.stderr
