@@ -11,6 +11,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -254,6 +255,17 @@ class TestEnds:
             await_end(database)
         assert not (database / "server/data/postmaster.pid").exists()
         assert "database system is shut down" in (database / "server.log").read_text()
+
+    def test_a_server_that_is_killed_for_longer_than_a_first_start_may_take_comes_back(
+        self, database
+    ):
+        with embedded_postgres(database) as url:
+            end = time.monotonic() + guardian_program._RETRY_SECONDS + 1
+            while time.monotonic() < end:
+                killed = postmaster_of(database)
+                os.kill(killed, signal.SIGKILL)
+                await_that(lambda killed=killed: _postmaster_after(killed, database))
+            assert query_when_back(url, "select 1") == [(1,)]
 
     def test_a_server_that_is_killed_is_started_again(self, database):
         with embedded_postgres(database) as url:

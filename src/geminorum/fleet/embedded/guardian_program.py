@@ -45,6 +45,8 @@ _PR_SET_PDEATHSIG = 1
 _PING_SECONDS, _PAUSE_SECONDS = 5.0, 0.02
 _RETRY_SECONDS = 10.0
 """How long a killed server, or a killed initdb, may take to end."""
+_RESTART_SECONDS = 60.0
+"""How long a server that users wait for may be killed again and again while it starts."""
 _PASSING = ("shared memory block", "postmaster.pid", "shutdown request")
 """In complaints about processes that a killed server has left; they end by themselves. And in the
 last words of one that somebody has ended while it started."""
@@ -176,7 +178,7 @@ class Guardian:
             pid, status = os.wait()
             if pid == self._server:
                 self._server = 0
-                self._start_server()
+                self._start_server(_RESTART_SECONDS)
             elif pid == watcher and status == 0:
                 return
             elif pid == watcher:
@@ -276,8 +278,9 @@ class Guardian:
 
     # The server
 
-    def _start_server(self) -> None:
-        deadline = time.monotonic() + _RETRY_SECONDS
+    def _start_server(self, seconds: float = _RETRY_SECONDS) -> None:
+        """Tries again for so long, if what is in its way passes."""
+        deadline = time.monotonic() + seconds
         self._clear_the_way()
         while True:
             began = os.fstat(self._log).st_size
