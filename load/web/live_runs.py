@@ -102,7 +102,9 @@ async def watch_runs(stage: Stage, runs: int, seconds: float) -> Watched:
         ):
             ids = await _start(client, runs, events)
             await _until(client, ids, "running")
-            await page.evaluate("Object.assign(noted, { longTasks: [], waits: [], longestDrift: 0 })")
+            await page.evaluate(
+                "Object.assign(noted, { longTasks: [], waits: [], longestDrift: 0 })"
+            )
             before, began = Used.so_far(stage, server), time.time()
             answers = await _disturb(page, client, ids, seconds)
             used, took = Used.so_far(stage, server).since(before), time.time() - began
@@ -113,9 +115,7 @@ async def watch_runs(stage: Stage, runs: int, seconds: float) -> Watched:
             written = {id: await _stamps(client, id) for id in ids}
     kept = sum(map(len, written.values()))
     delays = list(_delays(noted["rows"], written, began, began + took))
-    return Watched(
-        runs, runs * events, kept, succeeded, delays, noted, answers, took, used
-    )
+    return Watched(runs, runs * events, kept, succeeded, delays, noted, answers, took, used)
 
 
 _SUCCEEDED = ".run [data-status=success]"
@@ -172,8 +172,7 @@ async def _stamps(client: httpx.AsyncClient, id: str) -> Stamps:
     events = [json.loads(line.removeprefix("data: ")) for line in lines if line[:6] == "data: "]
     texts = [one["text"] for one in events if one["type"] in ("text", "text_delta")]
     written = _WRITTEN.findall("".join(texts))
-    in_order = [int(stamp) for place, (number, stamp) in enumerate(written) if int(number) == place]
-    return in_order
+    return [int(stamp) for place, (number, stamp) in enumerate(written) if int(number) == place]
 
 
 def _delays(
