@@ -1,10 +1,11 @@
-"""Measured figures to the tables of docs/scaling.md, between the marks that are there for them."""
+"""Measured figures to the tables of a page, between the marks that are there for them."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from benchmarks.figures import Figure
 
@@ -16,8 +17,8 @@ _MORE = "… "
 """Begins the name of a figure that belongs to the one before."""
 
 
-def write(found: Mapping[str, Sequence[Figure]]) -> None:
-    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+def write(found: Mapping[str, Sequence[Figure]], page: Path = PAGE) -> None:
+    page.write_text(filled(page.read_text(encoding="utf-8"), found), encoding="utf-8")
 
 
 def filled(text: str, found: Mapping[str, Sequence[Figure]]) -> str:
@@ -27,7 +28,7 @@ def filled(text: str, found: Mapping[str, Sequence[Figure]]) -> str:
         mark, end = f"<!-- measured: {part} -->", "<!-- end -->"
         place = re.compile(f"{re.escape(mark)}.*?{re.escape(end)}", re.S)
         if not place.search(text):
-            raise ValueError(f"{PAGE} has no place for {part}: {mark} … {end}")
+            raise ValueError(f"the page has no place for {part}: {mark} … {end}")
         table = f"{mark}\n{about}\n\n{rendered(figures)}\n{end}"
         text = place.sub(lambda _, table=table: table, text)  # type: ignore[misc]
     return text

@@ -74,8 +74,27 @@ class TestARun:
         await expect(row.locator("[data-fact=status]")).to_have_text("success")
         await expect(row.locator("[data-fact=activity]")).to_contain_text("Done")
 
+    async def test_that_is_new_leaves_only_so_many_old_rows(self, window, visitor):
+        await visitor.until(await visitor.start("Use pi", "quick"), "success")
+        await window.goto(visitor.link)
+        # As if the page had been open for days.
+        await window.locator("#runs").evaluate(
+            "list => list.append(...Array(300).fill(list.firstElementChild)"
+            ".map(row => row.cloneNode(true)))"
+        )
+        id = await visitor.start("One more", "quick")
+        await expect(window.locator(f"#run-{id}")).to_have_count(1)
+        assert await window.locator(".run").count() <= 201
+
 
 class TestThePage:
+    async def test_shows_the_tab_of_a_page_on_a_phone(self, window, visitor):
+        await window.set_viewport_size({"width": 390, "height": 800})
+        await window.goto(visitor.link)
+        await window.goto(f"{visitor.address}/doctor")
+        tab = window.get_by_role("navigation").get_by_role("link", name="Doctor")
+        await expect(tab).to_be_in_viewport(ratio=0.9)
+
     async def test_is_read_and_used_without_javascript(self, browser, visitor):
         context = await browser.new_context(java_script_enabled=False)
         window = await context.new_page()

@@ -45,6 +45,19 @@ def new_run(**facts) -> RunInfo:
     return RunInfo(**{**basic, **facts})
 
 
+def test_reading_does_not_wait_for_whoever_writes(url):
+    database, run = open_database(url), new_run()
+    book = RunBook(database, "me")
+    book.open()
+    book.enter(run, [UserMessage("Hi")])
+    with database.transaction() as writing:
+        writing.execute("DELETE FROM web_events")
+        # What is not written yet is not read either.
+        assert [line.kind for line in book.events(run.id)] == ["user_message"]
+    assert book.events(run.id) == []
+    book.close()
+
+
 def test_what_is_written_is_read_in_its_order(url):
     book, run = opened_book(url), new_run()
     book.enter(run, [UserMessage("Hi")])
@@ -116,14 +129,16 @@ def test_the_runs_of_a_page_that_is_gone_end_and_those_of_others_go_on(url):
 
 def test_a_database_that_was_away_is_opened_again(server):
     book = opened_book(server)
+    assert book.last() >= 0
     with psycopg.connect(server, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
             "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
         )
-    with pytest.raises(SetupError, match="cannot use the page's database"):
-        book.last()
-    assert book.last() >= 0
+    for use in (book.last, book.hear):
+        with pytest.raises(SetupError, match="cannot use the page's database"):
+            use()
+        use()
     book.close()
 
 

@@ -357,8 +357,10 @@ class TestTheRecord:
         file = tmp_path / "web.db"
         async with opened(db=f"sqlite:///{file}") as visitor:
             database = visitor.app.state.services.runs.book._database
-            database.close()
-            with database._lock:
+            # In the meantime, nobody else opens it.
+            with database._writing.taken(), database._reading.taken():
+                database._writing.discard()
+                database._reading.discard()
                 for one in tmp_path.glob("web.db*"):
                     one.unlink()
                 file.write_bytes(b"this is no database, but long enough to be looked at" * 100)

@@ -60,11 +60,11 @@ class AgentBook:
             transaction.execute(_SCHEMA.format(blob=self._database.blob))
 
     def list(self) -> list[Agent]:
-        with self._database.transaction() as transaction:
+        with self._database.transaction(writes=False) as transaction:
             return sorted(map(_agent, transaction.execute(_LIST)), key=lambda one: one.name.lower())
 
     def get(self, id: str) -> Agent | None:
-        with self._database.transaction() as transaction:
+        with self._database.transaction(writes=False) as transaction:
             return _found(transaction, id)
 
     def add(self, name: str, config: Mapping[str, Any]) -> Agent:

@@ -17,7 +17,7 @@ from geminorum.apps.web.runs.form import APPROVALS, EFFORTS, VIAS, FormErrors, r
 from geminorum.apps.web.runs.info import RunInfo, now_ms
 from geminorum.apps.web.services import services_of, settings_of
 
-_ROWS = 50
+_ROWS = 100
 
 
 async def open_first_page(request: Request) -> Response:

@@ -1,14 +1,14 @@
-"""The database of the page: a SQLite file, or PostgreSQL. One connection, one user at a time."""
+"""The database of the page: a SQLite file, or PostgreSQL, which writers and readers share."""
 
 from __future__ import annotations
 
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 
 from geminorum.errors import SetupError
 from geminorum.fleet import shown_url
@@ -58,6 +58,38 @@ def open_database(url: str | None) -> Database:
     return SqliteDatabase(_file_of(url))
 
 
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_Connection = TypeVar("_Connection", bound=_Closable)
+
+
+class _Seat(Generic[_Connection]):
+    """A connection for one user at a time, which is opened when it is first used."""
+
+    def __init__(self, open: Callable[[], _Connection]) -> None:
+        self._open = open
+        self._lock = threading.Lock()
+        self._connection: _Connection | None = None
+
+    @contextmanager
+    def taken(self) -> Iterator[_Connection]:
+        with self._lock:
+            self._connection = self._connection or self._open()
+            yield self._connection
+
+    def discard(self) -> None:
+        """Closes the connection of whoever has it now; the next one opens another."""
+        if self._connection is not None:
+            self._connection.close()
+        self._connection = None
+
+    def close(self) -> None:
+        with self._lock:
+            self.discard()
+
+
 class SqliteDatabase:
     """A file that only its owner can read."""
 
@@ -65,8 +97,8 @@ class SqliteDatabase:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._lock = threading.Lock()
-        self._connection: sqlite3.Connection | None = None
+        # Apart: under load, somebody writes at any time, and a disk may take a second for it.
+        self._writing, self._reading = _Seat(self._open), _Seat(self._open)
 
     @property
     def shown(self) -> str:
@@ -74,8 +106,8 @@ class SqliteDatabase:
 
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:
-        with self._lock, self._explained():
-            connection = self._connection = self._connection or self._open()
+        seat = self._writing if writes else self._reading
+        with self._explained(), seat.taken() as connection:
             connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
                 yield _SqliteTransaction(connection)
@@ -85,10 +117,8 @@ class SqliteDatabase:
             connection.commit()
 
     def close(self) -> None:
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
+        self._reading.close()
+        self._writing.close()
 
     def _open(self) -> sqlite3.Connection:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -128,8 +158,7 @@ class PostgresDatabase:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self._lock = threading.Lock()
-        self._connection: psycopg.Connection | None = None
+        self._writing, self._reading = _Seat(self._open), _Seat(self._open)
 
     @property
     def shown(self) -> str:
@@ -137,23 +166,18 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:
-        with self._lock, self._explained():
-            connection = self._connection = self._connection or self._open()
+        seat = self._writing if writes else self._reading
+        with self._explained(), seat.taken() as connection:
             try:
                 with connection.transaction(), connection.cursor() as cursor:
                     yield _PostgresTransaction(cursor)
             except psycopg.OperationalError:
-                self._discard()  # The server has gone; the next one opens another.
+                seat.discard()  # The server has gone; the next one opens another.
                 raise
 
     def close(self) -> None:
-        with self._lock:
-            self._discard()
-
-    def _discard(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-        self._connection = None
+        self._reading.close()
+        self._writing.close()
 
     def _open(self) -> psycopg.Connection:
         return psycopg.connect(self._url, autocommit=True, connect_timeout=_CONNECT_SECONDS)

@@ -18,7 +18,7 @@ from geminorum.errors import GeminorumError
 from geminorum.events import Done, Error, Event, Status
 
 _log = logging.getLogger(__name__)
-_BILL_SECONDS = 0.5
+_BILL_SECONDS = 1.0
 """Between two looks at what a run has consumed."""
 
 
@@ -72,8 +72,18 @@ class LiveRun:
         self._facts.add(events)
         if self.info.is_live:
             self._look_at_bill()
-        self._on_change(self.info)
-        await self._writer.add(self.info, events)
+            self._on_change(self.info)
+            await self._writer.add(self.info, events)
+        else:
+            await self._write_end(events)
+
+    async def _write_end(self, events: Sequence[Event]) -> None:
+        """Says that the run is over once it can be read to its end."""
+        try:
+            await self._writer.add(self.info, events)
+            await self._writer.until_written(self.info.id)
+        finally:
+            self._on_change(self.info)
 
     def _look_at_bill(self) -> None:
         """What it has consumed so far, as far as that is known."""

@@ -9,6 +9,13 @@ function localise(root) {
   }
 }
 
+// On a phone, the tabs scroll sideways. Not by scrollIntoView, after which Tab would begin there.
+function showCurrentTab() {
+  const tab = document.querySelector(".top [aria-current]");
+  const nav = tab?.closest("nav");
+  if (nav) nav.scrollLeft += tab.getBoundingClientRect().right - nav.getBoundingClientRect().right + 40;
+}
+
 // As `words.seconds` writes it.
 function clock(milliseconds) {
   const seconds = Math.max(0, Math.floor(milliseconds / 1000));
@@ -60,17 +67,33 @@ function followingEnd(change) {
   if (isAtEnd) root.scrollTop = root.scrollHeight;
 }
 
+// The latest facts of each run, until the next frame: a page that was busy catches up at once.
+const waitingRows = new Map();
+const MAX_ENDED_ROWS = 200;
+
+function showRows() {
+  const list = document.getElementById("runs");
+  for (const facts of waitingRows.values()) {
+    const row = document.getElementById(`run-${facts.id}`);
+    if (row) showFacts(row, facts);
+    else if (facts.html && list) addRow(list, facts.html);
+  }
+  waitingRows.clear();
+}
+
+function addRow(list, html) {
+  list.prepend(drawn(html));
+  for (const empty of $(".empty", list.parentElement)) empty.remove();
+  for (const row of $(".run:not([data-live])", list).slice(MAX_ENDED_ROWS)) row.remove();
+  const older = document.querySelector(".pager [rel=next]");
+  // The next page begins behind the last row that is left.
+  if (older) older.search = `?before=${$("[data-started]", list).at(-1).dataset.started}`;
+}
+
 const on = {
   rows(rows) {
-    const list = document.getElementById("runs");
-    for (const facts of rows) {
-      const row = document.getElementById(`run-${facts.id}`);
-      if (row) showFacts(row, facts);
-      else if (facts.html && list) {
-        list.prepend(drawn(facts.html));
-        for (const empty of $(".empty", list.parentElement)) empty.remove();
-      }
-    }
+    if (!waitingRows.size) requestAnimationFrame(showRows);
+    for (const facts of rows) waitingRows.set(facts.id, { ...waitingRows.get(facts.id), ...facts });
   },
   run(facts) {
     for (const box of $(`.run-page[data-run="${facts.id}"]`)) showFacts(box, facts);
@@ -143,6 +166,7 @@ function connect() {
 }
 
 localise(document);
+showCurrentTab();
 document.addEventListener("htmx:after:swap", () => localise(document));
 setInterval(tick, 1000);
 connect();

@@ -1,0 +1,1 @@
+"""What the page of `geminorum web` carries, measured in a real browser."""
