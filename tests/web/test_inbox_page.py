@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 from inbox_parts import SHELL, WRITE, asked, asking, conversation
-from played import settings
+from markup import Markup
+from played import EDIT, settings
 from served import TOKEN, Visitor, opened, served, stranger
 from test_runs import HOSTILE, Tags
 
@@ -45,6 +46,39 @@ class TestAQuestion:
         async with asking(conversation(inbox), WRITE):
             await asked(inbox)
             assert '<span class="came">+new\n</span>' in (await visitor.get("/inbox")).text
+
+    @pytest.mark.parametrize(
+        ("tool", "arguments", "seen"),
+        [
+            ("run_shell_command", {"command": "make clean", "dir_path": "/etc"}, "/etc"),
+            ("deploy", {"command": "status", "target": ["production"]}, "production"),
+            ("replace", {**EDIT, "allow_multiple": True}, "allow_multiple"),
+            ("write_file", {**EDIT, "content": "evil()"}, "evil()"),
+            ("run_shell_command", {"command": "ls" + 99 * "\n" + "evil"}, "98 empty lines"),
+            ("run_shell_command", {"command": "ls" + 99 * " " + "; evil"}, "99 spaces"),
+        ],
+    )
+    async def test_hides_no_argument_behind_another(self, visitor, inbox, tool, arguments, seen):
+        async with asking(conversation(inbox), PermissionRequest(tool, "c", arguments)):
+            [question] = await asked(inbox)
+            page = Markup((await visitor.get("/inbox")).text)
+            assert seen in page.one("article", id=f"q-{question.id}").text
+
+    async def test_that_is_too_long_for_a_list_is_allowed_where_all_of_it_is_read(
+        self, visitor, inbox
+    ):
+        command = f"echo {50_000 * 'a'}; the end"
+        request = PermissionRequest("run_shell_command", "c", {"command": command})
+        async with asking(conversation(inbox), request):
+            [question] = await asked(inbox)
+            page = (await visitor.get("/inbox")).text
+            assert "; the end" not in page
+            assert 'value="allow' not in page
+            assert 'value="deny"' in page
+            for path in (f"/inbox/{question.id}", f"/live?inbox=0&question={question.id}"):
+                text = await _read(visitor, path)
+                assert "; the end" in text
+                assert "allow_always" in text
 
     @pytest.mark.parametrize(
         ("fields", "expected"),
@@ -182,6 +216,17 @@ class TestTheStream:
                 if sent.event == "questions" and sent.data["count"] == 2:
                     assert sent.data["cards"] == []
                     break
+
+
+async def _read(visitor: Visitor, path: str) -> str:
+    """The page; of a stream, the first card."""
+    if not path.startswith("/live"):
+        return (await visitor.get(path)).text
+    async with aclosing(visitor.stream(path)) as stream:
+        async for sent in stream:
+            if sent.event == "questions" and sent.data["cards"]:
+                return str(sent.data["cards"][0]["html"])
+    return ""
 
 
 async def _until_card(stream, cards: dict[str, str], id: str, text: str) -> None:
