@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from inbox_parts import SHELL, WRITE, asked, asking, conversation
+from inbox_parts import SHELL, WRITE, asked, asking, conversation, leave_questions
 from markup import Markup
+from msgspec.structs import replace
 from played import EDIT, settings
 from served import TOKEN, Visitor, opened, served, stranger
 from test_runs import HOSTILE, Tags
@@ -195,6 +196,19 @@ class TestAQuestionWhoseRunHasEnded:
             assert answer.url.path.startswith("/runs/")
             run = await visitor.until(answer.url.path.rpartition("/")[2], "error", "success")
             assert (run["resumes"], run["folder"]) == ("s-1", str(tmp_path))
+
+    async def test_that_was_answered_elsewhere_can_be_taken_up_on_the_page(
+        self, visitor, inbox, tmp_path
+    ):
+        request = replace(SHELL, session_id="s-7")
+        await leave_questions(visitor.app.settings.db, request, cwd=str(tmp_path))
+        [question] = await asked(inbox)
+        assert (await visitor.post(f"/inbox/{question.id}/resume")).status_code == 409
+        await inbox.answer(question.id, Allow())
+        page = Markup((await visitor.get("/inbox")).text)
+        action = page.one("form", action=f"/inbox/{question.id}/resume")["action"]
+        run = (await visitor.post(action)).url.path.rpartition("/")[2]
+        assert (await visitor.until(run, "error", "success"))["resumes"] == "s-7"
 
 
 class TestTheStream:
