@@ -158,6 +158,19 @@ async def test_a_run_that_is_stopped_withdraws_its_question(inbox, others):
         await others.answer(question.id, Allow())
 
 
+async def test_a_program_that_ends_can_leave_its_questions(inbox, others):
+    async with asking(conversation(inbox), SHELL) as [task]:
+        await asked(others)
+        with inbox.leaving_questions():
+            task.cancel()
+            await asyncio.wait([task])
+    question = await the_question(others, "waiting")
+    assert (await others.answer(question.id, Allow())).is_resumable
+    async with asking(conversation(inbox), replace(SHELL, session_id="s-9")):
+        await asked(others)
+    assert await others.questions() == []
+
+
 async def test_an_answer_after_the_run_counts_once_for_the_same_call(store, inbox):
     """If the agent asks for anything else, or once more, that is a new question."""
     (error,) = await leave_questions(store, SHELL)

@@ -112,6 +112,18 @@ async def test_the_program_may_say_who_comes_in(tmp_path):
         assert (await client.post("/team/agents/runs", data=form)).status_code == 422
 
 
+async def test_who_is_logged_out_of_the_program_is_out_here_too(tmp_path):
+    logged_in = {"anna"}
+    page = web.app(authorize=lambda request: "anna" in logged_in, **settings(tmp_path))
+    async with mounted(page) as client:
+        assert (await client.get("/team/agents/runs")).status_code == 200
+        assert client.cookies
+        logged_in.clear()
+        assert (await client.get("/team/agents/runs")).status_code == 401
+        await client.get(page.link(f"{ADDRESS}/team/agents"))  # The token is enough.
+        assert (await client.get("/team/agents/runs")).status_code == 200
+
+
 async def test_a_login_that_fails_lets_nobody_in(tmp_path):
     page = web.app(authorize=lambda request: "no", **settings(tmp_path))
     async with mounted(page) as client:

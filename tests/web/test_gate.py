@@ -1,10 +1,12 @@
 """Who gets in, from where, and what they may change: attacks on the page."""
 
+import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
+from markup import Markup
 from served import TOKEN, Visitor, opened, stranger
 from starlette.routing import Route
 
@@ -95,6 +97,18 @@ class TestTheLink:
             assert 'http-equiv="refresh" content="0; url=/runs?before=7"' in answer.text
             headers["sec-fetch-site"] = "same-origin"
             assert (await client.get("/runs", headers=headers)).status_code == 401
+
+    @pytest.mark.parametrize(
+        "path", ["/%5Cevil.example/", "//evil.example/", "/%09/evil.example", "/%0A%2Fevil.example"]
+    )
+    async def test_from_elsewhere_leads_to_no_other_host_either(self, visitor, path):
+        """Browsers read a backslash as a slash, and leave tabs and line ends out."""
+        headers = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+        async with stranger(visitor, headers=headers) as client:
+            request = client.build_request("GET", "/x")
+            request.url = request.url.copy_with(raw_path=path.encode())
+            address = Markup((await client.send(request)).text).one("a")["href"]
+        assert re.match(r"/[^/\\\s]", address)
 
 
 class TestByWhichName:
@@ -266,6 +280,18 @@ class TestBehindAProxy:
             proxied = Visitor(visitor.app, visitor.address, client)
             client.headers.update(anna)
             assert (await proxied.post("/runs", prompt="")).status_code == 422
+
+    async def test_whoever_it_no_longer_names_is_out(self, tmp_path):
+        settings = {"db": f"sqlite:///{tmp_path}/web.db", "proxy_header": "X-Forwarded-User"}
+        async with opened(**settings) as visitor, stranger(visitor) as client:
+            anna = Visitor(visitor.app, visitor.address, client)
+            client.headers["x-forwarded-user"] = "anna"
+            csrf = await anna.csrf()
+            assert await anna.csrf() == csrf
+            del client.headers["x-forwarded-user"]
+            assert client.cookies
+            assert (await client.get("/runs")).status_code == 401
+            assert (await client.post("/runs", data={"csrf": csrf})).status_code == 401
 
     async def test_without_being_told_so_it_lets_nobody_in(self, visitor):
         async with stranger(visitor, headers={"x-forwarded-user": "anna"}) as client:

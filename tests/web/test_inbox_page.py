@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
-from inbox_parts import SHELL, WRITE, asked, asking, conversation
-from played import settings
+from inbox_parts import SHELL, WRITE, asked, asking, conversation, leave_questions
+from markup import Markup
+from msgspec.structs import replace
+from played import EDIT, settings
 from served import TOKEN, Visitor, opened, served, stranger
 from test_runs import HOSTILE, Tags
 
@@ -45,6 +47,39 @@ class TestAQuestion:
         async with asking(conversation(inbox), WRITE):
             await asked(inbox)
             assert '<span class="came">+new\n</span>' in (await visitor.get("/inbox")).text
+
+    @pytest.mark.parametrize(
+        ("tool", "arguments", "seen"),
+        [
+            ("run_shell_command", {"command": "make clean", "dir_path": "/etc"}, "/etc"),
+            ("deploy", {"command": "status", "target": ["production"]}, "production"),
+            ("replace", {**EDIT, "allow_multiple": True}, "allow_multiple"),
+            ("write_file", {**EDIT, "content": "evil()"}, "evil()"),
+            ("run_shell_command", {"command": "ls" + 99 * "\n" + "evil"}, "98 empty lines"),
+            ("run_shell_command", {"command": "ls" + 99 * " " + "; evil"}, "99 spaces"),
+        ],
+    )
+    async def test_hides_no_argument_behind_another(self, visitor, inbox, tool, arguments, seen):
+        async with asking(conversation(inbox), PermissionRequest(tool, "c", arguments)):
+            [question] = await asked(inbox)
+            page = Markup((await visitor.get("/inbox")).text)
+            assert seen in page.one("article", id=f"q-{question.id}").text
+
+    async def test_that_is_too_long_for_a_list_is_allowed_where_all_of_it_is_read(
+        self, visitor, inbox
+    ):
+        command = f"echo {50_000 * 'a'}; the end"
+        request = PermissionRequest("run_shell_command", "c", {"command": command})
+        async with asking(conversation(inbox), request):
+            [question] = await asked(inbox)
+            page = (await visitor.get("/inbox")).text
+            assert "; the end" not in page
+            assert 'value="allow' not in page
+            assert 'value="deny"' in page
+            for path in (f"/inbox/{question.id}", f"/live?inbox=0&question={question.id}"):
+                text = await _read(visitor, path)
+                assert "; the end" in text
+                assert "allow_always" in text
 
     @pytest.mark.parametrize(
         ("fields", "expected"),
@@ -162,6 +197,19 @@ class TestAQuestionWhoseRunHasEnded:
             run = await visitor.until(answer.url.path.rpartition("/")[2], "error", "success")
             assert (run["resumes"], run["folder"]) == ("s-1", str(tmp_path))
 
+    async def test_that_was_answered_elsewhere_can_be_taken_up_on_the_page(
+        self, visitor, inbox, tmp_path
+    ):
+        request = replace(SHELL, session_id="s-7")
+        await leave_questions(visitor.app.settings.db, request, cwd=str(tmp_path))
+        [question] = await asked(inbox)
+        assert (await visitor.post(f"/inbox/{question.id}/resume")).status_code == 409
+        await inbox.answer(question.id, Allow())
+        page = Markup((await visitor.get("/inbox")).text)
+        action = page.one("form", action=f"/inbox/{question.id}/resume")["action"]
+        run = (await visitor.post(action)).url.path.rpartition("/")[2]
+        assert (await visitor.until(run, "error", "success"))["resumes"] == "s-7"
+
 
 class TestTheStream:
     async def test_shows_questions_and_their_answers_as_they_come(self, visitor, inbox):
@@ -182,6 +230,17 @@ class TestTheStream:
                 if sent.event == "questions" and sent.data["count"] == 2:
                     assert sent.data["cards"] == []
                     break
+
+
+async def _read(visitor: Visitor, path: str) -> str:
+    """The page; of a stream, the first card."""
+    if not path.startswith("/live"):
+        return (await visitor.get(path)).text
+    async with aclosing(visitor.stream(path)) as stream:
+        async for sent in stream:
+            if sent.event == "questions" and sent.data["cards"]:
+                return str(sent.data["cards"][0]["html"])
+    return ""
 
 
 async def _until_card(stream, cards: dict[str, str], id: str, text: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -53,9 +54,12 @@ class Asker:
         place: Place,
         limits: Limits,
         reminders: Reminders,
+        leaves_questions: Callable[[], bool],
     ) -> None:
+        """`leaves_questions`: do questions remain if the run is stopped now?"""
         self._table, self._changes, self._place = table, changes, place
         self._limits, self._reminders = limits, reminders
+        self._leaves_questions = leaves_questions
         self._asked = 0
         """How many questions are open."""
         self._is_leaving = False
@@ -102,8 +106,9 @@ class Asker:
 
     async def _let_go(self, opening: asyncio.Future[Question]) -> None:
         """The run is stopped: nobody waits any more."""
+        is_left = self._is_leaving or self._leaves_questions()
         question = await opening
-        if self._is_leaving:
+        if is_left:
             await run_in_thread(self._table.leave, question.id, self._name)
         else:
             await run_in_thread(self._table.close, question.id, self._name, "withdrawn")

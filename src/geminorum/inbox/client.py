@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import os
 import platform
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,6 +86,7 @@ class Inbox(Approvals):
         self._table, self._changes = QuestionTable(self._database), Changes(self._database)
         self._limits = Limits(deadline, patience)
         self._reminders = Reminders(remind, remind_every)
+        self._leaving = 0
 
     def __repr__(self) -> str:
         return f"Inbox({self._database!r})"
@@ -147,12 +149,25 @@ class Inbox(Approvals):
         """Removes questions that are closed and were asked so long ago; returns how many."""
         return await run_in_thread(self._table.prune, older_than.total_seconds())
 
+    @contextmanager
+    def leaving_questions(self) -> Iterator[None]:
+        """Within the block, runs that are stopped leave their questions in the state `waiting`,
+        instead of withdrawing them. For a program that ends while its agents wait."""
+        self._leaving += 1
+        try:
+            yield
+        finally:
+            self._leaving -= 1
+
     async def __call__(self, request: PermissionRequest) -> Decision:
         """Asks; raises WaitingForAnswer when the patience is over."""
         return await self.open(Place())(request, _raise)
 
     def open(self, place: Place) -> Ask:
-        return Asker(self._table, self._changes, place, self._limits, self._reminders).ask
+        limits, reminders = self._limits, self._reminders
+        return Asker(
+            self._table, self._changes, place, limits, reminders, lambda: self._leaving > 0
+        ).ask
 
     def refuse_within(self, folders: Sequence[Path]) -> None:
         database = self._database

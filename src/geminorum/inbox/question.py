@@ -8,6 +8,7 @@ import msgspec
 
 from geminorum.decisions import Allow, AllowAlways, Decision, Deny
 from geminorum.events import Permission
+from geminorum.views.diffs import SHOWN_BY_DIFF
 
 State: TypeAlias = Literal["open", "waiting", "answered", "expired", "withdrawn"]
 _SHORT = 8
@@ -72,6 +73,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def short_id(self) -> str:
         return self.id[:_SHORT]
+
+    @property
+    def further_input(self) -> dict[str, Any]:
+        """The arguments that neither the command nor the change shows."""
+        told = {"command"} if self.command is not None else set[str]()
+        if self.diff is not None:
+            told |= SHOWN_BY_DIFF
+        return {name: value for name, value in self.input.items() if name not in told}
 
     @property
     def is_answerable(self) -> bool:

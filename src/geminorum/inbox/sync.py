@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Coroutine, Generator, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -86,6 +87,10 @@ class Inbox(Approvals):
     def prune(self, older_than: timedelta) -> int:
         """Removes questions that are closed and were asked so long ago; returns how many."""
         return _call(self._inbox.prune(older_than))
+
+    def leaving_questions(self) -> AbstractContextManager[None]:
+        """Within the block, runs that are stopped leave their questions in the state `waiting`."""
+        return self._inbox.leaving_questions()
 
     async def __call__(self, request: PermissionRequest) -> Decision:
         return await self._inbox(request)

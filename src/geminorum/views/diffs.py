@@ -34,13 +34,18 @@ def proposed_diff(tool: str, arguments: dict[str, Any], before: str | None = Non
 
     `before`: what is in the file now. Unknown, a whole new content is shown as all new.
     """
-    if tool not in WRITING_TOOLS:
+    if tool not in WRITING_TOOLS or _is_ambiguous(arguments):
         return None
     content = arguments.get("content")
     if before is None or not isinstance(content, str) or _is_long(before) or _is_long(content):
         return _asked_diff(arguments)
     name = str(arguments.get("file_path") or "file").replace("\n", " ")
     return "\n".join(unified_diff(_lines(before), _lines(content), name, name, lineterm=""))
+
+
+def _is_ambiguous(arguments: dict[str, Any]) -> bool:
+    """Does it name two changes, of which the tool makes one and a reader might see the other?"""
+    return "content" in arguments and not arguments.keys().isdisjoint(("old_string", "new_string"))
 
 
 def _is_long(text: str) -> bool:
@@ -79,6 +84,8 @@ def _without_index(diff: str) -> str:
 
 
 def _asked_diff(arguments: dict[str, Any]) -> str | None:
+    if _is_ambiguous(arguments):
+        return None
     path = str(arguments.get("file_path") or arguments.get("path") or "file")
     match arguments:
         case {"old_string": str(old), "new_string": str(new)}:

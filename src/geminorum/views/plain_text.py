@@ -71,3 +71,13 @@ def printable_line(text: str) -> str:
 
 def _spelled(found: re.Match[str]) -> str:
     return found[0] if found[1] else encode_basestring_ascii(found[0])[1:-1]
+
+
+_EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n){3,}")
+_SPACES = re.compile(r"[^\S\n]{21,}")
+
+
+def without_padding(text: str) -> str:
+    """Many spaces or empty lines as their number: what follows must not be out of sight."""
+    text = _EMPTY_LINES.sub(lambda run: f"\n…{run[0].count(chr(10)) - 1} empty lines…\n", text)
+    return _SPACES.sub(lambda run: f" …{len(run[0])} spaces… ", text)

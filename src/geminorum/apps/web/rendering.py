@@ -16,6 +16,7 @@ from geminorum.apps.web import words
 from geminorum.apps.web.fleet.link import fleet_url
 from geminorum.apps.web.hinting import command_fix, page_hint
 from geminorum.apps.web.navigation import TABS, Tab
+from geminorum.apps.web.questions.showing import exposed, is_long
 from geminorum.apps.web.security.csrf import csrf_token
 from geminorum.apps.web.services import settings_of, waiting_questions
 from geminorum.apps.web.sessions.names import is_session_id
@@ -96,7 +97,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= _FILTERS
-    environment.tests["session_id"] = is_session_id
+    environment.tests |= {"session_id": is_session_id, "long": is_long}
     return environment
 
 
@@ -143,4 +144,5 @@ _FILTERS = {
     "hint": page_hint,
     "command": command_fix,
     "readable_json": as_text,
+    "exposed": exposed,
 }

@@ -31,7 +31,7 @@ class WebSettings:
     """A header in which a proxy in front of the page names the user that it has let in."""
     authorize: Callable[[Request], bool | Awaitable[bool]] | None = None
     """Lets in whoever a program that mounts the page has logged in, besides those with the token.
-    It is asked about every request that has no session of the page."""
+    It is asked about every request of theirs: who is logged out there is out here, too."""
     options: Options = field(default_factory=Options)
     """What runs start with; the form's values go on top. `cwd` is the folder that it suggests."""
     transports: Mapping[str, Transport] = field(default_factory=lambda: _transports())

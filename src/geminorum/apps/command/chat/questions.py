@@ -15,7 +15,7 @@ from geminorum import Allow, Deny, PermissionRequest
 from geminorum.apps.command.render import events as shown
 from geminorum.apps.command.render.facts import printable
 from geminorum.apps.command.render.markdown import Indented
-from geminorum.views.plain_text import printable_line
+from geminorum.views.plain_text import printable_line, without_padding
 
 if TYPE_CHECKING:
     from geminorum.apps.command.chat.lines import Lines
@@ -139,11 +139,11 @@ def _named(reason: str | None) -> list[RenderableType]:
 
 
 def _on_a_line(name: str) -> str:
-    return shown.without_padding(printable_line(name))
+    return without_padding(printable_line(name))
 
 
 def _exposed(text: str) -> str:
-    return shown.without_padding(printable(text))
+    return without_padding(printable(text))
 
 
 def _change(arguments: dict[str, Any], cwd: Path) -> tuple[str, str] | None:

@@ -6,13 +6,12 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from geminorum.apps.command.flags.moments import when
 from geminorum.apps.command.render.facts import gist, printable
 from geminorum.apps.command.render.tables import Column, Sheet
-from geminorum.views.diffs import SHOWN_BY_DIFF
-from geminorum.views.plain_text import printable_line
+from geminorum.views.plain_text import printable_line, without_padding
 
 if TYPE_CHECKING:
     from geminorum.inbox import Question
@@ -63,7 +62,7 @@ def details(question: Question) -> Iterator[str]:
         yield from _indented(f"$ {question.command}")
     if question.diff is not None:
         yield from _indented(question.diff or "(nothing changes)")
-    for name, value in _rest(question):
+    for name, value in question.further_input.items():
         text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         yield from _indented(f"{name}: {text}")
 
@@ -95,16 +94,8 @@ def _answer(question: Question) -> Iterator[tuple[str, str]]:
     yield "used", "not yet" if used is None else _moment(used)
 
 
-def _rest(question: Question) -> list[tuple[str, Any]]:
-    """The arguments that neither the command nor the change shows."""
-    told = {"command"} if question.command is not None else set()
-    if question.diff is not None:
-        told |= SHOWN_BY_DIFF
-    return [(name, value) for name, value in question.input.items() if name not in told]
-
-
 def _indented(text: str) -> Iterator[str]:
-    return (f"  {line}" for line in printable(text).split("\n"))
+    return (f"  {line}" for line in without_padding(printable(text)).split("\n"))
 
 
 def _state(question: Question) -> str:

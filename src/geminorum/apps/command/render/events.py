@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -16,7 +15,7 @@ from geminorum import Error, Init, Result, ToolResult, ToolUse
 from geminorum.apps.command.guard import command_hint
 from geminorum.apps.command.render.facts import facts_of, gist, printable, written
 from geminorum.apps.command.render.markdown import Indented, Markdown
-from geminorum.views.plain_text import printable_line
+from geminorum.views.plain_text import printable_line, without_padding
 
 LONGEST_MARKDOWN = 200_000
 """Letters; a longer answer is printed as it is, for it would take seconds to lay out."""
@@ -105,16 +104,6 @@ def _changed(before: str, after: str) -> list[str]:
 
 def _unified(text: str) -> str:
     return text.replace("\r\n", "\n")
-
-
-_EMPTY_LINES = re.compile(r"\n(?:[^\S\n]*\n){3,}")
-_SPACES = re.compile(r"[^\S\n]{21,}")
-
-
-def without_padding(text: str) -> str:
-    """Many spaces or empty lines as their number: what follows must not be out of sight."""
-    text = _EMPTY_LINES.sub(lambda run: f"\n…{run[0].count(chr(10)) - 1} empty lines…\n", text)
-    return _SPACES.sub(lambda run: f" …{len(run[0])} spaces… ", text)
 
 
 def asked_change(arguments: dict[str, Any]) -> tuple[str, str] | None:

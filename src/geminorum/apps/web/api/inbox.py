@@ -11,7 +11,12 @@ from starlette.requests import Request
 
 from geminorum.apps.web.api.endpoint import Endpoint
 from geminorum.apps.web.pages.inbox import answerer, find_question
-from geminorum.apps.web.questions.answering import MAX_REASON_CHARACTERS, answer, decision_of
+from geminorum.apps.web.questions.answering import (
+    MAX_REASON_CHARACTERS,
+    answer,
+    decision_of,
+    resume,
+)
 from geminorum.apps.web.runs.info import RunInfo
 from geminorum.apps.web.services import services_of
 from geminorum.errors import QuestionClosed
@@ -63,6 +68,14 @@ async def answer_question(request: Request, given: NewAnswer) -> Answered:
         raise HTTPException(409, error.message) from error
 
 
+async def resume_question(request: Request) -> RunInfo:
+    question = await find_question(request)
+    try:
+        return await resume(services_of(request), question)
+    except QuestionClosed as error:
+        raise HTTPException(409, error.message) from error
+
+
 endpoints = [
     Endpoint(
         "GET",
@@ -83,5 +96,14 @@ endpoints = [
         body=NewAnswer,
         returns=Answered,
         failures=(409,),
+    ),
+    Endpoint(
+        "POST",
+        "/inbox/{id}/resume",
+        resume_question,
+        "Go on with an answer that no run has taken",
+        returns=RunInfo,
+        status=201,
+        failures=(400, 409, 422),
     ),
 ]

@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from geminorum.apps.web.questions.answering import answer, decision_of
+from geminorum.apps.web.questions.answering import answer, decision_of, resume
 from geminorum.apps.web.rendering import is_fragment, redirect, render, return_to
 from geminorum.apps.web.services import services_of, settings_of
 from geminorum.errors import QuestionClosed, UnknownQuestion
@@ -18,14 +18,15 @@ _CLOSED_ROWS = 50
 
 async def list_questions(request: Request) -> Response:
     known = services_of(request).questions
-    open_ones = await known.inbox.questions()
     latest = await known.inbox.questions(include_closed=True, limit=_CLOSED_ROWS)
-    closed = [question for question in latest if not question.is_answerable]
+    # Somebody has to do something about those, too: nobody has taken the answer.
+    unused = [question for question in latest if question.is_resumable]
+    closed = [one for one in latest if not one.is_answerable and not one.is_resumable]
     revision = max((one.revision for one in latest), default=0)
     return render(
         request,
         "inbox/list.html",
-        questions=open_ones,
+        questions=[*await known.inbox.questions(), *unused],
         closed=closed,
         revision=revision,
         problem=known.problem,
@@ -51,6 +52,16 @@ async def answer_question(request: Request) -> Response:
     if run is not None:
         return _lead_to(request, run.id)
     return _show(request, question) if is_fragment(request) else return_to(request, "inbox")
+
+
+async def go_on(request: Request) -> Response:
+    """Starts a run that takes an answer which nobody waited for any more."""
+    question = await find_question(request)
+    try:
+        run = await resume(services_of(request), question)
+    except QuestionClosed:
+        return _show(request, question, 409)
+    return _lead_to(request, run.id)
 
 
 def answerer(request: Request) -> str | None:
@@ -85,4 +96,5 @@ routes = [
     Route("/inbox", list_questions, name="inbox"),
     Route("/inbox/{id}", show_question, name="inbox.show"),
     Route("/inbox/{id}/answer", answer_question, methods=["POST"], name="inbox.answer"),
+    Route("/inbox/{id}/resume", go_on, methods=["POST"], name="inbox.resume"),
 ]

@@ -69,7 +69,8 @@ _TEMPLATES = {
 
 def _drawing(request: Request, name: str) -> Callable[[object], str]:
     """Draws what the template of that name shows."""
-    return lambda shown: draw(request, _TEMPLATES[name], **{name: shown, "now": now_ms()})
+    given = {"is_whole": "question" in request.query_params}  # On a page of its own.
+    return lambda shown: draw(request, _TEMPLATES[name], now=now_ms(), **given, **{name: shown})
 
 
 def _number(text: str) -> int:

@@ -33,7 +33,10 @@ async def answer(
 
 
 async def resume(services: Services, question: Question) -> RunInfo:
-    """Goes on with the session of an answered question."""
+    """Goes on with the session of an answered question; returns the run that does, once."""
+    for live in services.runs.board.live:
+        if question.is_resumable and live.resumes == question.session_id:
+            return live
     known = services.settings.transports
     via = next(name for name in (question.transport or "", *known) if name in known)
     options = services.settings.options.changed(cwd=None)

@@ -60,7 +60,9 @@ class Runs:
         try:
             yield
         finally:
-            await self.end_all()
+            # The page ends, and nobody has stopped its runs: what they ask can still be answered.
+            with self._inbox.leaving_questions():
+                await self.end_all()
             for task in working:
                 task.cancel()
             await asyncio.gather(*working, return_exceptions=True)

@@ -5,6 +5,11 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
+from typing import Literal, TypeAlias
+
+SessionKind: TypeAlias = Literal["session", "guest"]
+"""That of a browser that has shown the token; or of one that somebody else lets in, and that is
+worth nothing unless they do."""
 
 
 class Signer:
@@ -23,14 +28,13 @@ class Signer:
     def is_token(self, given: str) -> bool:
         return is_same(given, self._token)
 
-    def new_session(self) -> str:
-        """A session for a browser that has shown the token."""
+    def new_session(self, kind: SessionKind) -> str:
         nonce = secrets.token_urlsafe(24)
-        return f"{nonce}.{self._signed('session', nonce)}"
+        return f"{nonce}.{self._signed(kind, nonce)}"
 
-    def is_session(self, value: str) -> bool:
+    def is_session(self, value: str, kind: SessionKind) -> bool:
         nonce, _, signature = value.partition(".")
-        return is_same(signature, self._signed("session", nonce))
+        return is_same(signature, self._signed(kind, nonce))
 
     def csrf_of(self, session: str) -> str:
         """What the forms of this session carry."""

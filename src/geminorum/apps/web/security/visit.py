@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message, Send
 
 from geminorum.apps.web.security import csrf
-from geminorum.apps.web.security.signing import Signer, is_same
+from geminorum.apps.web.security.signing import SessionKind, Signer, is_same
 from geminorum.apps.web.settings import WebSettings
 
 MAX_BODY_BYTES = 9 * 1024 * 1024
@@ -38,17 +38,24 @@ class Visit:
         the program around the page?"""
         scheme, _, token = self._request.headers.get("authorization", "").partition(" ")
         self._is_bearer = scheme.lower() == "bearer" and self._signer.is_token(token)
-        if self._signer.is_session(self._session):
+        if self._signer.is_session(self._session, "session"):
             self._offer_csrf_token()
+        # Each time anew: whoever is logged out there is out here, too.
         elif self._has_passed_proxy() or await self._is_authorized():
-            self.start_session()
+            self._welcome_guest()
         else:
             return self._is_bearer
         return True
 
-    def start_session(self) -> None:
-        self._session, self._is_new_session = self._signer.new_session(), True
+    def start_session(self, kind: SessionKind = "session") -> None:
+        self._session, self._is_new_session = self._signer.new_session(kind), True
         self._offer_csrf_token()
+
+    def _welcome_guest(self) -> None:
+        if self._signer.is_session(self._session, "guest"):
+            self._offer_csrf_token()
+        else:
+            self.start_session("guest")
 
     async def has_csrf_token(self) -> bool:
         """May it change anything? A token in a header is nothing that browsers send unasked."""
