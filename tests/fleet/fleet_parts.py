@@ -62,6 +62,14 @@ def worker_process(url: str, home: Path, *, env=None, **how) -> Iterator[subproc
         process.wait()
 
 
+async def cut_connections(url: str) -> None:
+    """Of everybody else to this database."""
+    query = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+        WHERE datname = current_database() AND pid <> pg_backend_pid()"""
+    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
+        await connection.execute(query)
+
+
 def requesting_cli(folder: Path, **how) -> Cli:
     """A `Cli` to a program that sends requests to a model; see requesting_cli.cjs."""
     script = folder / "package/gemini.cjs"

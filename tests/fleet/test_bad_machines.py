@@ -4,14 +4,20 @@ import asyncio
 import errno
 import os
 import signal
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit, urlunsplit
 
 import pytest
 from databases import open_place, postmaster_of
-from fleet_parts import new_database, worker_process, working
+from fleet_parts import cut_connections, new_database, until, worker_process, working
+from psycopg_pool.base import AttemptWithBackoff
 from servers import postgres_server
 
 from geminorum import Cli, Done, Error, Init, Options, TextDelta, errors
 from geminorum.fleet import Fleet
+from geminorum.fleet.database import Database, patiently
 from geminorum.fleet.embedded import embedded_postgres
 from geminorum.workspace import Workspace
 from geminorum.workspace.archive import MAX_BYTES
@@ -69,6 +75,39 @@ async def test_a_database_that_restarts_in_mid_run_loses_nothing(number, stand_i
     last = max(attempt for (attempt, _), _ in seen)
     texts = [event.text for (at, _), event in seen if at == last and isinstance(event, TextDelta)]
     assert "".join(texts) == result.text == "".join(line["content"] for line in lines)
+
+
+async def test_a_database_that_comes_back_after_a_long_time_is_noticed(url, monkeypatch, caplog):
+    """The pool's pauses between two tries grow with the outage, up to minutes; readers have one."""
+    monkeypatch.setattr(AttemptWithBackoff, "INITIAL_DELAY", 3600.0)  # As after a long one.
+
+    async def read():
+        async with database.statements() as connection:
+            return await (await connection.execute("SELECT 'here'")).fetchone()
+
+    async def has_failed():
+        return "error connecting" in caplog.text
+
+    with another_socket(url) as (address, socket):
+        target = socket.readlink()
+        async with Database(address, connections=1) as database:
+            socket.unlink()
+            await cut_connections(url)
+            reading = asyncio.create_task(patiently(read))
+            await until(has_failed)
+            socket.symlink_to(target)
+            assert await asyncio.wait_for(reading, 30) == ("here",)
+
+
+@contextmanager
+def another_socket(url):
+    """Another address of the same server, and the link at which it is reached."""
+    parts = urlsplit(url)
+    (folder,) = parse_qs(parts.query)["host"]
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        link = Path(place, ".s.PGSQL.5432")
+        link.symlink_to(Path(folder, link.name))
+        yield urlunsplit(parts._replace(query=f"host={place}&port=5432")), link
 
 
 @pytest.mark.parametrize("clock", [3600.0, -3600.0])

@@ -218,7 +218,7 @@ async def test_prune_removes_what_is_done_and_old_and_nothing_else(url, fleet, s
 
 async def _sessions(url, sessions):
     """Gives jobs an attempt for each of these sessions, and saves the sessions."""
-    store = TenantStore(url, "default", lambda session: None)
+    store = TenantStore(url, "default")
     insert = (
         "INSERT INTO geminorum_attempts (job, number, worker, session) VALUES (%s, %s, 'w', %s)"
     )

@@ -3,17 +3,19 @@
 import asyncio
 import os
 import signal
+import uuid
 from functools import partial
 
 import psutil
 import psycopg
 import pytest
-from fleet_parts import new_database, until, worker_process, working
+from fleet_parts import cut_connections, new_database, until, worker_process, working
 from servers import postgres_server
 
 from geminorum import Done, Error, Init, Options, Text, errors
 from geminorum.fleet import Fleet
 from geminorum.fleet.attempt import CONTINUE
+from geminorum.fleet.session_store import AttemptStore
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
@@ -145,7 +147,7 @@ async def test_cut_connections_lose_no_event(url, fleet, stand_in, tmp_path):
     async with working(url, {"cli": stand_in(INIT, *lines, RESULT, chunk=200, delay=0.02)}):
         await has_begun(job)
         for _ in range(5):
-            await _cut_connections(url)
+            await cut_connections(url)
             await asyncio.sleep(0.2)
         events = [event async for event in job.events()]
     text = "".join(event.text for event in events if isinstance(event, Text))
@@ -153,11 +155,34 @@ async def test_cut_connections_lose_no_event(url, fleet, stand_in, tmp_path):
     assert (await job.info()).attempt == 1
 
 
-async def _cut_connections(url: str) -> None:
-    query = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-        WHERE datname = current_database() AND pid <> pg_backend_pid()"""
-    async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
-        await connection.execute(query)
+async def test_a_session_is_taken_from_a_lost_attempt_and_never_from_one_that_runs(
+    url, fleet, stand_in, tmp_path
+):
+    """A job that resumes the session of one that runs waits, however few attempts it may have."""
+    first = await fleet.submit("hello", Options(home=tmp_path))
+    async with working(url, {"cli": stand_in(INIT, SAID, hang=True)}):
+        await has_begun(first)
+        lease = _store(url, first.id, 1)
+        assert await asyncio.to_thread(lease.acquire, "5e551011", "it", 600.0) == "it"
+        options = Options(home=tmp_path, resume="5e551011")
+        second = await fleet.submit("go on", options, max_attempts=1)
+
+        async def has_tried_twice():
+            return (await second.info()).attempt > 1
+
+        await until(has_tried_twice)
+        assert await asyncio.to_thread(lease.acquire, "5e551011", "it", 600.0) == "it"
+        await first.cancel()
+        # Its lease has 600 s left, but nobody to hold it.
+        await asyncio.wait_for(has_begun(second), 60)
+        await second.cancel()
+        events = [event async for event in second.events()]
+    waits = [event for event in events if isinstance(event, Error) and event.code == "SESSION_BUSY"]
+    assert f"job {first.id}, attempt 1" in waits[0].message
+
+
+def _store(url: str, job: str, attempt: int) -> AttemptStore:
+    return AttemptStore(url, "default", uuid.UUID(job), attempt, lambda session: None)
 
 
 @pytest.mark.gemini_cli

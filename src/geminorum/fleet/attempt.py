@@ -18,6 +18,7 @@ from geminorum.errors import (
     GeminorumError,
     Interrupted,
     LimitReached,
+    SessionBusy,
     SetupError,
     Unsupported,
     WorkspaceConflict,
@@ -32,7 +33,7 @@ from geminorum.fleet.limits.gate import Gatehouse, JobGate
 from geminorum.fleet.limits.rules import label_in
 from geminorum.fleet.limits.wait_mark import WaitMark
 from geminorum.fleet.rows import decode_spec
-from geminorum.fleet.session_store import TenantStore
+from geminorum.fleet.session_store import AttemptStore
 from geminorum.fleet.travel import (
     Failure,
     JobSpec,
@@ -171,15 +172,15 @@ class Attempt:
         ready = options if options.cwd is not None else options.changed(cwd=room.folder)
         if self.claim.via == "api":
             return spec.prompt, ready
-        store = TenantStore(self._database.url, self.claim.tenant, self._on_append())
-        ready = ready.changed(store=store)
-        session = self.claim.session or options.resume or options.session_id
-        if session is not None and self.claim.attempt > 1:
-            await asyncio.to_thread(store.break_lease, session)
+        ready = ready.changed(store=self._store())
         if self.claim.session is None:
             return spec.prompt, ready
         await self._say(f"attempt {self.claim.attempt} continues session {self.claim.session}")
         return CONTINUE, ready.changed(resume=self.claim.session, session_id=None)
+
+    def _store(self) -> AttemptStore:
+        whose = self.claim.tenant, self.claim.job, self.claim.attempt
+        return AttemptStore(self._database.url, *whose, self._on_append())
 
     async def _say(self, text: str) -> None:
         await self._writer.add(self._log, [Error(text, "TAKEOVER", recoverable=True)])
@@ -229,12 +230,11 @@ class Attempt:
             await claims.finish(connection, self.claim, chunks, outcome, ending.patch, usd=usd)
             self.ending = outcome.result.status
         else:
-            label = _limit_in_the_way(ending)
             await claims.put_back(
                 *(connection, self.claim, chunks, outcome.result.status, delay),
                 usd=usd,
-                waits_for=label,
-                is_excused=self._reason == "hand_back" or label is not None,
+                waits_for=_limit_in_the_way(ending),
+                is_excused=self._reason == "hand_back" or _has_only_waited(ending),
                 has_work=self._has_work,
                 progress=ending.patch,
             )
@@ -249,7 +249,7 @@ class Attempt:
             return None
         if _limit_in_the_way(ending) is not None:
             return error.retry_after or 0.0
-        if self.claim.is_last:
+        if self.claim.is_last and not _has_only_waited(ending):
             return None
         if not (error.retryable or isinstance(error, SetupError)):
             return None
@@ -370,6 +370,11 @@ def _limit_in_the_way(ending: Ending) -> str | None:
     """The limit that delays the job for long, if that is why it ended."""
     error = ending.error
     return label_in(error.message) if isinstance(error, LimitReached) and error.retryable else None
+
+
+def _has_only_waited(ending: Ending) -> bool:
+    """For a limit, or for another run in its session: such an attempt does not count."""
+    return _limit_in_the_way(ending) is not None or isinstance(ending.error, SessionBusy)
 
 
 def _gated(transport: Any, gate: JobGate) -> Transport:

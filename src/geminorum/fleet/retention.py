@@ -78,7 +78,7 @@ async def _remove_some(database: Database, age: timedelta) -> int:
         jobs = [job for (job,) in await cursor.fetchall()]
         sessions = await _sessions_of(connection, jobs)
     for tenant, session in sessions:
-        store = TenantStore(database.url, tenant, _ignore)
+        store = TenantStore(database.url, tenant)
         await run_off_loop(partial(store.delete, session))
     async with database.transaction() as connection:
         # Attempts and events go with their jobs, by their foreign keys.
@@ -93,10 +93,6 @@ async def _sessions_of(connection: Connection, jobs: list[uuid.UUID]) -> list[tu
     found = await (await connection.execute(_SESSIONS, {"jobs": jobs})).fetchall()
     held = await queue.locks_in_use(connection, [f"{one}/{session}" for one, session in found])
     return [(one, session) for one, session in found if f"{one}/{session}" not in held]
-
-
-def _ignore(session: str) -> None:
-    """A session that is deleted is appended to by nobody."""
 
 
 async def _remove_lost_workers(connection: Connection) -> int:
