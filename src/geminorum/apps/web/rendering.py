@@ -108,7 +108,7 @@ def _shown(value: Any) -> Any:
 
 def _markdown(text: str) -> Markup:
     # Raw HTML, images and other schemes than the web's come out as text.
-    return Markup(rendered(text))  # nosec B704 - its tests try
+    return Markup(rendered(text))  # nosec B704  # its tests try
 
 
 def _moment(milliseconds: int) -> Markup:

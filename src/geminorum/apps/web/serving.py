@@ -56,7 +56,7 @@ def address_of(server: socket.socket) -> str:
     return f"http://[{name}]:{port}" if ":" in name else f"http://{name}:{port}"
 
 
-_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104 - it binds nothing
+_REACHED_AT = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # nosec B104  # it binds nothing
 
 
 async def serve(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import uvicorn
 
-TOKEN_VARIABLE = "GEMINORUM_WEB_TOKEN"  # nosec B105 - the name of one
+TOKEN_VARIABLE = "GEMINORUM_WEB_TOKEN"  # nosec B105  # the name of one
 MIN_TOKEN_CHARACTERS = 16
 _LEADING_ON = '<meta http-equiv="refresh" content="0; url={0}"><a href="{0}">Open the page</a>'
 _STOPPING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGINT") if hasattr(signal, name))

@@ -34,9 +34,9 @@ async def answer(
 
 async def resume(services: Services, question: Question) -> RunInfo:
     """Goes on with the session of an answered question; returns the run that does, once."""
-    for live in services.runs.board.live:
-        if question.is_resumable and live.resumes == question.session_id:
-            return live
+    for started in services.runs.board.live:
+        if question.is_resumable and started.resumes == question.session_id:
+            return started
     known = services.settings.transports
     via = next(name for name in (question.transport or "", *known) if name in known)
     options = services.settings.options.changed(cwd=None)
