@@ -1,6 +1,7 @@
 """Questions of agents on the page: shown as they come, answered once, told on."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from pathlib import Path
@@ -209,6 +210,35 @@ class TestAQuestionWhoseRunHasEnded:
         action = page.one("form", action=f"/inbox/{question.id}/resume")["action"]
         run = (await visitor.post(action)).url.path.rpartition("/")[2]
         assert (await visitor.until(run, "error", "success"))["resumes"] == "s-7"
+
+    async def test_that_two_take_up_at_once_starts_one_run(self, visitor, inbox, tmp_path):
+        await leave_questions(
+            visitor.app.settings.db, replace(SHELL, session_id="s-8"), cwd=str(tmp_path)
+        )
+        [question] = await asked(inbox)
+        await inbox.answer(question.id, Allow())
+        path = f"/api/inbox/{question.id}/resume"
+        bearer = {"authorization": f"Bearer {TOKEN}"}
+        answers = await asyncio.gather(
+            *(visitor.client.post(path, headers=bearer) for _ in range(3))
+        )
+        started = {one.json()["id"] for one in answers if one.status_code == 201}
+        assert len(started) == 1
+        await visitor.until(started.pop(), "error", "success")
+
+    async def test_goes_on_under_the_rules_of_the_run_that_asked(self, inbox, visitor, tmp_path):
+        """The page's own may be wider: one yes would then be a yes to everything."""
+        (asking_folder := tmp_path / "asking").mkdir()
+        assert visitor.app.settings.options.approval == "yolo"
+        await leave_questions(
+            visitor.app.settings.db, replace(SHELL, session_id="s-9"), cwd=str(asking_folder)
+        )
+        [question] = await asked(inbox)
+        answer = await visitor.post(f"/inbox/{question.id}/answer", decision="allow")
+        run = await visitor.until(answer.url.path.rpartition("/")[2], "error", "success", "denied")
+        assert run["approval"] == "default"
+        plan = Path(visitor.app.settings.db.removeprefix("sqlite:///")).parent
+        assert "yolo" not in str(json.loads(next(plan.rglob("plan-1.call")).read_text())["argv"])
 
 
 class TestTheStream:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -36,6 +37,8 @@ class Services:
     fleet: FleetLink
     streams: int = 0
     """Open ones, of pages and of the API."""
+    resuming: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by whoever starts a run that takes an answer."""
 
     @contextmanager
     def open_stream(self) -> Iterator[None]:

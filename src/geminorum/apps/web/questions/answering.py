@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from geminorum import Allow, AllowAlways, Deny
+from geminorum.apps.web.questions.asking import is_asked_by
 from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
 from geminorum.apps.web.services import Services
 from geminorum.errors import InvalidOptions
 from geminorum.inbox import Question
 
 MAX_REASON_CHARACTERS = 4_000
+_RUNS_LOOKED_AT = 500
 
 
 def decision_of(decision: str, reason: str) -> Allow | AllowAlways | Deny:
@@ -34,19 +36,37 @@ async def answer(
 
 async def resume(services: Services, question: Question) -> RunInfo:
     """Goes on with the session of an answered question; returns the run that does, once."""
-    for started in services.runs.board.live:
-        if question.is_resumable and started.resumes == question.session_id:
-            return started
+    # Of two who press the button at once, the second finds the run that the first has started.
+    async with services.resuming:
+        for started in services.runs.board.live:
+            if question.is_resumable and started.resumes == question.session_id:
+                return started
+        # It may have been used since it was read.
+        question = await services.questions.inbox.question(question.id)
+        return await _start(services, question)
+
+
+async def _start(services: Services, question: Question) -> RunInfo:
     known = services.settings.transports
     via = next(name for name in (question.transport or "", *known) if name in known)
-    options = services.settings.options.changed(cwd=None)
+    approval = await _approval_of(services, question)
+    options = services.settings.options.changed(cwd=None, approval=approval)
     live = services.questions.inbox.resume(question, options=options, via=known[via])
     info = RunInfo(
         id=new_id(),
         prompt=f"Go on: {question.tool} was answered",
         folder=question.cwd or "",
         via=via,
+        approval=approval,
         started=now_ms(),
         resumes=question.session_id,
     )
     return await services.runs.start_prepared(live, info)
+
+
+async def _approval_of(services: Services, question: Question) -> str:
+    """That of the run which asked. The page's own may allow what was to be asked about, and an
+    answer is about one call."""
+    runs = await services.runs.list(limit=_RUNS_LOOKED_AT)
+    asker = next((run for run in runs if is_asked_by(question, run)), None)
+    return (asker.approval if asker else None) or "default"
