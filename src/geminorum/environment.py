@@ -16,9 +16,12 @@ def environment_of(options: Options) -> dict[str, str]:
     return env | {"PATH": childs_path(env["PATH"])} if "PATH" in env else env
 
 
-_OURS_ALONE = frozenset({"GEMINORUM_DB", "GEMINORUM_INBOX", "GEMINORUM_STORE"})
+_OURS_ALONE = frozenset(
+    {"GEMINORUM_DB", "GEMINORUM_INBOX", "GEMINORUM_STORE", "GEMINORUM_WEB_TOKEN"}
+)
 """Variables of the command that no agent gets: the URL may have a password, and whoever has it can
-read the jobs and sessions of others, and change what their agents remember."""
+read the jobs and sessions of others, and change what their agents remember. Whoever has the token
+can answer the questions of agents."""
 
 
 def _current_variables() -> dict[str, str]:

@@ -55,6 +55,12 @@ def test_by_default_it_lies_in_the_user_s_state_folder(private_home, monkeypatch
     assert not {"GEMINORUM_DB", "GEMINORUM_INBOX"} & {*environment_of(Options())}
 
 
+def test_no_agent_gets_the_token_of_a_page(monkeypatch):
+    """Also one that another command starts, where the token is exported for all of them."""
+    monkeypatch.setenv("GEMINORUM_WEB_TOKEN", "correct horse battery staple")
+    assert "GEMINORUM_WEB_TOKEN" not in environment_of(Options())
+
+
 @pytest.mark.parametrize("address", ["ftp://host/inbox", "sqlite://inbox.db", "https://host"])
 def test_an_address_of_no_inbox_is_refused(address):
     with pytest.raises(InvalidOptions, match="not the address of an inbox"):
