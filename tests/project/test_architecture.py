@@ -213,6 +213,8 @@ MAY_IMPORT = {
         *("contracts", "fleet", "inbox", "web", "Transport"),
         # What a kill -9 leaves, files and agents, has to be found by one and the same rule.
         *("system.leases", "system.owned_folder"),
+        # Whatever is kept in a file of SQLite is kept from other users by one and the same rule.
+        "system.private_database",
     },
     "__main__": {"apps"},
     "web": {"apps", "errors"},

@@ -1,5 +1,7 @@
 """The book of runs keeps the same promises in a file and in PostgreSQL."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -140,6 +142,48 @@ def test_a_database_that_was_away_is_opened_again(server):
             use()
         use()
     book.close()
+
+
+@pytest.mark.parametrize(
+    "open_to_others",
+    [
+        lambda path: path.chmod(0o640),
+        lambda path: path.chmod(0o602),
+        lambda path: path.parent.chmod(0o777),
+        lambda path: path.rename(path.with_name("other")) and path.symlink_to("other"),
+    ],
+    ids=["readers", "writers", "folder", "link"],
+)
+def test_a_file_that_others_can_read_or_change_is_refused(tmp_path, open_to_others):
+    """It has the keys of agents, and what they may do."""
+    path = tmp_path / "state" / "web.db"
+    opened_book(f"sqlite:///{path}").close()
+    open_to_others(path)
+    with pytest.raises(SetupError, match="other users can read or change"):
+        opened_book(f"sqlite:///{path}")
+
+
+def test_whoever_looks_into_the_file_takes_nothing_with_it(tmp_path):
+    """Another process is the last to close a file whose locks were lost in this one."""
+    path, first, second = tmp_path / "web.db", new_run(), new_run()
+    book = opened_book(f"sqlite:///{path}")
+    book.enter(first, [UserMessage("Hi")])
+    assert book.last() == 1  # Readers have a connection of their own.
+    assert _runs_seen_elsewhere(path) == 1
+    book.enter(second, [UserMessage("Hi")])
+    assert _runs_seen_elsewhere(path) == 2
+    book.close()
+
+
+def _runs_seen_elsewhere(path: Path) -> int:
+    """By another process, which closes the file."""
+    code = (
+        "import contextlib, sqlite3, sys\n"
+        "with contextlib.closing(sqlite3.connect(sys.argv[1])) as database:\n"
+        "    print(*database.execute('SELECT count(*) FROM web_runs').fetchone())"
+    )
+    words = [sys.executable, "-c", code, str(path)]
+    return int(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
 
 
 def test_a_password_is_not_shown():

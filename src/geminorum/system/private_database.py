@@ -59,6 +59,12 @@ def has_other_writers(path: Path) -> bool:
     )
 
 
+def has_other_readers(path: Path) -> bool:
+    """Does the mode of the database let other users read it?"""
+    readable = stat.S_IRGRP | stat.S_IROTH
+    return sys.platform != "win32" and any(found.st_mode & readable for _, found in _files(path))
+
+
 def _is_shared(path: Path) -> bool:
     """May everybody write to its folder, such as /tmp?"""
     return sys.platform != "win32" and bool(path.parent.stat().st_mode & stat.S_IWOTH)

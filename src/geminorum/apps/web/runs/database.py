@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +12,11 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeAlias, TypeVar
 from geminorum.errors import SetupError
 from geminorum.fleet import shown_url
 from geminorum.runtime.lazy import lazy_module, platformdirs
+from geminorum.system.private_database import (
+    create_private,
+    has_other_readers,
+    has_other_writers,
+)
 
 if TYPE_CHECKING:
     import psycopg
@@ -23,6 +27,7 @@ Row: TypeAlias = tuple[Any, ...]
 _LOCK_TIMEOUT_SECONDS = 10.0
 """Seconds to wait for another process that is writing."""
 _CONNECT_SECONDS = 5
+_PRIVATE = "it has keys and settings of agents: chmod 600 the file, in a folder of your own"
 
 
 class Transaction(Protocol):
@@ -121,9 +126,11 @@ class SqliteDatabase:
         self._writing.close()
 
     def _open(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         # Before SQLite does it: its own files would be readable by everybody.
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        create_private(self._path)
+        if has_other_writers(self._path) or has_other_readers(self._path):
+            text = f"other users can read or change the page's database {self.shown!r}"
+            raise SetupError(text, hint=_PRIVATE)
         connection = sqlite3.connect(
             self._path, _LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
         )
