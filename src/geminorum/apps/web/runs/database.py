@@ -53,6 +53,10 @@ class Database(Protocol):
         """One that only reads waits for nobody who writes."""
         ...
 
+    def lies_in(self, folder: Path) -> bool:
+        """Is it a file below this folder?"""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -108,6 +112,9 @@ class SqliteDatabase:
     @property
     def shown(self) -> str:
         return str(self._path)
+
+    def lies_in(self, folder: Path) -> bool:
+        return self._path.resolve().is_relative_to(folder.resolve())
 
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:
@@ -170,6 +177,9 @@ class PostgresDatabase:
     @property
     def shown(self) -> str:
         return shown_url(self._url)
+
+    def lies_in(self, folder: Path) -> bool:
+        return False
 
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:

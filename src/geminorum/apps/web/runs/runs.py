@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import TypeAlias, cast
 
 from geminorum import Options, Run, Transport, run
 from geminorum.apps.web.runs.board import RunBoard
@@ -24,6 +24,7 @@ from geminorum.errors import GeminorumError, InvalidOptions
 from geminorum.events import UserMessage
 from geminorum.inbox import Inbox
 
+AnyPath: TypeAlias = str | os.PathLike[str]
 MAX_LIVE_RUNS = 250
 _LOOK_SECONDS = 2.0
 """How often a page says that it is alive, and looks at what others on its database do."""
@@ -44,7 +45,7 @@ class Runs:
     """Keeps the runs of one page; `running()` is its life."""
 
     def __init__(self, settings: WebSettings, database: Database, inbox: Inbox) -> None:
-        self._settings, self._inbox = settings, inbox
+        self._settings, self._inbox, self._database = settings, inbox, database
         owner = f"{socket.gethostname()}:{os.getpid()}:{new_id()}"
         self.book = RunBook(database, owner)
         self.news = News()
@@ -71,6 +72,7 @@ class Runs:
 
     async def start(self, request: RunRequest) -> RunInfo:
         """Starts a run; it goes on until its end, or until the page ends."""
+        self._refuse_reach(request.options.include_directories, request.options.approval)
         live = run(request.prompt, request.options, via=self._transport(request))
         return await self.start_prepared(live, _info_of(request))
 
@@ -80,6 +82,7 @@ class Runs:
             raise GeminorumError(
                 f"{len(self._live)} runs go on already", hint="stop one, or wait for its end"
             )
+        self._refuse_reach([info.folder], info.approval)
         prompt = UserMessage(info.prompt, timestamp=info.started)
         await asyncio.to_thread(self.book.enter, info, [prompt])
         self.board.put(info)
@@ -140,6 +143,12 @@ class Runs:
         if deciding is None or options.approval == "yolo":
             return transport
         return cast("Transport", deciding(self._inbox))
+
+    def _refuse_reach(self, folders: Iterable[AnyPath], approval: str | None) -> None:
+        """Refuses an agent that could write what it is asked for, and read the keys of others."""
+        if approval != "yolo" and any(self._database.lies_in(Path(one)) for one in folders):
+            text = f"the agent may write to the page's database {self._database.shown!r}"
+            raise InvalidOptions(text, hint="start `geminorum web` with a --db outside its folders")
 
     def _on_written(self, infos: Sequence[RunInfo]) -> None:
         self.news.announce()
