@@ -21,6 +21,7 @@ from geminorum.apps.web.runs.form import APPROVALS, EFFORTS
 from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
 from geminorum.errors import SetupError
 from geminorum.events import UserMessage, decode
+from geminorum.inbox import Inbox
 from geminorum.options import Approval, Effort
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -61,6 +62,7 @@ class TestTheForm:
             ("effort", "huge", "minimal"),
             ("resume", "../x", "resume may hold letters"),
             ("via", "pigeon", "choose one of"),
+            ("folder", "~nobody-of-this-name/x", "the whole path of a folder"),
         ],
     )
     async def test_says_at_its_field_what_is_wrong(self, visitor, field, value, told):
@@ -75,6 +77,32 @@ class TestTheForm:
         page = (await visitor.get("/runs?resume=abc-1&prompt=Go+on")).text
         assert 'value="abc-1"' in page
         assert ">Go on</textarea>" in page
+
+    async def test_is_not_filled_in_by_a_link_where_nobody_looks(self, visitor):
+        """Any web site can make one."""
+        fields = "approval=plan&system_prompt=and+evil&via=dies&model=dear&max_budget_usd=999"
+        page = (await visitor.get(f"/runs?prompt=Go+on&{fields}")).text
+        assert ">Go on</textarea>" in page
+        for typed in ("and evil", 'value="dies" selected', 'value="dear"', 'value="999"'):
+            assert typed not in page
+        assert '<option value="yolo" selected>' in page  # As in the settings.
+
+    @pytest.mark.parametrize("number", ["9" * 30, "9" * 5000, "-1", "٣", "x"])
+    async def test_takes_any_number_in_an_address(self, visitor, number):
+        for path in ("/runs?before=", "/sessions?page="):
+            assert (await visitor.get(f"{path}{number}")).status_code == 200
+
+    async def test_starts_no_agent_that_could_write_what_the_page_keeps(self, folder, tmp_path):
+        """Also where the questions are kept elsewhere."""
+        (tmp_path / "state").mkdir()
+        parts = {**settings(tmp_path), "db": f"sqlite:///{tmp_path}/state/web.db"}
+        async with opened(**parts, inbox=Inbox(folder / "inbox.db")) as visitor:
+            for place in (tmp_path, tmp_path / "state"):
+                fields = {"folder": str(place), "approval": "auto_edit", "via": "quick"}
+                answer = await visitor.post("/runs", prompt="Go", **fields)
+                assert answer.status_code == 422
+                assert "the page&#39;s database" in answer.text
+            assert (await visitor.get("/api/runs")).json() == {"runs": []}
 
     async def test_offers_what_the_options_know(self):
         assert {*APPROVALS} == {*Approval.__args__}

@@ -27,6 +27,11 @@ def seconds(milliseconds: int) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
+def whole_number(text: str) -> int | None:
+    """The number in an address; None for what is none, or more than a database holds."""
+    return int(text) if text.isdecimal() and len(text) < 19 else None
+
+
 def instant(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1000, UTC)
 

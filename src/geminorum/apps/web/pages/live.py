@@ -17,6 +17,7 @@ from geminorum.apps.web.questions.asking import is_asked_by
 from geminorum.apps.web.rendering import draw
 from geminorum.apps.web.runs.info import now_ms
 from geminorum.apps.web.services import Services, services_of
+from geminorum.apps.web.words import whole_number
 from geminorum.inbox import Question
 
 
@@ -39,10 +40,11 @@ def _views(request: Request, services: Services, stack: ExitStack) -> list[LiveV
     views: list[LiveView] = [_questions(request, services)]
     if id := given.get("run"):
         watched = stack.enter_context(services.watching.watch(id))
-        after = _number(request.headers.get("last-event-id") or given.get("after", ""))
+        last = request.headers.get("last-event-id") or given.get("after", "")
+        after = whole_number(last) or 0
         views.append(RunView(services.runs, id, watched, after, _drawing(request, "piece")))
     if since := given.get("runs"):
-        views.append(RowsView(services.runs, _number(since), _drawing(request, "run")))
+        views.append(RowsView(services.runs, whole_number(since) or 0, _drawing(request, "run")))
     return views
 
 
@@ -56,7 +58,7 @@ def _questions(request: Request, services: Services) -> LiveView:
             return info is not None and is_asked_by(question, info)
         return "inbox" in given and given.get("question") in (None, question.id)
 
-    since = _number(given.get("inbox", ""))
+    since = whole_number(given.get("inbox", "")) or 0
     return QuestionsView(services.questions, is_shown, since, _drawing(request, "question"))
 
 
@@ -71,10 +73,6 @@ def _drawing(request: Request, name: str) -> Callable[[object], str]:
     """Draws what the template of that name shows."""
     given = {"is_whole": "question" in request.query_params}  # On a page of its own.
     return lambda shown: draw(request, _TEMPLATES[name], now=now_ms(), **given, **{name: shown})
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 19 else 0
 
 
 routes = [Route("/live", stream_changes, name="live")]

@@ -16,8 +16,12 @@ from geminorum.apps.web.rendering import is_fragment, redirect, render
 from geminorum.apps.web.runs.form import APPROVALS, EFFORTS, VIAS, FormErrors, request_of
 from geminorum.apps.web.runs.info import RunInfo, now_ms
 from geminorum.apps.web.services import services_of, settings_of
+from geminorum.apps.web.words import whole_number
 
 _ROWS = 100
+_FILLED_BY_LINKS = ("prompt", "folder", "resume")
+"""Fields that are seen at once. Any web site can make a link: what an agent may do, and what it is
+told besides, is for whoever sits here to choose."""
 
 
 async def open_first_page(request: Request) -> Response:
@@ -84,17 +88,17 @@ async def _list(
     typed: Mapping[str, Any] | None = None,
     errors: Mapping[str, str] | None = None,
 ) -> Response:
-    before = request.query_params.get("before", "")
-    now = now_ms()
+    given, now = request.query_params, now_ms()
+    before = given.get("before", "")
     runs = services_of(request).runs
-    found = await runs.list(int(before) if before.isdecimal() else None, _ROWS + 1)
+    found = await runs.list(whole_number(before), _ROWS + 1)
     context = {
         "runs": found[:_ROWS],
         "older": found[_ROWS - 1].started if len(found) > _ROWS else None,
         "is_first": not before,
         "now": now,
         # A link may fill the form in, for example to go on with a session.
-        "typed": defaultdict(str, typed or request.query_params),
+        "typed": defaultdict(str, typed or {name: given.get(name) for name in _FILLED_BY_LINKS}),
         "errors": errors or {},
         "problem": runs.problem,
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,7 +56,9 @@ def request_of(form: Mapping[str, Any], settings: WebSettings) -> RunRequest:
 def _folder(
     typed: Mapping[str, str], settings: WebSettings, errors: dict[str, str]
 ) -> dict[str, str]:
-    folder = Path(typed.get("folder") or settings.folder).expanduser()
+    folder = Path(typed.get("folder") or settings.folder)
+    with suppress(RuntimeError):  # `~nobody`
+        folder = folder.expanduser()
     if not folder.is_absolute() or not folder.is_dir():
         errors["folder"] = "write the whole path of a folder on this machine"
     return {"cwd": str(folder)}
