@@ -17,6 +17,7 @@ on_shared = pytest.mark.asyncio(loop_scope="module")
 pytestmark = on_shared
 PAGES = ["/", "/runs", "/runs/0123456789abcdef", "/live", "/api/runs", "/api/openapi.json"]
 ELSEWHERE = ["https://evil.example", "null", "http://127.0.0.1:9999", "http://localhost:8765", ""]
+ELSEWHERE += ["http://[", "http://127.0.0.1:8765@evil.example"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -296,6 +297,19 @@ class TestBehindAProxy:
     async def test_without_being_told_so_it_lets_nobody_in(self, visitor):
         async with stranger(visitor, headers={"x-forwarded-user": "anna"}) as client:
             assert (await client.get("/runs")).status_code == 401
+
+
+class TestWhatTheTerminalShows:
+    async def test_of_a_failure_cannot_act_there(self, visitor, caplog):
+        async def boom(request: Any) -> None:
+            raise RuntimeError("said by a model: \x1b]0;owned\x07")
+
+        visitor.app.router.routes.insert(0, Route("/boom/{name}", boom))
+        answer = await visitor.get("/boom/%1b%5d0;owned%07%0a%e2%80%ae")
+        del visitor.app.router.routes[0]
+        assert answer.status_code == 500
+        assert "\\u001b]0;owned" in caplog.text
+        assert not {"\x1b", "\x07", "\u202e"} & {*caplog.text}
 
 
 class TestHeaders:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import PurePath
 
+from geminorum.views.plain_text import printable
 from geminorum.views.transcript import duration, money
 
 UNKNOWN = "\N{EN DASH}"
@@ -73,3 +75,8 @@ def short_number(count: int) -> str:
 def counted(number: int, noun: str) -> str:
     """1 session, 10,000 sessions."""
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def traceback_of(error: BaseException) -> str:
+    """For a log, which a terminal may show: what a model or a file says in it cannot act there."""
+    return printable("".join(traceback.format_exception(error)).rstrip())

@@ -14,6 +14,7 @@ from geminorum import Run
 from geminorum.apps.web.runs.facts import RunFacts
 from geminorum.apps.web.runs.info import RunInfo, now_ms
 from geminorum.apps.web.runs.writer import BookWriter
+from geminorum.apps.web.words import traceback_of
 from geminorum.errors import GeminorumError
 from geminorum.events import Done, Error, Event, Status
 
@@ -65,7 +66,7 @@ class LiveRun:
         except GeminorumError as error:
             await self._end("error", Error(error.message, error.code, hint=error.hint))
         except Exception as error:
-            _log.exception("a run failed for a reason of ours")
+            _log.error("a run failed for a reason of ours\n%s", traceback_of(error))
             await self._end("error", Error(f"{type(error).__name__}: {error}", "BUG"))
 
     async def _take(self, events: Sequence[Event]) -> None:

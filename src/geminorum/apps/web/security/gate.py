@@ -15,6 +15,8 @@ from geminorum.apps.web.security.origin import SAFE_METHODS, is_from_elsewhere, 
 from geminorum.apps.web.security.signing import Signer
 from geminorum.apps.web.security.visit import BodyTooLarge, Visit
 from geminorum.apps.web.settings import WebSettings
+from geminorum.apps.web.words import traceback_of
+from geminorum.views.plain_text import printable_line
 
 _log = logging.getLogger(__name__)
 
@@ -88,7 +90,8 @@ class Gate:
 def _failed(request: Request, error: Exception) -> Response:
     if isinstance(error, BodyTooLarge):
         return failure(request, 413, "That is too long", _TOO_LARGE)
-    _log.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    path = printable_line(request.scope["path"])
+    _log.error("%s %s failed\n%s", request.method, path, traceback_of(error))
     return failure(request, 500, "Something went wrong here", type(error).__name__, _LOOK)
 
 

@@ -32,7 +32,7 @@ def is_from_elsewhere(method: str, headers: Headers) -> bool:
         is_link = headers.get("sec-fetch-mode", "navigate") == "navigate"
         return site not in ("same-origin", "none") and not is_link
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc.lower() != headers.get("host", "").lower():
+    if origin is not None and _netloc_of(origin) != headers.get("host", "").lower():
         return True
     return site not in ("same-origin", "none")
 
@@ -41,6 +41,13 @@ def is_loopback(host: str) -> bool:
     """Is this a name or address that only this machine can reach?"""
     name = host.strip("[]").lower()
     return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name).is_loopback)
+
+
+def _netloc_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _name_in(host: str) -> str:
