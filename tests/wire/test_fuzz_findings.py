@@ -32,6 +32,8 @@ from geminorum.transports.launch.dotenv import disarming_variables
 from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.launch.run_policy import _combined
 from geminorum.transports.launch.user_policies import read_user_policy
+from geminorum.views.diffs import counts, proposed_diff
+from geminorum.views.html.prose import rendered
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.acp.decoder import told_input
 from geminorum.wire.genai.answer import ModelAnswer
@@ -151,6 +153,26 @@ class TestWarmCli:
     def test_a_version_of_many_digits_is_none(self):
         info = acp.AgentInfo(version="9" * 5_000 + ".0.0")
         assert acp.version_of(acp.Initialized(agent_info=info)) is None
+
+
+class TestPages:
+    """What a model wrote is drawn by the process that everybody's page waits for."""
+
+    @pytest.mark.parametrize("unit", ["![", "[a]("])
+    def test_brackets_without_end_are_text(self, unit):
+        drawn = rendered("a [link](https://a.example)\n\n" + unit * 100_000)
+        assert '<a rel="noreferrer nofollow" href="https://a.example">link</a>' in drawn
+        assert drawn.count("<a") == 1
+        assert drawn.count("[") == 100_000 * unit.count("[")
+
+    def test_a_piece_of_a_file_that_repeats_itself_is_shown_whole(self):
+        old, new = (
+            [f"{(number * step) % 151}" for number in range(60_000)] for step in (7_919, 104_729)
+        )
+        lines = {"old_string": "\n".join(old), "new_string": "\n".join(new)}
+        diff = proposed_diff("replace", {"file_path": "a", **lines})
+        assert diff is not None
+        assert counts(diff) == (60_000, 60_000)
 
 
 async def add(a: int, b: list[int]) -> int:

@@ -16,6 +16,8 @@ from geminorum.wire.sessions.records import message_of
 SHOWN_BY_DIFF = frozenset({"content", "old_string", "new_string"})
 """Arguments that a reader finds again in the diff."""
 _MAX_COMPARED_LINES = 1000
+_MAX_LINES_OF_PIECE = 5000
+"""Of a replaced piece and its replacement together."""
 
 
 def diff_of(call: TranscriptCall) -> str | None:
@@ -98,8 +100,17 @@ def _asked_diff(arguments: dict[str, Any]) -> str | None:
 
 def _lines_of_diff(old: str, new: str, path: str) -> Iterator[str]:
     name = path.replace("\n", " ")
+    if old and new and old.count("\n") + new.count("\n") > _MAX_LINES_OF_PIECE:
+        return _uncompared(_lines(old), _lines(new), name)
     # A piece of a file may differ only in white space or not at all; all its lines are shown.
     return unified_diff(_lines(old), _lines(new), name, name, lineterm="", n=10_000)
+
+
+def _uncompared(old: list[str], new: list[str], name: str) -> Iterator[str]:
+    """All that goes, then all that comes."""
+    yield from (f"--- {name}", f"+++ {name}", f"@@ -1,{len(old)} +1,{len(new)} @@")
+    yield from (f"-{line}" for line in old)
+    yield from (f"+{line}" for line in new)
 
 
 def _lines(text: str) -> list[str]:

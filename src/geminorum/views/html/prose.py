@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 _VISIBLE = {number: 0x2400 + number for number in range(32) if chr(number) not in "\t\n"}
 _VISIBLE |= {0x7F: 0x2421, **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)}
 _LINKS = re.compile(r"(https?://|mailto:)", re.I)
+_BRACKET = re.compile(r"[\\\[]")
+_MAX_BRACKETS = 1_000
+"""Of one paragraph."""
 _HEADINGS_ABOVE = 3
 """The page's title, the turn, the answer."""
 
@@ -47,11 +50,19 @@ def _markdown() -> MarkdownIt:
     )
     # What is refused here stays text, its address with it.
     reader.validateLink = lambda url: bool(_LINKS.match(url))  # type: ignore[method-assign]
+    reader.core.ruler.before("inline", "plain_brackets", _plain_brackets)
     reader.core.ruler.push("deeper_headings", _deeper_headings)
     reader.core.ruler.push("plain_alignment", _plain_alignment)
     reader.add_render_rule("image", _image)
     reader.add_render_rule("link_open", _link)
     return reader
+
+
+def _plain_brackets(state: StateCore) -> None:
+    """Brackets without end are text: for each one, the reader looks at all that follow."""
+    for token in state.tokens:
+        if token.type == "inline" and token.content.count("[") > _MAX_BRACKETS:
+            token.content = _BRACKET.sub(r"\\\g<0>", token.content)
 
 
 def _deeper_headings(state: StateCore) -> None:
