@@ -10,7 +10,7 @@ import httpx
 import pytest
 import pytest_asyncio
 from played import settings
-from served import TOKEN, Visitor
+from served import TOKEN, Visitor, served
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
@@ -122,6 +122,23 @@ async def test_who_is_logged_out_of_the_program_is_out_here_too(tmp_path):
         assert (await client.get("/team/agents/runs")).status_code == 401
         await client.get(page.link(f"{ADDRESS}/team/agents"))  # The token is enough.
         assert (await client.get("/team/agents/runs")).status_code == 200
+
+
+async def test_who_is_logged_out_of_the_program_sees_no_more_of_a_stream(tmp_path, monkeypatch):
+    monkeypatch.setattr("geminorum.apps.web.security.visit._ASK_AGAIN_SECONDS", 0.0)
+    for room in ("live.stream", "api.event_stream"):
+        monkeypatch.setattr(f"geminorum.apps.web.{room}.HEARTBEAT_SECONDS", 0.1)
+    logged_in = {"anna"}
+    parts = {**settings(tmp_path), "authorize": lambda request: "anna" in logged_in}
+    async with served(**parts) as page, httpx.AsyncClient(base_url=page.address) as anna:
+        for path in ("/live", "/api/events"):
+            async with asyncio.timeout(30), anna.stream("GET", path) as stream:
+                assert stream.status_code == 200
+                logged_in.clear()
+                async for _ in stream.aiter_bytes():
+                    pass
+            assert (await anna.get("/runs")).status_code == 401
+            logged_in.add("anna")
 
 
 async def test_a_login_that_fails_lets_nobody_in(tmp_path):

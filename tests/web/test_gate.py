@@ -294,6 +294,23 @@ class TestBehindAProxy:
             assert (await client.get("/runs")).status_code == 401
             assert (await client.post("/runs", data={"csrf": csrf})).status_code == 401
 
+    async def test_a_link_in_a_mail_leaves_the_forms_of_open_pages_alone(self, tmp_path):
+        """Browsers keep the session from it; another one in its place would end that one."""
+        settings = {"db": f"sqlite:///{tmp_path}/web.db", "proxy_header": "X-Forwarded-User"}
+        anna = {"x-forwarded-user": "anna"}
+        link = {**anna, "sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate"}
+        async with opened(**settings) as visitor, stranger(visitor, headers=link) as client:
+            answer = await client.get("/inbox")
+            assert answer.status_code == 200
+            assert "set-cookie" not in answer.headers
+            assert 'content="0; url=/inbox"' in answer.text
+
+    @pytest.mark.parametrize(("told", "is_secure"), [("https", True), ("http", False)])
+    async def test_a_session_that_came_by_tls_goes_by_tls_only(self, visitor, told, is_secure):
+        async with stranger(visitor, headers={"x-forwarded-proto": told}) as client:
+            cookie = (await client.get(f"/runs?token={TOKEN}")).headers["set-cookie"].lower()
+            assert ("; secure" in cookie) is is_secure
+
     async def test_without_being_told_so_it_lets_nobody_in(self, visitor):
         async with stranger(visitor, headers={"x-forwarded-user": "anna"}) as client:
             assert (await client.get("/runs")).status_code == 401

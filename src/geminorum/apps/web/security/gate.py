@@ -13,7 +13,7 @@ from geminorum.apps.web.rendering import path_below, render
 from geminorum.apps.web.security.headers import HardenedSend
 from geminorum.apps.web.security.origin import SAFE_METHODS, is_from_elsewhere, is_our_name
 from geminorum.apps.web.security.signing import Signer
-from geminorum.apps.web.security.visit import BodyTooLarge, Visit
+from geminorum.apps.web.security.visit import BodyTooLarge, LoggedOut, Visit
 from geminorum.apps.web.settings import WebSettings
 from geminorum.apps.web.words import traceback_of
 from geminorum.views.plain_text import printable_line
@@ -43,7 +43,9 @@ class Gate:
         """Answers a request; a mistake of ours becomes a page like any other, with its headers."""
         try:
             answer = self._turn_away(request) or await self._check(request, visit) or self._app
-            return await answer(request.scope, visit.receive, send)
+            return await answer(request.scope, visit.receive, visit.while_let_in(send))
+        except LoggedOut:
+            return None
         except Exception as error:
             if send.has_started:
                 raise
@@ -65,8 +67,10 @@ class Gate:
             return None
         if "token" in request.query_params and request.method in SAFE_METHODS:
             return await self._log_in(request, visit)
+        if not visit.has_session and (answer := _led_back(request)):
+            return answer
         if not await visit.identify():
-            return _led_back(request) or _login(request, 401)
+            return _login(request, 401)
         if request.method in SAFE_METHODS:
             return None
         return await self._check_change(request, visit)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable
+from typing import get_args
 from urllib.parse import parse_qs
 
 from starlette.requests import Request
@@ -18,8 +20,16 @@ MAX_BODY_BYTES = 9 * 1024 * 1024
 _FORM = "application/x-www-form-urlencoded"
 
 
+_ASK_AGAIN_SECONDS = 10.0
+"""While a stream goes on: whoever watches may be logged out meanwhile."""
+
+
 class BodyTooLarge(Exception):
     """More than MAX_BODY_BYTES were sent."""
+
+
+class LoggedOut(Exception):
+    """Whoever is served is no longer let in by the program around the page."""
 
 
 class Visit:
@@ -32,6 +42,13 @@ class Visit:
         self._body: bytes | None = None
         self._received = 0
         self._session = request.cookies.get(signer.cookie, "")
+        self._authorized_at: float | None = None
+        """When the program around the page has let them in; None: somebody else has."""
+
+    @property
+    def has_session(self) -> bool:
+        """Has the browser sent a session of either kind? It may count for nothing."""
+        return any(self._signer.is_session(self._session, kind) for kind in get_args(SessionKind))
 
     async def identify(self) -> bool:
         """Is it somebody who may come in: by session, by the token in a header, by a proxy, by
@@ -41,8 +58,11 @@ class Visit:
         if self._signer.is_session(self._session, "session"):
             self._offer_csrf_token()
         # Each time anew: whoever is logged out there is out here, too.
-        elif self._has_passed_proxy() or await self._is_authorized():
+        elif self._has_passed_proxy():
             self._welcome_guest()
+        elif await self._is_authorized():
+            self._welcome_guest()
+            self._authorized_at = time.monotonic()
         else:
             return self._is_bearer
         return True
@@ -87,6 +107,24 @@ class Visit:
 
         return send_with_cookie
 
+    def while_let_in(self, send: Send) -> Send:
+        """Sends until the program around the page says that they are out; raises LoggedOut then."""
+
+        async def send_while_let_in(message: Message) -> None:
+            if self._is_to_be_asked_about() and not await self._is_authorized():
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+                raise LoggedOut
+            await send(message)
+
+        return send_while_let_in
+
+    def _is_to_be_asked_about(self) -> bool:
+        now = time.monotonic()
+        if self._authorized_at is None or now - self._authorized_at < _ASK_AGAIN_SECONDS:
+            return False
+        self._authorized_at = now
+        return True
+
     def _offer_csrf_token(self) -> None:
         self._request.scope[csrf.SCOPE_KEY] = self._signer.csrf_of(self._session)
 
@@ -114,6 +152,12 @@ class Visit:
         if self._received > MAX_BODY_BYTES:
             raise BodyTooLarge
 
+    @property
+    def _is_secure(self) -> bool:
+        """Did it come by TLS, at least to a proxy? Who lies about it locks out nobody else."""
+        told = self._request.headers.get("x-forwarded-proto", self._request.url.scheme)
+        return told.partition(",")[0].strip().lower() == "https"
+
     def _cookie(self) -> Response:
         carrier = Response()
         del carrier.headers["content-length"]
@@ -123,6 +167,6 @@ class Visit:
             path=self._request.scope.get("root_path") or "/",
             httponly=True,
             samesite="strict",
-            secure=self._request.url.scheme == "https",
+            secure=self._is_secure,
         )
         return carrier
