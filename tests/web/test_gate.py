@@ -1,5 +1,6 @@
 """Who gets in, from where, and what they may change: attacks on the page."""
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from typing import Any
@@ -7,11 +8,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from markup import Markup
-from served import TOKEN, Visitor, opened, stranger
+from served import TOKEN, Visitor, opened, served, stranger
 from starlette.routing import Route
 
 from geminorum.apps.web.security.headers import SERVER
 from geminorum.apps.web.security.origin import is_loopback
+from geminorum.apps.web.serving import _IDLE_CONNECTIONS
 
 on_shared = pytest.mark.asyncio(loop_scope="module")
 pytestmark = on_shared
@@ -70,6 +72,28 @@ class TestWithoutTheToken:
             [(name, _)] = visitor.client.cookies.items()
             async with stranger(visitor, cookies={name: session}) as client:
                 assert (await client.get("/runs")).status_code == 401
+
+
+class TestStrangers:
+    async def test_use_up_few_connections_however_many_they_open(self, tmp_path):
+        async with served(db=f"sqlite:///{tmp_path}/web.db") as visitor:
+            host, _, port = visitor.address.removeprefix("http://").partition(":")
+            async with visitor.client.stream("GET", "/live") as stream:
+                chunks = stream.aiter_bytes()
+                await anext(chunks)
+                opened = [
+                    await asyncio.open_connection(host, int(port))
+                    for _ in range(_IDLE_CONNECTIONS + 50)
+                ]
+                assert (await visitor.get("/runs")).status_code == 200
+                async with asyncio.timeout(30):
+                    for reader, _ in opened[:50]:
+                        assert await reader.read() == b""
+                assert not opened[-1][0].at_eof()
+                visitor.app.end()  # What somebody looks at goes on to its end.
+                assert b"event: over" in b"".join([chunk async for chunk in chunks])
+            for _, writer in opened:
+                writer.close()
 
 
 class TestTheLink:

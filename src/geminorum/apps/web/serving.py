@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import http.client
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from geminorum.apps.web.application import WebApp
 from geminorum.apps.web.security.headers import SERVER
@@ -21,6 +24,9 @@ _SHUTDOWN_SECONDS = 5
 _ASK_SECONDS = 2.0
 """For the program at a port that is taken to say what it is."""
 _WAITING_CONNECTIONS = 128
+_IDLE_CONNECTIONS = 128
+"""Those beyond are closed, the oldest first: whoever can reach the port, without the token, would
+otherwise use up the descriptors that runs and their questions need."""
 
 
 def require_safe(host: str, settings: WebSettings, *, has_own_token: bool) -> None:
@@ -65,6 +71,8 @@ async def serve(
     """Serves until `should_exit` is set on the server that `on_ready` gets."""
     config = uvicorn.Config(
         page,
+        http=_Connection,
+        backlog=_WAITING_CONNECTIONS,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -77,6 +85,24 @@ async def serve(
         running = _Server(config)
         on_ready(running)
         await running.serve([server])
+
+
+class _Connection(H11Protocol):
+    """A connection that gives way to others while nothing is asked on it."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._began = time.monotonic()
+        known = [one for one in self.connections if isinstance(one, _Connection)]
+        idle = [one for one in known if one.is_idle]
+        if len(idle) > _IDLE_CONNECTIONS:
+            min(idle, key=lambda one: one._began).transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        # There is no cycle before the first request.
+        is_answered = getattr(self.cycle, "response_complete", True)
+        return is_answered and not self.transport.is_closing()
 
 
 class _Server(uvicorn.Server):
