@@ -15,10 +15,12 @@ from played import ANSWER, settings
 from served import Visitor, opened, served
 
 from geminorum.apps.web.live.run_view import RunView
+from geminorum.apps.web.runs.board import RunBoard
 from geminorum.apps.web.runs.book import RunBook
 from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.form import APPROVALS, EFFORTS
 from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
+from geminorum.apps.web.runs.news import News
 from geminorum.errors import SetupError
 from geminorum.events import UserMessage, decode
 from geminorum.inbox import Inbox
@@ -453,3 +455,13 @@ async def _last_event(stream) -> str:
     async for sent in stream:
         event = sent.event
     return event
+
+
+async def test_a_run_that_goes_on_stays_in_sight_however_many_others_end():
+    board = RunBoard(News())
+    facts = {"prompt": "Go on", "folder": "/", "via": "cli", "started": 1}
+    board.put(RunInfo(id="live", status="waiting", **facts))
+    for number in range(700):
+        board.put(RunInfo(id=str(number), status="success", **facts))
+    assert [info.id for info in board.live] == ["live"]
+    assert len(board.changed_since(0)) == 500

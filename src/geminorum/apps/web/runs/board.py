@@ -8,7 +8,8 @@ from geminorum.apps.web.runs.info import RunInfo
 from geminorum.apps.web.runs.news import News
 
 _KEPT = 500
-"""Runs on the board; what falls off is found in the book."""
+"""Runs on the board; what falls off is found in the book. Those that go on never do: who answers
+a question looks here for the run that takes the answer."""
 
 
 class RunBoard:
@@ -21,8 +22,10 @@ class RunBoard:
     def put(self, info: RunInfo) -> None:
         self._runs[info.id] = (self._news.announce(), info)
         self._runs.move_to_end(info.id)
-        while len(self._runs) > _KEPT:
-            self._runs.popitem(last=False)
+        if len(self._runs) > _KEPT:
+            over = next((id for id, (_, one) in self._runs.items() if not one.is_live), None)
+            if over is not None:
+                self.remove(over)
 
     def remove(self, id: str) -> None:
         self._runs.pop(id, None)
