@@ -202,6 +202,14 @@ class TestASession:
         page = await read(visitor, f"/sessions/{TOUR}?from=99999999")
         assert "Messages 161 to 161 of 161" in page.all("nav", class_="pager")[0].text
 
+    async def test_that_is_too_long_for_one_answer_is_read_as_lines(self, visitor, monkeypatch):
+        path = f"/api/sessions/{TOUR}/messages"
+        assert (await visitor.get(path)).status_code == 200
+        monkeypatch.setattr("geminorum.apps.web.api.sessions.MAX_DOCUMENT_BYTES", 1_000)
+        answer = await visitor.get(path)
+        assert answer.status_code == 422
+        assert "format=jsonl" in answer.json()["error"]["hint"]
+
     async def test_that_says_markup_is_text(self, visitor):
         page = await read(visitor, f"/sessions/{HOSTILE}")
         assert page.one("title").text.startswith("<script>alert(1)</script>")

@@ -13,6 +13,8 @@ from starlette.requests import Request
 from geminorum import sessions
 from geminorum.apps.web.api.endpoint import Endpoint
 from geminorum.apps.web.services import settings_of
+from geminorum.apps.web.sessions.exports import MAX_DOCUMENT_BYTES
+from geminorum.errors import InvalidOptions
 from geminorum.sessions import SessionInfo
 from geminorum.views import messages
 
@@ -84,6 +86,11 @@ def _found(request: Request) -> SessionInfo:
 
 def _text(request: Request) -> SessionText:
     info = _found(request)
+    if info.size > MAX_DOCUMENT_BYTES:
+        raise InvalidOptions(
+            "the session is too long for one answer",
+            hint="/sessions/ID/export?format=jsonl has all of it, one event after the other",
+        )
     said: list[Any] = messages.claude(sessions.load(info))
     return SessionText(_saved(info), said)
 

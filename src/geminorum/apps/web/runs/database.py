@@ -114,7 +114,10 @@ class SqliteDatabase:
         return str(self._path)
 
     def lies_in(self, folder: Path) -> bool:
-        return self._path.resolve().is_relative_to(folder.resolve())
+        try:
+            return self._path.resolve().is_relative_to(folder.resolve())
+        except (OSError, ValueError, RuntimeError):
+            return False  # No agent can start in a folder that cannot be.
 
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:

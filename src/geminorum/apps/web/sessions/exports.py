@@ -10,7 +10,7 @@ from geminorum.errors import InvalidOptions
 from geminorum.events import encode
 from geminorum.sessions import SessionInfo
 
-_MAX_BYTES = 32 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 32 * 1024 * 1024
 """A document is made as a whole, in memory; lines of JSON come one after the other."""
 _CHUNK_BYTES = 64 * 1024
 
@@ -34,7 +34,7 @@ def export_of(info: SessionInfo, format: str) -> Export:
         return Export(f"{name}.jsonl", "application/x-ndjson", _lines(info))
     if format not in _DOCUMENTS:
         raise InvalidOptions(f"there is no format {format!r}", hint=f"one of {', '.join(FORMATS)}")
-    if info.size > _MAX_BYTES:
+    if info.size > MAX_DOCUMENT_BYTES:
         hint = f"export it as JSON, or type: geminorum sessions export {info.id} -f {format}"
         raise InvalidOptions("the session is too long for one document", hint=hint)
     suffix, media_type = _DOCUMENTS[format]
