@@ -183,6 +183,13 @@ async def test_what_is_too_large_to_be_read_is_a_no(inbox):
     assert await inbox.questions(include_closed=True) == []
 
 
+async def test_the_log_shows_no_letters_that_act_on_a_terminal(inbox, caplog):
+    evil = replace(SHELL, name="\x1b]0;owned\x07", input={"x": "x" * MAX_QUESTION_BYTES})
+    assert isinstance(await conversation(inbox).ask(evil), Deny)
+    assert "too large" in caplog.text
+    assert "\x1b" not in caplog.text
+
+
 async def test_the_secrets_of_a_run_are_not_kept(inbox, path):
     """But calls that differ in a secret only are different calls."""
     decisions = conversation(inbox, redact=lambda text: text.replace("hunter22", "[redacted]"))

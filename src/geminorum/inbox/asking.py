@@ -21,6 +21,7 @@ from geminorum.inbox.reminders import Reminders
 from geminorum.inbox.table import LEASE_SECONDS, QuestionTable
 from geminorum.runtime.interrupts import OnInterrupt
 from geminorum.sessions.store.holder import new_holder
+from geminorum.views.plain_text import printable_line
 
 log = logging.getLogger("geminorum.inbox")
 
@@ -79,7 +80,9 @@ class Asker:
         except WaitingForAnswer:
             raise
         except GeminorumError as error:
-            log.warning("a call of %s is denied: %s", request.name, error.message)
+            # A terminal may show it.
+            name, why = printable_line(request.name), printable_line(error.message)
+            log.warning("a call of %s is denied: %s", name, why)
             return Deny(error.message)
         finally:
             self._asked -= 1
