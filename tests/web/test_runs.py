@@ -393,6 +393,7 @@ class TestTheRecord:
                 database._reading.discard()
                 for one in tmp_path.glob("web.db*"):
                     one.unlink()
+                file.touch(0o600)
                 file.write_bytes(b"this is no database, but long enough to be looked at" * 100)
             answer = await visitor.get("/runs")
             assert answer.status_code == 503

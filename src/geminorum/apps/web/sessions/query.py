@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, time, timedelta
 from urllib.parse import urlencode
 
-from geminorum.apps.web.words import whole_number
-
 _MAX_PAGE = 1_000_000
 _MAX_TEXT = 200
 
@@ -26,12 +24,13 @@ class SessionQuery:
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> SessionQuery:
+        number = given.get("page", "")
         return cls(
             text=given.get("q", "").strip()[:_MAX_TEXT],
             project=given.get("project", ""),
             since=given.get("since", "").strip(),
             until=given.get("until", "").strip(),
-            number=min(whole_number(given.get("page", "")) or 1, _MAX_PAGE),
+            number=min(int(number[:9]), _MAX_PAGE) if number.isascii() and number.isdigit() else 1,
         )
 
     @property
