@@ -1,5 +1,7 @@
 """The book of runs keeps the same promises in a file and in PostgreSQL."""
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -56,6 +58,30 @@ def test_reading_does_not_wait_for_whoever_writes(url):
         assert [line.kind for line in book.events(run.id)] == ["user_message"]
     assert book.events(run.id) == []
     book.close()
+
+
+def test_another_process_that_leaves_the_file_takes_nothing_with_it(tmp_path):
+    """Locks of a file belong to a process, and end when it closes the file for the first time.
+    Without them, the other one believes to be the last, and removes what was not merged yet."""
+    database = open_database(f"sqlite:///{tmp_path}/web.db")
+    with database.transaction() as writing:
+        writing.execute("CREATE TABLE words (word TEXT)")
+    with database.transaction(writes=False) as reading:  # By a second connection.
+        assert reading.execute("SELECT * FROM words") == []
+
+    def by_another_process(statement: str) -> str:
+        script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        script += "print(c.execute(sys.argv[2]).fetchall()); c.close()"
+        command = [sys.executable, "-c", script, str(tmp_path / "web.db"), statement]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    by_another_process("INSERT INTO words VALUES ('theirs')")
+    with database.transaction() as writing:
+        writing.execute("INSERT INTO words VALUES ('ours')")
+    assert by_another_process("SELECT word FROM words") == "[('theirs',), ('ours',)]\n"
+    with database.transaction(writes=False) as reading:
+        assert reading.execute("SELECT word FROM words") == [("theirs",), ("ours",)]
+    database.close()
 
 
 def test_what_is_written_is_read_in_its_order(url):

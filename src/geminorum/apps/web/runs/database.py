@@ -122,8 +122,10 @@ class SqliteDatabase:
 
     def _open(self) -> sqlite3.Connection:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Before SQLite does it: its own files would be readable by everybody.
-        os.close(os.open(self._path, os.O_CREAT | os.O_RDWR, 0o600))
+        # Before SQLite does it: its own files would be readable by everybody. One that is there
+        # is not opened: to close it would let go of every lock that SQLite holds in this process.
+        with suppress(FileExistsError):
+            os.close(os.open(self._path.resolve(), os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(
             self._path, _LOCK_TIMEOUT_SECONDS, isolation_level=None, check_same_thread=False
         )
