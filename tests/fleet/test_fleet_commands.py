@@ -18,7 +18,6 @@ import psycopg
 import pytest
 from fleet_parts import new_database, requesting_cli, until, working
 from inbox_parts import SHELL, asked, conversation
-from servers import postgres_server
 
 from command_line import SOURCE, Terminal, geminorum_command
 from geminorum import Allow, Cli, Options, errors
@@ -30,23 +29,6 @@ from geminorum.inbox import Inbox
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
 RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
-
-
-@pytest.fixture
-async def fleet(url):
-    async with Fleet(url) as fleet:
-        yield fleet
 
 
 def typed(url, *words, code=0, **more):

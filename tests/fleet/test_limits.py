@@ -9,7 +9,6 @@ import psycopg
 import pytest
 from fleet_parts import new_database, requesting_cli, until, working
 from load.limits import SimulatedApi, set_up, windows_in, workers
-from servers import postgres_server
 
 from geminorum import Acp, Api, Cli, Error, Options, Pool, errors
 from geminorum.fleet import Fleet, JobRequest, key_fingerprint, schema
@@ -18,23 +17,6 @@ from geminorum.fleet.limits import buckets
 from geminorum.fleet.limits.buckets import Share
 
 KEY = "any-key-will-do"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
-
-
-@pytest.fixture
-async def fleet(url):
-    async with Fleet(url) as fleet:
-        yield fleet
 
 
 @pytest.fixture

@@ -2,10 +2,11 @@
 
 import threading
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from databases import open_place
+from databases import open_place, query
 
 from geminorum.fleet.embedded import embedded_postgres
 
@@ -44,3 +45,10 @@ def postgres_server() -> Iterator[str]:
     """The URL of a new database, which is gone with the block."""
     with open_place() as place, embedded_postgres(place / "sessions") as url:
         yield url
+
+
+def empty_database(server: str) -> str:
+    """The URL of another database of a server."""
+    name = f"empty_{uuid.uuid4().hex}"
+    query(server, f'CREATE DATABASE "{name}"')
+    return server.replace("/postgres?", f"/{name}?")

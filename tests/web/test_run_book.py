@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from played import settings
 from served import opened
-from servers import postgres_server
+from servers import empty_database
 
 from geminorum.apps.web.runs.book import Entry, RunBook
 from geminorum.apps.web.runs.database import open_database
@@ -20,16 +20,15 @@ from geminorum.events import Done, Text, TextDelta, UserMessage, decode
 
 
 @pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
+def database_url(server):
+    return empty_database(server)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/web.db"
-    url = request.getfixturevalue("server")
+    url = request.getfixturevalue("database_url")
     with psycopg.connect(url, autocommit=True) as connection:
         for table in ("web_runs", "web_events", "web_owners", "web_counter"):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -153,13 +152,13 @@ def test_the_runs_of_a_page_that_is_gone_end_and_those_of_others_go_on(url):
     here.close()
 
 
-def test_a_database_that_was_away_is_opened_again(server):
-    book = opened_book(server)
+def test_a_database_that_was_away_is_opened_again(database_url):
+    book = opened_book(database_url)
     assert book.last() >= 0
-    with psycopg.connect(server, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            "WHERE pid <> pg_backend_pid() AND datname = current_database()"
         )
     for use in (book.last, book.hear):
         with pytest.raises(SetupError, match="cannot use the page's database"):
@@ -174,8 +173,8 @@ def test_a_password_is_not_shown():
     assert "secret" not in str(caught.value)
 
 
-async def test_a_page_keeps_its_runs_and_questions_there(server, tmp_path):
-    async with opened(**{**settings(tmp_path), "db": server}) as visitor:
+async def test_a_page_keeps_its_runs_and_questions_there(database_url, tmp_path):
+    async with opened(**{**settings(tmp_path), "db": database_url}) as visitor:
         id = await visitor.start("Use pi", "quick")
         await visitor.until(id, "success")
         assert "return pi" in (await visitor.get(f"/runs/{id}")).text
