@@ -230,8 +230,8 @@ class TestPostgres:
             database.execute("CREATE ROLE modest LOGIN PASSWORD 'modest'")
             tables = "geminorum_entries, geminorum_leases, geminorum_store_version"
             database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO modest")
-        host = database_url.partition("?")[2]
-        store = PostgresStore(f"postgresql://modest:modest@/postgres?{host}")
+        _, _, place = database_url.partition("@")
+        store = PostgresStore(f"postgresql://modest:modest@{place}")
         store.append("modest", 1, b"data")
         assert store.acquire("modest", "me", 60) == "me"
         store.delete("modest")
