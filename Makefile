@@ -83,9 +83,10 @@ chaos: $(PACKAGE) $(GEMINI)  ## inject seeded faults on every transport (SEEDS=6
 	$(BIN)/python -m chaos.stores --seeds $(or $(SEEDS),60)
 	$(BIN)/python -m chaos.fleet --seeds $(or $(STORIES),40)
 
-load: $(PACKAGE) $(GEMINI)  ## start agents by the hundred; writes docs/figures.md and docs/scaling.md (needs a C compiler, an idle machine)
+load: $(PACKAGE) $(GEMINI) $(BROWSER)  ## start agents by the hundred; writes figures.md, scaling.md and web.md in docs/ (needs a C compiler, an idle machine)
 	$(BIN)/python -m load --write
 	$(BIN)/python -m load.fleet --write
+	$(BIN)/python -m load.web --write
 	$(BIN)/python -m load.limits
 
 fuzz: $(PACKAGE)  ## run every decoder on mutated recordings (MINUTES=1 each); fails while a finding is open

@@ -102,6 +102,18 @@ def private_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 
 @pytest.fixture(scope="session")
+def server() -> Iterator[str]:
+    """The URL of a real PostgreSQL, which all tests of this process share.
+
+    Each test makes a database of its own in it: `fleet_parts.new_database`, `empty_database`.
+    """
+    from servers import postgres_server  # Most processes need no driver.
+
+    with postgres_server() as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
 def real_transport() -> Cli:
     """The `Cli` transport to the real Gemini CLI, as `make test` installs it."""
     path = os.environ.get("GEMINORUM_TEST_CLI") or ROOT / ".gemini-cli/node_modules/.bin/gemini"

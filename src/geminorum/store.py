@@ -15,6 +15,7 @@ import msgspec
 from geminorum.errors import SetupError
 from geminorum.hints import advice
 from geminorum.runtime.lazy import platformdirs
+from geminorum.system.private_database import create_private
 
 SCHEMA_VERSION = 1
 _PICO = 10**12
@@ -129,7 +130,7 @@ class SqliteSessions:
     def _open(self) -> Iterator[sqlite3.Connection]:
         """The database in a transaction; whatever fails says where and what to do."""
         try:
-            _create(self.path)
+            create_private(self.path)
             connection = sqlite3.connect(self.path, timeout=_LOCK_TIMEOUT_SECONDS)
             with closing(connection), connection:
                 _migrate(connection, self.path)
@@ -149,14 +150,6 @@ def default_path() -> Path:
 def folder_of(cwd: str | os.PathLike[str]) -> str:
     """The canonical name of a folder: links, `~` and `..` are resolved."""
     return str(Path(cwd).expanduser().resolve())
-
-
-def _create(path: Path) -> None:
-    if path.exists():
-        return
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    # Before SQLite does it: its own files would be readable by everybody.
-    os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _migrate(connection: sqlite3.Connection, path: Path) -> None:

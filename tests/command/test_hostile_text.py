@@ -7,7 +7,6 @@ import subprocess
 import sys
 import unicodedata
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import cache
 from importlib import import_module
 from io import StringIO
@@ -19,7 +18,7 @@ import pytest
 from inbox_parts import leave_questions
 from rich.style import Style
 from rich.text import Text as Line
-from servers import postgres_server
+from servers import empty_database
 from typer.main import get_command
 
 import geminorum.apps.command
@@ -107,10 +106,9 @@ def _fill(url: str) -> HostileFleet:
 
 
 @pytest.fixture(scope="module")
-def hostile_fleet() -> Iterator[Callable[[], HostileFleet]]:
+def hostile_fleet(request) -> Callable[[], HostileFleet]:
     """Made when the first test asks for it."""
-    with ExitStack() as stack:
-        yield cache(lambda: _fill(stack.enter_context(postgres_server())))
+    return cache(lambda: _fill(empty_database(request.getfixturevalue("server"))))
 
 
 class World(NamedTuple):

@@ -97,10 +97,10 @@ def _is_readable(file) -> list[object]:
 
 
 @contextmanager
-def open_place() -> Iterator[Path]:
+def open_place(parent: Path = Path("/tmp")) -> Iterator[Path]:
     """A folder to make folders in, which the account of root's server may pass through; at its end
     no server may be left in it."""
-    place = Path(tempfile.mkdtemp(prefix="gem-", dir="/tmp"))
+    place = Path(tempfile.mkdtemp(prefix="gem-", dir=parent))
     if IS_ROOT:
         place.chmod(0o711)
     try:

@@ -19,17 +19,30 @@ from geminorum.fleet.database import Database
 
 _SCRIPT = Path(__file__).with_name("worker_process.py")
 _WAIT_SECONDS = 60.0
+_templates: dict[tuple[str, int], str] = {}
+"""The names of databases with tables, by server and version."""
 
 
 async def new_database(server: str, version: int = schema.VERSION) -> str:
     """An empty database with the fleet's tables, perhaps of an older version; returns its URL."""
-    name = f"fleet_{uuid.uuid4().hex}"
-    async with await psycopg.AsyncConnection.connect(server, autocommit=True) as connection:
-        await connection.execute(f'CREATE DATABASE "{name}"')
-    url = server.replace("/postgres?", f"/{name}?")
-    async with Database(url) as database:
+    if (server, version) not in _templates:
+        _templates[server, version] = await _with_tables(server, version)
+    return await _copy(server, _templates[server, version])
+
+
+async def _with_tables(server: str, version: int) -> str:
+    """A database to copy: twice as fast as to make the tables. Returns its name."""
+    name = f"tables_{version}_{uuid.uuid4().hex}"
+    async with Database(await _copy(server, "template1", name)) as database:
         await schema.initialise(database, version)
-    return url
+    return name
+
+
+async def _copy(server: str, template: str, name: str = "") -> str:
+    name = name or f"fleet_{uuid.uuid4().hex}"
+    async with await psycopg.AsyncConnection.connect(server, autocommit=True) as connection:
+        await connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+    return server.replace("/postgres?", f"/{name}?")
 
 
 @asynccontextmanager

@@ -13,7 +13,6 @@ import pytest
 from databases import open_place, postmaster_of
 from fleet_parts import cut_connections, new_database, until, worker_process, working
 from psycopg_pool.base import AttemptWithBackoff
-from servers import postgres_server
 
 from geminorum import Cli, Done, Error, Init, Options, TextDelta, errors
 from geminorum.fleet import Fleet
@@ -25,23 +24,6 @@ from geminorum.workspace.archive import MAX_BYTES
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
 RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
-
-
-@pytest.fixture
-async def fleet(url):
-    async with Fleet(url) as fleet:
-        yield fleet
 
 
 @pytest.fixture

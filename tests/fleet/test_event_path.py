@@ -5,34 +5,16 @@ import uuid
 
 import psycopg
 import pytest
-from fleet_parts import new_database, until, working
-from servers import postgres_server
+from fleet_parts import until, working
 
 from geminorum import Done, Options, TextDelta, errors
-from geminorum.fleet import Fleet, JobRequest, claims, event_feed, event_writer
+from geminorum.fleet import JobRequest, claims, event_feed, event_writer
 from geminorum.fleet.database import Database
 from geminorum.fleet.event_writer import Chunk, EventWriter, write_chunks
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
 RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
-
-
-@pytest.fixture
-async def fleet(url):
-    async with Fleet(url) as fleet:
-        yield fleet
 
 
 @pytest.fixture

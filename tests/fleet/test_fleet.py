@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import psycopg
 import pytest
-from fleet_parts import new_database, until, working
-from servers import postgres_server
+from fleet_parts import until, working
 
 from geminorum import Api, Done, Error, Init, Options, Policy, Text, ask, errors, run
 from geminorum.fleet import Fleet, JobRequest, schema
@@ -17,23 +16,6 @@ from geminorum.transports.process.agent_lease import AGENT_LEASE
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
 RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
-
-
-@pytest.fixture
-async def fleet(url):
-    async with Fleet(url) as fleet:
-        yield fleet
 
 
 def plain(events):

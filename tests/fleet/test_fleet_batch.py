@@ -1,13 +1,11 @@
 """`geminorum batch --fleet`: the same journal and the same outcomes; a kill loses no job."""
 
-import asyncio
 import json
 import subprocess
 
 import psycopg
 import pytest
-from fleet_parts import new_database, worker_process
-from servers import postgres_server
+from fleet_parts import worker_process
 
 from command_line import COMMAND, environment
 from command_line import geminorum_command as command
@@ -15,17 +13,6 @@ from command_line import geminorum_command as command
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
 RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-def url(server):
-    return asyncio.run(new_database(server))
 
 
 @pytest.fixture

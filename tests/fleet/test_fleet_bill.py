@@ -5,24 +5,11 @@ from contextlib import asynccontextmanager
 from decimal import Decimal
 
 import psycopg
-import pytest
-from fleet_parts import new_database, until, working
-from servers import postgres_server
+from fleet_parts import until, working
 
 from geminorum import Done, Init
 from geminorum.events import Cost
 from geminorum.fleet import Fleet
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
 
 
 class Spender:

@@ -5,7 +5,6 @@ import inspect
 
 import pytest
 from fleet_parts import new_database, worker_process
-from servers import postgres_server
 
 from geminorum import Init, Options, errors, fleet
 from geminorum.fleet import sync
@@ -17,9 +16,8 @@ FOR_THIS_MODULE_ONLY = {"database", "feed", "event_batches"}
 
 
 @pytest.fixture(scope="module")
-def url():
-    with postgres_server() as server:
-        yield asyncio.run(new_database(server))
+def url(server):
+    return asyncio.run(new_database(server))
 
 
 def public(kind):

@@ -8,12 +8,11 @@ from datetime import timedelta
 
 import psycopg
 import pytest
-from fleet_parts import new_database, until, worker_process, working
+from fleet_parts import until, worker_process, working
 from lossy_proxy import lossy_proxy
-from servers import postgres_server
 
 from geminorum import Done, Error, Init, Options, Text, errors
-from geminorum.fleet import Fleet, claims
+from geminorum.fleet import claims
 from geminorum.fleet.cancellation import Cancellations
 from geminorum.fleet.database import WORKER_IDLE_SECONDS, Database
 from geminorum.fleet.travel import ended_by
@@ -23,23 +22,6 @@ INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
 RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
 SESSION = "5e551011-0000-4000-8000-000000000000"
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
-
-
-@pytest.fixture
-async def fleet(url):
-    async with Fleet(url) as fleet:
-        yield fleet
 
 
 @pytest.fixture

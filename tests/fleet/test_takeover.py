@@ -9,34 +9,15 @@ from functools import partial
 import psutil
 import psycopg
 import pytest
-from fleet_parts import cut_connections, new_database, until, worker_process, working
-from servers import postgres_server
+from fleet_parts import cut_connections, until, worker_process, working
 
 from geminorum import Done, Error, Init, Options, Text, errors
-from geminorum.fleet import Fleet
 from geminorum.fleet.attempt import CONTINUE
 from geminorum.fleet.session_store import AttemptStore
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
 RESULT = {"type": "result", "status": "success", "stats": {"total_tokens": 3}}
-
-
-@pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-async def url(server):
-    return await new_database(server)
-
-
-@pytest.fixture
-async def fleet(url):
-    async with Fleet(url) as fleet:
-        yield fleet
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from inbox_parts import (
     the_question,
 )
 from msgspec.structs import replace
-from servers import postgres_server
+from servers import empty_database
 
 from geminorum import Allow, AllowAlways, Deny
 from geminorum.decisions import Place
@@ -42,9 +42,8 @@ _numbers = itertools.count()
 
 
 @pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
+def database_url(server):
+    return empty_database(server)
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -53,7 +52,7 @@ def store(request, tmp_path):
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path}/inbox.db"
         return
-    url = request.getfixturevalue("server")
+    url = request.getfixturevalue("database_url")
     with psycopg.connect(url, autocommit=True) as database:
         for table in ("geminorum_inbox", "geminorum_questions"):
             database.execute(f"DROP TABLE IF EXISTS {table}")

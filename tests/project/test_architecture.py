@@ -86,7 +86,7 @@ MAY_IMPORT = {
         *("system.owned_folder", "system.regular_file", "system.search_path"),
         *("runtime.off_loop", "views"),
     },
-    "store": {"errors", "hints"},
+    "store": {"errors", "hints", "system.private_database"},
     # Permission requests that people answer elsewhere; a transport knows it as a `decide`.
     "inbox": {
         *("client", "credentials", "decisions", "errors", "events", "hints", "inbox", "options"),
@@ -433,7 +433,7 @@ def test_the_names_of_the_inbox_are_these():
     verbs = ["answer", "prune", "question", "questions", "resume", "watch"]
     for kind in (inbox.Inbox, sync.Inbox):
         own = {name for name in vars(kind) if not name.startswith("_")}
-        assert own == {*verbs, "open", "refuse_within"}
+        assert own == {*verbs, "leaving_questions", "open", "refuse_within"}
     for verb in ["__init__", *verbs]:
         ours, twins = (signature(getattr(kind, verb)) for kind in (inbox.Inbox, sync.Inbox))
         assert ours.parameters == twins.parameters

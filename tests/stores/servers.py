@@ -1,11 +1,14 @@
 """Real servers on loopback: one that speaks S3's protocol, and a PostgreSQL."""
 
+import os
 import threading
 import urllib.request
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from databases import open_place
+from databases import open_place, query
 
 from geminorum.fleet.embedded import embedded_postgres
 
@@ -42,5 +45,15 @@ def s3_server() -> Iterator[str]:
 @contextmanager
 def postgres_server() -> Iterator[str]:
     """The URL of a new database, which is gone with the block."""
-    with open_place() as place, embedded_postgres(place / "sessions") as url:
+    # It need not outlive a power failure, and to wait for the disk is most of its work.
+    memory = Path("/dev/shm")
+    place = open_place(memory if os.access(memory, os.W_OK | os.X_OK) else Path("/tmp"))
+    with place as folder, embedded_postgres(folder / "sessions") as url:
         yield url
+
+
+def empty_database(server: str) -> str:
+    """The URL of another database of a server."""
+    name = f"empty_{uuid.uuid4().hex}"
+    query(server, f'CREATE DATABASE "{name}"')
+    return server.replace("/postgres?", f"/{name}?")

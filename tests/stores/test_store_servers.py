@@ -9,7 +9,7 @@ from urllib.parse import quote, urlsplit
 import psycopg
 import pytest
 from buckets import bucket_server
-from servers import postgres_server, s3_server
+from servers import empty_database, s3_server
 from two_homes import SESSION, machine, turn
 
 from geminorum.errors import InvalidOptions, StoreConflict, StoreError, Unsupported
@@ -140,9 +140,8 @@ def test_a_session_that_is_deleted_while_it_is_read_is_only_shorter(s3_url):
 
 
 @pytest.fixture(scope="module")
-def database_url():
-    with postgres_server() as url:
-        yield url
+def database_url(server):
+    return empty_database(server)
 
 
 class TestPostgres:
@@ -231,8 +230,8 @@ class TestPostgres:
             database.execute("CREATE ROLE modest LOGIN PASSWORD 'modest'")
             tables = "geminorum_entries, geminorum_leases, geminorum_store_version"
             database.execute(f"GRANT SELECT, INSERT, UPDATE, DELETE ON {tables} TO modest")
-        host = database_url.partition("?")[2]
-        store = PostgresStore(f"postgresql://modest:modest@/postgres?{host}")
+        _, _, place = database_url.partition("@")
+        store = PostgresStore(f"postgresql://modest:modest@{place}")
         store.append("modest", 1, b"data")
         assert store.acquire("modest", "me", 60) == "me"
         store.delete("modest")

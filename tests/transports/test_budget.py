@@ -1,5 +1,6 @@
 """What a run consumes, request by request, and the budget that stops it."""
 
+import asyncio
 import json
 import time
 from decimal import Decimal
@@ -165,6 +166,10 @@ async def test_a_cancelled_run_still_tells_what_it_had_consumed(
         async for event in live:
             if event.type == "tool_use":
                 break
+        # The CLI writes down what a request has consumed a moment after it begins the call.
+        async with asyncio.timeout(30):
+            while live.used() is None:
+                await asyncio.sleep(0.01)
     usage = live.result.usage
     assert live.result.status == "interrupted"
     assert (usage.input, usage.output, usage.exact) == (1000, 10, False)

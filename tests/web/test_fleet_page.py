@@ -11,7 +11,6 @@ from fleet_parts import new_database, working
 from markup import Markup
 from played import ANSWER, RESULT, WORK
 from served import Visitor, opened
-from servers import postgres_server
 
 from geminorum import Options, fleet
 from geminorum.apps.web.fleet.limit_bars import bars_of
@@ -27,9 +26,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def url() -> AsyncIterator[str]:
-    with postgres_server() as server:
-        yield await new_database(server)
+async def url(server: str) -> str:
+    return await new_database(server)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

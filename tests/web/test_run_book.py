@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from played import settings
 from served import opened
-from servers import postgres_server
+from servers import empty_database
 
 from geminorum.apps.web.runs.book import Entry, RunBook
 from geminorum.apps.web.runs.database import open_database
@@ -20,16 +20,15 @@ from geminorum.events import Done, Text, TextDelta, UserMessage, decode
 
 
 @pytest.fixture(scope="module")
-def server():
-    with postgres_server() as url:
-        yield url
+def database_url(server):
+    return empty_database(server)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path}/web.db"
-    url = request.getfixturevalue("server")
+    url = request.getfixturevalue("database_url")
     with psycopg.connect(url, autocommit=True) as connection:
         for table in ("web_runs", "web_events", "web_owners", "web_counter"):
             connection.execute(f"DROP TABLE IF EXISTS {table}")
@@ -58,6 +57,30 @@ def test_reading_does_not_wait_for_whoever_writes(url):
         assert [line.kind for line in book.events(run.id)] == ["user_message"]
     assert book.events(run.id) == []
     book.close()
+
+
+def test_another_process_that_leaves_the_file_takes_nothing_with_it(tmp_path):
+    """Locks of a file belong to a process, and end when it closes the file for the first time.
+    Without them, the other one believes to be the last, and removes what was not merged yet."""
+    database = open_database(f"sqlite:///{tmp_path}/web.db")
+    with database.transaction() as writing:
+        writing.execute("CREATE TABLE words (word TEXT)")
+    with database.transaction(writes=False) as reading:  # By a second connection.
+        assert reading.execute("SELECT * FROM words") == []
+
+    def by_another_process(statement: str) -> str:
+        script = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); "
+        script += "print(c.execute(sys.argv[2]).fetchall()); c.close()"
+        command = [sys.executable, "-c", script, str(tmp_path / "web.db"), statement]
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    by_another_process("INSERT INTO words VALUES ('theirs')")
+    with database.transaction() as writing:
+        writing.execute("INSERT INTO words VALUES ('ours')")
+    assert by_another_process("SELECT word FROM words") == "[('theirs',), ('ours',)]\n"
+    with database.transaction(writes=False) as reading:
+        assert reading.execute("SELECT word FROM words") == [("theirs",), ("ours",)]
+    database.close()
 
 
 def test_what_is_written_is_read_in_its_order(url):
@@ -129,13 +152,13 @@ def test_the_runs_of_a_page_that_is_gone_end_and_those_of_others_go_on(url):
     here.close()
 
 
-def test_a_database_that_was_away_is_opened_again(server):
-    book = opened_book(server)
+def test_a_database_that_was_away_is_opened_again(database_url):
+    book = opened_book(database_url)
     assert book.last() >= 0
-    with psycopg.connect(server, autocommit=True) as connection:
+    with psycopg.connect(database_url, autocommit=True) as connection:
         connection.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            "WHERE pid <> pg_backend_pid() AND datname = current_database()"
         )
     for use in (book.last, book.hear):
         with pytest.raises(SetupError, match="cannot use the page's database"):
@@ -192,8 +215,8 @@ def test_a_password_is_not_shown():
     assert "secret" not in str(caught.value)
 
 
-async def test_a_page_keeps_its_runs_and_questions_there(server, tmp_path):
-    async with opened(**{**settings(tmp_path), "db": server}) as visitor:
+async def test_a_page_keeps_its_runs_and_questions_there(database_url, tmp_path):
+    async with opened(**{**settings(tmp_path), "db": database_url}) as visitor:
         id = await visitor.start("Use pi", "quick")
         await visitor.until(id, "success")
         assert "return pi" in (await visitor.get(f"/runs/{id}")).text
