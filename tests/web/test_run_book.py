@@ -186,29 +186,6 @@ def test_a_file_that_others_can_read_or_change_is_refused(tmp_path, open_to_othe
         opened_book(f"sqlite:///{path}")
 
 
-def test_whoever_looks_into_the_file_takes_nothing_with_it(tmp_path):
-    """Another process is the last to close a file whose locks were lost in this one."""
-    path, first, second = tmp_path / "web.db", new_run(), new_run()
-    book = opened_book(f"sqlite:///{path}")
-    book.enter(first, [UserMessage("Hi")])
-    assert book.last() == 1  # Readers have a connection of their own.
-    assert _runs_seen_elsewhere(path) == 1
-    book.enter(second, [UserMessage("Hi")])
-    assert _runs_seen_elsewhere(path) == 2
-    book.close()
-
-
-def _runs_seen_elsewhere(path: Path) -> int:
-    """By another process, which closes the file."""
-    code = (
-        "import contextlib, sqlite3, sys\n"
-        "with contextlib.closing(sqlite3.connect(sys.argv[1])) as database:\n"
-        "    print(*database.execute('SELECT count(*) FROM web_runs').fetchone())"
-    )
-    words = [sys.executable, "-c", code, str(path)]
-    return int(subprocess.run(words, capture_output=True, check=True, text=True).stdout)
-
-
 def test_a_password_is_not_shown():
     with pytest.raises(SetupError) as caught:
         opened_book("postgresql://anna:secret@127.0.0.1:1/none")
