@@ -19,6 +19,9 @@ PACKAGE := .venv/.installed-$(EXTRAS)
 GEMINI := $(CLI)/node_modules/.installed
 BROWSER := .browser/.installed
 
+# Only what failed in the run before; without any such test, for example because pytest itself failed, this fails, too.
+ALONE = $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+
 # What holds on each version of the CLI, and what that depends on.
 RECORDS := $(foreach version,$(or $(VERSIONS),$(shell cat tests/versions/minors.txt)),.versions/$(version).json)
 CONTROLLED := $(shell find src -name '*.py') tests/conftest.py tests/versions/control.py tests/versions/two_machines.py \
@@ -39,10 +42,11 @@ demo: $(PACKAGE) $(GEMINI)  ## send a prompt through the real CLI to a simulated
 test: $(PACKAGE) $(GEMINI) $(BROWSER)  ## run lint, types and the whole test suite
 	@# Each of them uses one core only.
 	@$(MAKE) --no-print-directory -j 2 lint types compiled-tests
-	@# More workers than cores: many tests wait for a program or a clock.
-	$(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/web
+	@# More workers than cores: many tests wait for a program or a clock. What fails among them runs once
+	@# more, alone: there, a program that never got the processor is no excuse.
+	$(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/web || $(ALONE)
 	@# In processes of their own: a browser is a child that other tests would count.
-	$(BIN)/python -m pytest -n 2 tests/web
+	$(BIN)/python -m pytest -n 2 tests/web || $(ALONE)
 
 test-versions: $(RECORDS)  ## test each minor version of the CLI (or VERSIONS="0.45.2 0.61.0"); writes docs/versions.md
 	@# What was tested since the last change is not tested again. `make -k` goes on after a failure.

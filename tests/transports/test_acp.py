@@ -727,7 +727,7 @@ async def test_nothing_is_left_of_a_conversation(fake_gemini, options, acp, stan
 
 async def _let_go(before: tuple[int, int, int]) -> None:
     """The API of the test lives in this process; it learns a moment later who has hung up."""
-    for _ in range(100):
+    for _ in range(1000):
         if _held() == before:
             break
         await asyncio.sleep(0.02)
