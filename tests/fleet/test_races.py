@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import uuid
 from datetime import timedelta
@@ -9,7 +10,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 from fleet_parts import new_database, until, worker_process, working
-from lossy_proxy import lossy_proxy
+from lossy_proxy import lossy_proxy, silent_proxy
 from servers import postgres_server
 
 from geminorum import Done, Error, Init, Options, Text, errors
@@ -94,6 +95,24 @@ async def test_a_worker_that_hangs_in_the_midst_of_a_transaction_loses_its_job(
     with pytest.raises(errors.FleetUnavailable, match="idle-in-transaction"):
         await hang()
     assert (await job.info()).attempt == 2
+
+
+async def test_a_worker_that_is_cut_off_while_it_takes_a_large_job_does_not_keep_it(
+    url, fleet, stand_in, tmp_path
+):
+    """PostgreSQL waits without an end for one that does not read, and takes no other's word."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/large.bin").write_bytes(os.urandom(3_000_000))
+    where = {"workspace": tmp_path / "project"}
+    job = await fleet.submit("hello", Options(home=tmp_path), **where)
+    cli = stand_in(INIT, SAID, RESULT)
+    taking = b"UPDATE geminorum_jobs SET state = 'running'"
+    async with silent_proxy(url, taking) as (address, proxy):
+        with worker_process(address, tmp_path / "cut", executable=str(cli.executable)):
+            await proxy.is_silent.wait()
+            async with working(url, {"cli": cli}, name="healthy"):
+                assert (await asyncio.wait_for(job.result(), 60)).ok
+    assert (await job.details()).attempts[-1].worker == "healthy"
 
 
 async def test_a_job_that_a_worker_took_without_hearing_of_it_is_run(

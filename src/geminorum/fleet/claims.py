@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from geminorum.errors import UnknownJob
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.event_writer import Chunk, notify, write_chunks
@@ -42,7 +43,7 @@ _TAKE = """
 UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s, waits_for = NULL,
     started_at = coalesce(started_at, clock_timestamp())
 WHERE entry = %s RETURNING
-    id, tenant, via, spec, pack, progress, max_attempts + excused, is_cancelled
+    id, tenant, via, max_attempts + excused, is_cancelled
 """
 _LAST_SESSION = """
 SELECT session FROM geminorum_attempts
@@ -77,10 +78,6 @@ class Claim(NamedTuple):
     attempt: int
     tenant: str
     via: str
-    spec: bytes
-    pack: bytes | None
-    progress: bytes | None
-    """A patch: what an earlier attempt had changed in the workspace."""
     max_attempts: int
     is_cancelled: bool
     session: str | None
@@ -89,6 +86,15 @@ class Claim(NamedTuple):
     @property
     def is_last(self) -> bool:
         return self.attempt >= self.max_attempts
+
+
+class Content(NamedTuple):
+    """What an attempt works with; it may have many megabytes."""
+
+    spec: bytes
+    pack: bytes | None
+    progress: bytes | None
+    """A patch: what an earlier attempt had changed in the workspace."""
 
 
 class Orphan(NamedTuple):
@@ -164,22 +170,30 @@ async def _claimed(
     connection: Connection, taken: queue.Taken, worker: int, name: str
 ) -> Claim | None:
     """None if the queue has an entry without a job."""
-    cursor = await connection.execute(_TAKE, (taken.attempt, worker, taken.entry), binary=True)
+    cursor = await connection.execute(_TAKE, (taken.attempt, worker, taken.entry))
     row = await cursor.fetchone()
     if row is None:  # Somebody else's: it is never ours, and must not come again and again.
         await queue.finish(connection, taken.entry, succeeded=False)
         return None
-    job, tenant, via, spec, pack, progress, max_attempts, is_cancelled = row
+    job, tenant, via, max_attempts, is_cancelled = row
     insert = "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, %s, %s)"
     await connection.execute(insert, (job, taken.attempt, name))
     last = await (await connection.execute(_LAST_SESSION, (job,))).fetchone()
+    session = last[0] if last else None
     return Claim(
-        *(job, taken.entry, taken.attempt, tenant, via, bytes(spec)),
-        None if pack is None else bytes(pack),
-        None if progress is None else bytes(progress),
-        *(max_attempts, is_cancelled),
-        last[0] if last else None,
+        *(job, taken.entry, taken.attempt, tenant, via, max_attempts, is_cancelled), session
     )
+
+
+async def content_of(connection: Connection, job: uuid.UUID) -> Content:
+    """After the job was taken, and outside of a transaction: a worker that stops reading in the
+    midst of so much would hold the job, and the server would wait for it without an end."""
+    query = "SELECT spec, pack, progress FROM geminorum_jobs WHERE id = %s"
+    row = await (await connection.execute(query, (job,), binary=True)).fetchone()
+    if row is None:
+        raise UnknownJob(f"the fleet has no job {job} any more")
+    spec, pack, progress = (None if one is None else bytes(one) for one in row)
+    return Content(spec or b"", pack, progress)
 
 
 async def hold(connection: Connection, job: uuid.UUID, attempt: int) -> bool:
