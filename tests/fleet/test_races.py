@@ -277,6 +277,66 @@ async def test_an_entry_of_the_queue_without_a_job_stops_nobody(url, fleet, stan
     assert (await job.info()).attempt == 1
 
 
+_MOST = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"UPDATE geminorum_jobs SET max_attempts = {_MOST}, excused = {_MOST} WHERE id = %s",
+        f"""UPDATE procrastinate_jobs SET attempts = {_MOST}
+            WHERE id = (SELECT entry FROM geminorum_jobs WHERE id = %s)""",
+        "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, 1, 'nobody')",
+    ],
+    ids=["most attempts", "attempts", "attempt"],
+)
+async def test_a_job_whose_rows_are_damaged_keeps_no_other_waiting(
+    damage, url, fleet, stand_in, tmp_path
+):
+    """A submitter may write what it wants into them. It ends, whatever it says."""
+    bad = await fleet.submit("bad", Options(home=tmp_path), priority=9)
+    good = await fleet.submit("good", Options(home=tmp_path))
+    await execute(url, damage, bad.id)
+    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
+        assert (await asyncio.wait_for(good.result(), 60)).ok
+        assert isinstance([event async for event in bad.events()][-1], Done)
+    assert [job.state for job in await fleet.jobs()] == ["done", "done"]
+
+
+async def test_a_damaged_job_of_a_lost_worker_keeps_no_other_from_being_freed(
+    url, fleet, database, stand_in, tmp_path
+):
+    hung = await register(database)
+    jobs = [await fleet.submit(name, Options(home=tmp_path)) for name in ("bad", "good")]
+    for _ in jobs:
+        await take(database, hung)
+    most = f"UPDATE geminorum_jobs SET max_attempts = {_MOST}, excused = {_MOST} WHERE id = %s"
+    await execute(url, most, jobs[0].id)
+    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
+        assert (await asyncio.wait_for(jobs[1].result(), 60)).ok
+
+
+async def test_workers_that_look_for_room_under_several_limits_do_not_block_each_other(
+    fleet, database
+):
+    """Each has found that the next job of a tenant waits for its session, and goes on to the
+    other's tenant."""
+    for tenant in ("a", "b"):
+        await fleet.set_limit("concurrency", 2, tenant=tenant)
+        for prompt in ("runs", "waits"):
+            await fleet.submit(prompt, Options(session_id=SESSION), tenant=tenant)
+    worker = await register(database)
+    for tenant in ("a", "b"):
+        async with database.transaction() as connection:
+            assert await claims.take(connection, worker, "busy", ["cli"], [tenant])
+    async with database.transaction() as one, database.transaction() as other:
+        for connection, tenant in ((one, "a"), (other, "b")):
+            assert await claims.take(connection, worker, "full", ["cli"], [tenant]) is None
+        for connection, tenant in ((one, "b"), (other, "a")):
+            taking = claims.take(connection, worker, "full", ["cli"], [tenant])
+            assert await asyncio.wait_for(taking, 10) is None
+
+
 async def test_a_worker_that_died_before_the_clock_of_the_database_was_set_back_is_given_up(
     url, fleet, database, stand_in, tmp_path
 ):

@@ -6,19 +6,29 @@ jobs are free for others. Before that, the lease of its agents has ended them: s
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from geminorum.errors import UnknownJob
+from geminorum.errors import FleetError, UnknownJob
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.event_writer import Chunk, notify, write_chunks
-from geminorum.fleet.rows import JOBS_CHANNEL, end_job
-from geminorum.fleet.travel import Outcome
+from geminorum.fleet.rows import JOBS_CHANNEL, end_job, end_unbegun
+from geminorum.fleet.travel import Outcome, ended_by
+from geminorum.runtime.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = lazy_module("psycopg")
+
+log = logging.getLogger("geminorum.fleet")
 
 LOST_SECONDS = 3.0
 _CHOOSE = """
@@ -43,7 +53,7 @@ _TAKE = """
 UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s, waits_for = NULL,
     started_at = coalesce(started_at, clock_timestamp())
 WHERE entry = %s RETURNING
-    id, tenant, via, max_attempts + excused, is_cancelled
+    id, tenant, via, max_attempts::bigint + excused, is_cancelled
 """
 _LAST_SESSION = """
 SELECT session FROM geminorum_attempts
@@ -60,12 +70,12 @@ WHERE NOT is_lost AND heartbeat_at NOT BETWEEN clock_timestamp() - %(seconds)s *
     AND clock_timestamp() + %(seconds)s * interval '1 s'
 """
 _ORPHANS = """
-SELECT job.id, job.entry, job.attempt, job.max_attempts + job.excused, job.is_cancelled
+SELECT job.id, job.entry, job.attempt, job.max_attempts::bigint + job.excused, job.is_cancelled
 FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
 WHERE job.state = 'running' AND coalesce(worker.is_lost, true) FOR UPDATE OF job SKIP LOCKED
 """
 _STRAYS = """
-SELECT id, entry, attempt, max_attempts + excused, is_cancelled FROM geminorum_jobs
+SELECT id, entry, attempt, max_attempts::bigint + excused, is_cancelled FROM geminorum_jobs
 WHERE state = 'running' AND worker = %s AND id <> ALL(%s) FOR UPDATE SKIP LOCKED
 """
 
@@ -147,12 +157,36 @@ async def take(
     wanted["others"] = list(avoided)
     choices = await (await connection.execute(_CHOOSE, wanted)).fetchall()
     for choice, tenant in choices:
-        if not await _has_room(connection, tenant):
-            continue
-        taken = await queue.take(connection, worker, [choice])
-        if taken is not None:
-            return await _claimed(connection, taken, worker, name)
+        taken = None
+        try:
+            # Without a job, it keeps no lock: others may want the same ones in another order.
+            async with connection.transaction() as savepoint:
+                if await _has_room(connection, tenant):
+                    taken = await queue.take(connection, worker, [choice])
+                if taken is None:
+                    raise psycopg.Rollback(savepoint)
+                return await _claimed(connection, taken, worker, name)
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            if taken is None:
+                raise
+            await _set_aside(connection, taken, error)
+            return None
     return None
+
+
+async def _set_aside(connection: Connection, taken: queue.Taken, error: Exception) -> None:
+    """Ends a job whose rows cannot be: it must not come again and again, before all others."""
+    text = f"the job cannot begin: its rows in the database are damaged ({type(error).__name__})"
+    log.error("entry %s of the queue: %s", taken.entry, text, exc_info=error)
+    await queue.withdraw(connection, taken.entry)
+    query = "SELECT id, attempt FROM geminorum_jobs WHERE entry = %s FOR UPDATE"
+    row = await (await connection.execute(query, (taken.entry,))).fetchone()
+    if row is not None:
+        job, attempt = row
+        with suppress(psycopg.DataError):  # Then its followers wait, and nobody else does.
+            async with connection.transaction():
+                closing, outcome = ended_by(FleetError(text))
+                await end_unbegun(connection, job, attempt, closing, outcome)
 
 
 async def _has_room(connection: Connection, tenant: str) -> bool:
