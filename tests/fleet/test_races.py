@@ -217,17 +217,17 @@ async def test_a_job_that_is_put_back_while_it_is_cancelled_ends_at_once(url, fl
     assert (await asyncio.wait_for(job.wait(), 60)).status == "interrupted"
 
 
-async def test_a_cancelled_job_that_is_put_back_does_not_wait_for_its_next_attempt(
-    url, fleet, database, stand_in
-):
+async def test_a_cancelled_job_that_is_put_back_is_over(fleet, database):
+    """A worker that takes it, to end it, may come tomorrow: its tenant may wait for a limit."""
     job = await fleet.submit("hello")
     claim = await take(database, await register(database))
     await job.cancel()
     async with database.transaction() as connection:
         assert await claims.hold(connection, claim.job, claim.attempt)
-        await claims.put_back(connection, claim, [], "error", 3600.0)
-    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
-        assert (await asyncio.wait_for(job.wait(), 60)).status == "interrupted"
+        assert not await claims.put_back(connection, claim, [], "error", 3600.0)
+    assert (await asyncio.wait_for(job.wait(), 10)).status == "interrupted"
+    assert [type(event) async for event in job.events()] == [Error, Done]
+    assert [one.ending for one in (await job.details()).attempts] == ["interrupted"]
 
 
 async def test_a_job_that_cannot_be_freed_keeps_no_other_from_it(

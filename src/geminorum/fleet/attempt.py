@@ -235,7 +235,7 @@ class Attempt:
             await claims.finish(connection, self.claim, chunks, outcome, ending.patch, usd=usd)
             self.ending = outcome.result.status
         else:
-            await claims.put_back(
+            is_back = await claims.put_back(
                 *(connection, self.claim, chunks, outcome.result.status, delay),
                 usd=usd,
                 waits_for=_limit_in_the_way(ending),
@@ -243,7 +243,7 @@ class Attempt:
                 has_work=self._has_work,
                 progress=ending.patch,
             )
-            self.ending = "put back"
+            self.ending = "put back" if is_back else "interrupted"
 
     def _retry_delay(self, ending: Ending) -> float | None:
         """Seconds until another attempt; None: this was the last."""

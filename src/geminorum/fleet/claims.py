@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from geminorum.errors import FleetError, UnknownJob
+from geminorum.errors import FleetError, GeminorumError, Interrupted, UnknownJob
+from geminorum.events import encode
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.event_writer import Chunk, notify, write_chunks
@@ -252,6 +253,23 @@ async def finish(
     await queue.finish(connection, held.entry, succeeded=outcome.result.ok)
 
 
+async def finish_with(
+    connection: Connection,
+    held: Claim | Orphan,
+    error: GeminorumError,
+    *,
+    usd: Decimal | None = None,
+) -> None:
+    """Ends a job that is held with an error, behind all that its attempt has written."""
+    events, outcome = ended_by(error)
+    query = "SELECT coalesce(max(seq), 0) FROM geminorum_events WHERE job = %s AND attempt = %s"
+    row = await (await connection.execute(query, (held.job, held.attempt))).fetchone()
+    assert row is not None
+    data = b"\n".join(map(encode, events))
+    last = Chunk(held.job, held.attempt, row[0] + len(events), len(events), data)
+    await finish(connection, held, [last], outcome, usd=usd)
+
+
 async def put_back(
     connection: Connection,
     held: Claim | Orphan,
@@ -264,8 +282,9 @@ async def put_back(
     is_excused: bool = False,
     has_work: bool = True,
     progress: bytes | None = None,
-) -> None:
-    """Lets another attempt begin, `seconds` from now; `usd` as in `finish`.
+) -> bool:
+    """Lets another attempt begin, `seconds` from now; `usd` as in `finish`. False if the job was
+    cancelled meanwhile: then it is over.
 
     `waits_for` is the limit that this one would have had to wait for. An attempt that `is_excused`
     is none of those that a job may have. Without `has_work`, its session is not worth continuing;
@@ -274,10 +293,14 @@ async def put_back(
     if chunks:
         await write_chunks(connection, chunks)
         await notify(connection, {held.job})
-    # One that was cancelled meanwhile waits for nothing but a worker that ends it.
+    query = "SELECT 1 FROM geminorum_jobs WHERE id = %s AND is_cancelled"
+    if await (await connection.execute(query, (held.job,))).fetchone() is not None:
+        # No worker would take it for that while its tenant waits for a limit.
+        await finish_with(connection, held, Interrupted("the job was cancelled"), usd=usd)
+        return False
     update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s,
         excused = excused + %s, progress = coalesce(%s, progress),
-        not_before = clock_timestamp() + CASE WHEN is_cancelled THEN 0 ELSE %s END * interval '1 s'
+        not_before = clock_timestamp() + %s * interval '1 s'
         WHERE id = %s RETURNING not_before"""
     values = waits_for, int(is_excused), progress if has_work else None, seconds, held.job
     row = await (await connection.execute(update, values)).fetchone()
@@ -289,6 +312,7 @@ async def put_back(
         forget = "UPDATE geminorum_attempts SET checkpoints = 0 WHERE job = %s AND number = %s"
         await connection.execute(forget, (held.job, held.attempt))
     await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
+    return True
 
 
 async def note_checkpoint(
