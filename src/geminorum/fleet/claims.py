@@ -20,6 +20,7 @@ from geminorum.events import encode
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.event_writer import Chunk, notify, write_chunks
+from geminorum.fleet.limits import table as limits_table
 from geminorum.fleet.rows import JOBS_CHANNEL, end_job, end_unbegun
 from geminorum.fleet.travel import Outcome, ended_by
 from geminorum.runtime.lazy import lazy_module
@@ -32,6 +33,8 @@ else:
 log = logging.getLogger("geminorum.fleet")
 
 LOST_SECONDS = 3.0
+_CHANGED_LIMIT_SECONDS = 2.0
+"""Before a job tries again whose limit is another by now."""
 _CHOOSE = """
 SELECT via || '/' || tenant, tenant FROM (
     SELECT via, tenant, max(priority) AS urgent, min(submitted_at) AS oldest, (
@@ -298,6 +301,9 @@ async def put_back(
         # No worker would take it for that while its tenant waits for a limit.
         await finish_with(connection, held, Interrupted("the job was cancelled"), usd=usd)
         return False
+    if waits_for is not None and not await limits_table.is_set(connection, waits_for):
+        # It was raised or removed while the attempt ended: whoever did that has not seen this job.
+        waits_for, seconds = None, min(seconds, _CHANGED_LIMIT_SECONDS)
     update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s,
         excused = excused + %s, progress = coalesce(%s, progress),
         not_before = clock_timestamp() + %s * interval '1 s'
