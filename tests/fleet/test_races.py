@@ -303,6 +303,22 @@ async def test_a_job_whose_rows_are_damaged_keeps_no_other_waiting(
     assert [job.state for job in await fleet.jobs()] == ["done", "done"]
 
 
+async def test_a_job_that_has_waited_a_thousand_times_is_put_back_as_others(
+    url, fleet, stand_in, tmp_path
+):
+    """For a session, or a limit: such attempts do not count."""
+    job = await fleet.submit("hello", Options(home=tmp_path))
+    await execute(url, "UPDATE procrastinate_jobs SET attempts = 2000")
+    await execute(url, "UPDATE geminorum_jobs SET excused = 2000")
+    async with working(url, {"cli": stand_in(INIT, stderr="[API Error: 503 UNAVAILABLE]", exit=1)}):
+
+        async def is_back():
+            return (await job.info()).state == "queued" and (await job.info()).attempt == 2001
+
+        await until(is_back)
+    assert [one.ending for one in (await job.details()).attempts] == ["error"]
+
+
 async def test_a_damaged_job_of_a_lost_worker_keeps_no_other_from_being_freed(
     url, fleet, database, stand_in, tmp_path
 ):

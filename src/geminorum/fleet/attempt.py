@@ -258,7 +258,8 @@ class Attempt:
             return None
         if not (error.retryable or isinstance(error, SetupError)):
             return None
-        backoff = min(2.0**self.claim.attempt, _MAX_BACKOFF_SECONDS)
+        # Attempts that do not count may be more than a thousand.
+        backoff = min(2.0 ** min(self.claim.attempt, 10), _MAX_BACKOFF_SECONDS)
         return float(max(error.retry_after or 0.0, backoff))
 
     def _retry_notice(self, ending: Ending, delay: float) -> Event:
