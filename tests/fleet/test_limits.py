@@ -1,6 +1,7 @@
 """Limits over all workers: a request is counted where it is sent, by the database's clock."""
 
 import asyncio
+import random
 from collections import Counter
 from datetime import timedelta
 from decimal import Decimal
@@ -307,6 +308,18 @@ async def test_dollars_of_a_day_are_those_that_the_jobs_cost(url, fleet, fake_ge
         await fleet.remove_limit("usd_per_day", tenant="acme")
         fake_gemini.say("At last.")
         assert (await second.result()).text == "At last."
+
+
+async def test_a_model_with_a_name_of_any_length_is_counted(url, fleet, fake_gemini):
+    """A job may name what it wants."""
+    await fleet.set_limit("requests_per_minute", 600, model="*")
+    fake_gemini.say("Hello.")
+    name = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=20_000))
+    job = await fleet.submit("hi", Options(model=name, timeout=20.0), via="api")
+    async with working(url, api(fake_gemini)):
+        result = await job.wait()
+    assert not isinstance(result.exception(), errors.RunTimeout)
+    assert await query(url, "SELECT model FROM geminorum_buckets") == [(name[:100],)]
 
 
 # ---- what ends a wait
