@@ -1,4 +1,4 @@
-"""A connection to PostgreSQL that breaks at the worst moment: after a commit, before its answer."""
+"""Connections to PostgreSQL that break at the worst moment, or fall silent."""
 
 import asyncio
 import tempfile
@@ -42,6 +42,39 @@ class LossyProxy:
         back.cancel()
 
 
+class SilentProxy:
+    """Passes nothing on any more once it has seen a statement with `words`: a network that is cut.
+    Neither end hears of it."""
+
+    def __init__(self, server: str, words: bytes) -> None:
+        self._server, self._words = server, words
+        self.is_silent = asyncio.Event()
+        self._is_over = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answers, requests = await asyncio.open_unix_connection(self._server)
+        ways = [self._pass_on(reader, requests), self._pass_on(answers, writer)]
+        tasks = [asyncio.create_task(way) for way in ways]
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in (writer, requests):
+            each.close()
+
+    async def _pass_on(self, reader, writer) -> None:
+        while not self.is_silent.is_set() and (data := await reader.read(4096)):
+            if not self.is_silent.is_set():
+                writer.write(data)
+            if self._words in data:
+                self.is_silent.set()
+        if self.is_silent.is_set():
+            await self._is_over.wait()
+
+    def end(self) -> None:
+        self._is_over.set()
+
+
 async def _pass_on(reader, writer) -> None:
     while data := await reader.read(65536):
         writer.write(data)
@@ -51,12 +84,32 @@ async def _pass_on(reader, writer) -> None:
 @asynccontextmanager
 async def lossy_proxy(url: str, words: bytes) -> AsyncIterator[tuple[str, LossyProxy]]:
     """Another address of the same database, and what loses an answer on the way."""
-    parts = urlsplit(url)
-    proxy = LossyProxy(str(Path(parse_qs(parts.query)["host"][0], _PORT_FILE)), words)
+    proxy = LossyProxy(_socket_of(url), words)
+    async with _served(url, proxy) as address:
+        yield address, proxy
+
+
+@asynccontextmanager
+async def silent_proxy(url: str, words: bytes) -> AsyncIterator[tuple[str, SilentProxy]]:
+    """Another address of the same database, which falls silent."""
+    proxy = SilentProxy(_socket_of(url), words)
+    async with _served(url, proxy) as address:
+        try:
+            yield address, proxy
+        finally:
+            proxy.end()
+
+
+def _socket_of(url: str) -> str:
+    return str(Path(parse_qs(urlsplit(url).query)["host"][0], _PORT_FILE))
+
+
+@asynccontextmanager
+async def _served(url: str, proxy: LossyProxy | SilentProxy) -> AsyncIterator[str]:
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
         server = await asyncio.start_unix_server(proxy.serve, Path(folder, _PORT_FILE))
         try:
-            yield urlunsplit(parts._replace(query=f"host={folder}&port=5432")), proxy
+            yield urlunsplit(urlsplit(url)._replace(query=f"host={folder}&port=5432"))
         finally:
             server.close()
             with suppress(TimeoutError):

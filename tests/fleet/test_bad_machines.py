@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit, urlunsplit
 
+import psycopg
 import pytest
 from databases import open_place, postmaster_of
 from fleet_parts import cut_connections, new_database, until, worker_process, working
@@ -90,6 +91,33 @@ def another_socket(url):
         link = Path(place, ".s.PGSQL.5432")
         link.symlink_to(Path(folder, link.name))
         yield urlunsplit(parts._replace(query=f"host={place}&port=5432")), link
+
+
+async def test_a_database_that_only_reads_for_a_while_is_waited_for(
+    url, fleet, stand_in, tmp_path, caplog
+):
+    """One that is maintained, or that has not learnt yet that it replaces another."""
+    only_reads = f'ALTER DATABASE "{urlsplit(url).path[1:]}" SET default_transaction_read_only = '
+    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
+
+        async def is_registered():
+            return (await fleet.status()).workers
+
+        await until(is_registered)
+        await execute(url, only_reads + "on")
+        await cut_connections(url)
+        await until(lambda: asyncio.sleep(0, "read-only" in caplog.text))
+        await execute(url, only_reads + "off")
+        await cut_connections(url)
+        async with Fleet(url) as fleet:
+            job = await fleet.submit("hello", Options(home=tmp_path))
+            assert (await asyncio.wait_for(job.result(), 60)).ok
+
+
+async def execute(url, statement):
+    writes = {"autocommit": True, "options": "-c default_transaction_read_only=off"}
+    async with await psycopg.AsyncConnection.connect(url, **writes) as connection:
+        await connection.execute(statement)
 
 
 @pytest.mark.parametrize("clock", [3600.0, -3600.0])

@@ -2,13 +2,14 @@
 
 import asyncio
 import uuid
+from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
 from fleet_parts import until, working
 
-from geminorum import Done, Options, TextDelta, errors
-from geminorum.fleet import JobRequest, claims, event_feed, event_writer
+from geminorum import Done, Error, Options, TextDelta, errors
+from geminorum.fleet import Fleet, Job, JobRequest, claims, event_feed, event_writer
 from geminorum.fleet.database import Database
 from geminorum.fleet.event_writer import Chunk, EventWriter, write_chunks
 
@@ -113,6 +114,38 @@ async def test_events_that_cannot_be_read_are_an_error_of_their_job_alone(
         assert isinstance((await _all(good))[-1], Done)
     with pytest.raises(errors.InvalidEvent):
         await following
+
+
+async def test_a_cursor_out_of_range_is_behind_all_events_and_disturbs_nobody(fleet):
+    """It may come from a browser."""
+    one, other = await fleet.submit_many([JobRequest(prompt="hi")] * 2)
+    following = [asyncio.create_task(_all(other))]
+    for far in ((2**40, 0), (0, 2**40)):
+        following.append(asyncio.create_task(_all_behind(one, far)))
+    await until(lambda: asyncio.sleep(0, len(fleet.feed._all()) == 3))
+    assert await one.read_events((2**40, 0)) == []
+    for job in (one, other):
+        await job.cancel()
+    first, beyond, from_the_first = await asyncio.wait_for(asyncio.gather(*following), 60)
+    assert [type(event) for event in first] == [Error, Done]
+    assert (beyond, from_the_first) == ([], first)
+
+
+async def _all_behind(job, after):
+    return [event async for event in job.events(after)]
+
+
+async def test_who_may_not_read_events_is_told_so_and_does_not_wait(url, fleet):
+    job = await fleet.submit("hello")
+    name, password = f"stranger_{uuid.uuid4().hex}", uuid.uuid4().hex
+    await execute(url, f"CREATE USER {name} PASSWORD '{password}'")
+    await execute(url, f"GRANT SELECT ON geminorum_fleet, geminorum_jobs TO {name}")
+    parts = urlsplit(url)
+    stranger = urlunsplit(parts._replace(netloc=f"{name}:{password}@"))
+    async with Fleet(stranger) as theirs:
+        theirs_job = Job(theirs, uuid.UUID(job.id), None)
+        with pytest.raises(errors.FleetError, match="permission denied"):
+            await asyncio.wait_for(_all(theirs_job), 20)
 
 
 async def test_a_notification_of_a_stranger_changes_nothing(url, fleet, stand_in, tmp_path):

@@ -1,6 +1,7 @@
 """Limits over all workers: a request is counted where it is sent, by the database's clock."""
 
 import asyncio
+import random
 from collections import Counter
 from datetime import timedelta
 from decimal import Decimal
@@ -11,7 +12,7 @@ from fleet_parts import new_database, requesting_cli, until, working
 from load.limits import SimulatedApi, set_up, windows_in, workers
 
 from geminorum import Acp, Api, Cli, Error, Options, Pool, errors
-from geminorum.fleet import Fleet, JobRequest, key_fingerprint, schema
+from geminorum.fleet import Fleet, JobRequest, claims, key_fingerprint, queue, schema
 from geminorum.fleet.database import Database
 from geminorum.fleet.limits import buckets
 from geminorum.fleet.limits.buckets import Share
@@ -291,6 +292,18 @@ async def test_dollars_of_a_day_are_those_that_the_jobs_cost(url, fleet, fake_ge
         assert (await second.result()).text == "At last."
 
 
+async def test_a_model_with_a_name_of_any_length_is_counted(url, fleet, fake_gemini):
+    """A job may name what it wants."""
+    await fleet.set_limit("requests_per_minute", 600, model="*")
+    fake_gemini.say("Hello.")
+    name = "".join(random.Random(7).choices("abcdefghijklmnopqrstuvwxyz0123456789", k=20_000))
+    job = await fleet.submit("hi", Options(model=name, timeout=20.0), via="api")
+    async with working(url, api(fake_gemini)):
+        result = await job.wait()
+    assert not isinstance(result.exception(), errors.RunTimeout)
+    assert await query(url, "SELECT model FROM geminorum_buckets") == [(name[:100],)]
+
+
 # ---- what ends a wait
 
 
@@ -362,6 +375,57 @@ async def test_a_job_that_waits_lends_its_slot_to_another_tenant(fleet, waiting_
     assert (await same.info()).state == "queued"
     assert await is_waiting(job)
     assert worker.running == 1
+
+
+async def held_job(fleet, database):
+    """In the hands of a worker that is none."""
+    job = await fleet.submit("hi")
+    async with database.transaction() as connection:
+        worker = await claims.register(connection, "nobody", 1, {})
+        return job, await claims.take(connection, worker, "nobody", ["cli"], None)
+
+
+@pytest.mark.parametrize("change", ["raised", "removed"])
+async def test_a_limit_that_changes_while_a_job_goes_back_does_not_keep_it(
+    change, url, fleet, ledger
+):
+    """Ending its agent takes a while. Whoever changes the limit meanwhile does not see the job."""
+    before = await fleet.set_limit("usd_per_day", 1)
+    job, claim = await held_job(fleet, ledger)
+    if change == "raised":
+        await fleet.set_limit("usd_per_day", 100)
+    else:
+        await fleet.remove_limit("usd_per_day")
+    async with ledger.transaction() as connection:
+        waiting = {"waits_for": before.label, "is_excused": True}
+        await claims.put_back(connection, claim, [], "error", 3600.0, **waiting)
+    assert await is_waiting(job) is None
+    soon = "SELECT not_before < now() + interval '1 min' FROM geminorum_jobs"
+    assert await query(url, soon) == [(True,)]
+    assert await query(
+        url, "SELECT scheduled_at < now() + interval '1 min' FROM procrastinate_jobs"
+    )
+
+
+async def test_a_limit_is_changed_while_a_worker_takes_a_job_that_waited_for_it(url, fleet, ledger):
+    before = await fleet.set_limit("usd_per_day", 1)
+    _, claim = await held_job(fleet, ledger)
+    async with ledger.transaction() as connection:
+        await claims.put_back(connection, claim, [], "error", waits_for=before.label)
+
+    async def somebody_waits():
+        return (await query(url, waits))[0][0]
+
+    waits = """SELECT count(*) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock'"""
+    async with Database(url) as database, database.transaction() as connection:
+        # A worker takes it from the queue, and then its row.
+        await queue.take(connection, 1, ["cli/default"])
+        changing = asyncio.create_task(fleet.set_limit("usd_per_day", 100))
+        await until(somebody_waits)
+        row = await connection.execute("SELECT 1 FROM geminorum_jobs FOR UPDATE")
+        assert await row.fetchone()
+    await changing
 
 
 # ---- many workers

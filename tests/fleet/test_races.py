@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import signal
 import uuid
 from datetime import timedelta
@@ -9,7 +10,7 @@ from datetime import timedelta
 import psycopg
 import pytest
 from fleet_parts import until, worker_process, working
-from lossy_proxy import lossy_proxy
+from lossy_proxy import lossy_proxy, silent_proxy
 
 from geminorum import Done, Error, Init, Options, Text, errors
 from geminorum.fleet import claims
@@ -76,6 +77,24 @@ async def test_a_worker_that_hangs_in_the_midst_of_a_transaction_loses_its_job(
     with pytest.raises(errors.FleetUnavailable, match="idle-in-transaction"):
         await hang()
     assert (await job.info()).attempt == 2
+
+
+async def test_a_worker_that_is_cut_off_while_it_takes_a_large_job_does_not_keep_it(
+    url, fleet, stand_in, tmp_path
+):
+    """PostgreSQL waits without an end for one that does not read, and takes no other's word."""
+    (tmp_path / "project").mkdir()
+    (tmp_path / "project/large.bin").write_bytes(os.urandom(3_000_000))
+    where = {"workspace": tmp_path / "project"}
+    job = await fleet.submit("hello", Options(home=tmp_path), **where)
+    cli = stand_in(INIT, SAID, RESULT)
+    taking = b"UPDATE geminorum_jobs SET state = 'running'"
+    async with silent_proxy(url, taking) as (address, proxy):
+        with worker_process(address, tmp_path / "cut", executable=str(cli.executable)):
+            await proxy.is_silent.wait()
+            async with working(url, {"cli": cli}, name="healthy"):
+                assert (await asyncio.wait_for(job.result(), 60)).ok
+    assert (await job.details()).attempts[-1].worker == "healthy"
 
 
 async def test_a_job_that_a_worker_took_without_hearing_of_it_is_run(
@@ -180,17 +199,17 @@ async def test_a_job_that_is_put_back_while_it_is_cancelled_ends_at_once(url, fl
     assert (await asyncio.wait_for(job.wait(), 60)).status == "interrupted"
 
 
-async def test_a_cancelled_job_that_is_put_back_does_not_wait_for_its_next_attempt(
-    url, fleet, database, stand_in
-):
+async def test_a_cancelled_job_that_is_put_back_is_over(fleet, database):
+    """A worker that takes it, to end it, may come tomorrow: its tenant may wait for a limit."""
     job = await fleet.submit("hello")
     claim = await take(database, await register(database))
     await job.cancel()
     async with database.transaction() as connection:
         assert await claims.hold(connection, claim.job, claim.attempt)
-        await claims.put_back(connection, claim, [], "error", 3600.0)
-    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
-        assert (await asyncio.wait_for(job.wait(), 60)).status == "interrupted"
+        assert not await claims.put_back(connection, claim, [], "error", 3600.0)
+    assert (await asyncio.wait_for(job.wait(), 10)).status == "interrupted"
+    assert [type(event) async for event in job.events()] == [Error, Done]
+    assert [one.ending for one in (await job.details()).attempts] == ["interrupted"]
 
 
 async def test_a_job_that_cannot_be_freed_keeps_no_other_from_it(
@@ -238,6 +257,82 @@ async def test_an_entry_of_the_queue_without_a_job_stops_nobody(url, fleet, stan
     async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
         assert (await asyncio.wait_for(job.result(), 60)).ok
     assert (await job.info()).attempt == 1
+
+
+_MOST = 2**31 - 1
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        f"UPDATE geminorum_jobs SET max_attempts = {_MOST}, excused = {_MOST} WHERE id = %s",
+        f"""UPDATE procrastinate_jobs SET attempts = {_MOST}
+            WHERE id = (SELECT entry FROM geminorum_jobs WHERE id = %s)""",
+        "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, 1, 'nobody')",
+    ],
+    ids=["most attempts", "attempts", "attempt"],
+)
+async def test_a_job_whose_rows_are_damaged_keeps_no_other_waiting(
+    damage, url, fleet, stand_in, tmp_path
+):
+    """A submitter may write what it wants into them. It ends, whatever it says."""
+    bad = await fleet.submit("bad", Options(home=tmp_path), priority=9)
+    good = await fleet.submit("good", Options(home=tmp_path))
+    await execute(url, damage, bad.id)
+    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
+        assert (await asyncio.wait_for(good.result(), 60)).ok
+        assert isinstance([event async for event in bad.events()][-1], Done)
+    assert [job.state for job in await fleet.jobs()] == ["done", "done"]
+
+
+async def test_a_job_that_has_waited_a_thousand_times_is_put_back_as_others(
+    url, fleet, stand_in, tmp_path
+):
+    """For a session, or a limit: such attempts do not count."""
+    job = await fleet.submit("hello", Options(home=tmp_path))
+    await execute(url, "UPDATE procrastinate_jobs SET attempts = 2000")
+    await execute(url, "UPDATE geminorum_jobs SET excused = 2000")
+    async with working(url, {"cli": stand_in(INIT, stderr="[API Error: 503 UNAVAILABLE]", exit=1)}):
+
+        async def is_back():
+            return (await job.info()).state == "queued" and (await job.info()).attempt == 2001
+
+        await until(is_back)
+    assert [one.ending for one in (await job.details()).attempts] == ["error"]
+
+
+async def test_a_damaged_job_of_a_lost_worker_keeps_no_other_from_being_freed(
+    url, fleet, database, stand_in, tmp_path
+):
+    hung = await register(database)
+    jobs = [await fleet.submit(name, Options(home=tmp_path)) for name in ("bad", "good")]
+    for _ in jobs:
+        await take(database, hung)
+    most = f"UPDATE geminorum_jobs SET max_attempts = {_MOST}, excused = {_MOST} WHERE id = %s"
+    await execute(url, most, jobs[0].id)
+    async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}):
+        assert (await asyncio.wait_for(jobs[1].result(), 60)).ok
+
+
+async def test_workers_that_look_for_room_under_several_limits_do_not_block_each_other(
+    fleet, database
+):
+    """Each has found that the next job of a tenant waits for its session, and goes on to the
+    other's tenant."""
+    for tenant in ("a", "b"):
+        await fleet.set_limit("concurrency", 2, tenant=tenant)
+        for prompt in ("runs", "waits"):
+            await fleet.submit(prompt, Options(session_id=SESSION), tenant=tenant)
+    worker = await register(database)
+    for tenant in ("a", "b"):
+        async with database.transaction() as connection:
+            assert await claims.take(connection, worker, "busy", ["cli"], [tenant])
+    async with database.transaction() as one, database.transaction() as other:
+        for connection, tenant in ((one, "a"), (other, "b")):
+            assert await claims.take(connection, worker, "full", ["cli"], [tenant]) is None
+        for connection, tenant in ((one, "b"), (other, "a")):
+            taking = claims.take(connection, worker, "full", ["cli"], [tenant])
+            assert await asyncio.wait_for(taking, 10) is None
 
 
 async def test_a_worker_that_died_before_the_clock_of_the_database_was_set_back_is_given_up(

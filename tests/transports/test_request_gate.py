@@ -9,6 +9,7 @@ import pytest
 from geminorum.credentials import fingerprint_of
 from geminorum.detect import find_node
 from geminorum.errors import LimitReached
+from geminorum.transports.callbacks.gate_server import GateServer
 from geminorum.transports.callbacks.process_gate import ProcessGate
 from geminorum.transports.gates import Consumed
 from geminorum.transports.launch.request_gate import RequestGateScript
@@ -170,3 +171,21 @@ async def test_nothing_is_sent_if_nobody_can_be_asked(gate, fake_gemini, tmp_pat
     program = "ask().catch((error) => console.log(JSON.stringify(error.code)));"
     assert await node(flag, fake_gemini, program) == "ECONNREFUSED"
     assert fake_gemini.log == []
+
+
+@pytest.mark.parametrize("size", [-(10**9), 10**12])
+async def test_a_request_of_an_impossible_size_takes_nothing_of_a_limit(gate, size):
+    """Whoever has got hold of the token could use it up for years, or give others' back."""
+    server = GateServer(lambda: None, TurnGate(gate, None, lambda notice: None))
+    ask = {"what": "ask", "id": "1", "model": "gemini-2.5-flash", "size": size}
+    assert b"did not understand" in await server.answer(json.dumps(ask).encode())
+    assert gate.calls == []
+
+
+async def test_a_report_of_impossible_tokens_leaves_what_was_taken(gate):
+    server = GateServer(lambda: None, TurnGate(gate, None, lambda notice: None))
+    ask = {"what": "ask", "id": "1", "model": "gemini-2.5-flash", "size": 400}
+    report = {"what": "report", "id": "1", "usage": {"totalTokenCount": 10**15}}
+    for message in (ask, report):
+        await server.answer(json.dumps(message).encode())
+    assert gate.settled == [None]

@@ -26,8 +26,8 @@ from geminorum.errors import (
 )
 from geminorum.events import Done, Error, Event, Text, TextDelta, ToolUse
 from geminorum.fleet import claims
-from geminorum.fleet.claims import Claim
-from geminorum.fleet.database import Connection, Database
+from geminorum.fleet.claims import Claim, Content
+from geminorum.fleet.database import Connection, Database, patiently
 from geminorum.fleet.event_writer import Chunk, EventWriter
 from geminorum.fleet.limits.gate import Gatehouse, JobGate
 from geminorum.fleet.limits.rules import label_in
@@ -152,19 +152,24 @@ class Attempt:
     async def _run_agent(self) -> Ending:
         if self.claim.is_cancelled:
             raise Interrupted("the job was cancelled")
-        spec = decode_spec(self.claim.spec)
-        refuse_unknown_words(self.claim.spec)
+        content = await patiently(self._content)
+        spec = decode_spec(content.spec)
+        refuse_unknown_words(content.spec)
         options = options_of(spec)
         with ExitStack() as stack:
             # A session that starts anew has changed nothing yet.
-            progress = self.claim.progress if self.claim.session else None
-            room = _Room(spec, self.claim.pack, progress)
+            progress = content.progress if self.claim.session else None
+            room = _Room(spec, content.pack, progress)
             await run_off_loop(lambda: stack.enter_context(room))
             try:
                 prompt, ready = await self._prepared(spec, options, room)
                 return await self._follow(prompt, ready, room)
             finally:
                 await run_off_loop(stack.close)
+
+    async def _content(self) -> Content:
+        async with self._database.statements() as connection:
+            return await claims.content_of(connection, self.claim.job)
 
     async def _prepared(
         self, spec: JobSpec, options: Options[Any], room: _Room
@@ -230,7 +235,7 @@ class Attempt:
             await claims.finish(connection, self.claim, chunks, outcome, ending.patch, usd=usd)
             self.ending = outcome.result.status
         else:
-            await claims.put_back(
+            is_back = await claims.put_back(
                 *(connection, self.claim, chunks, outcome.result.status, delay),
                 usd=usd,
                 waits_for=_limit_in_the_way(ending),
@@ -238,7 +243,7 @@ class Attempt:
                 has_work=self._has_work,
                 progress=ending.patch,
             )
-            self.ending = "put back"
+            self.ending = "put back" if is_back else "interrupted"
 
     def _retry_delay(self, ending: Ending) -> float | None:
         """Seconds until another attempt; None: this was the last."""
@@ -253,7 +258,8 @@ class Attempt:
             return None
         if not (error.retryable or isinstance(error, SetupError)):
             return None
-        backoff = min(2.0**self.claim.attempt, _MAX_BACKOFF_SECONDS)
+        # Attempts that do not count may be more than a thousand.
+        backoff = min(2.0 ** min(self.claim.attempt, 10), _MAX_BACKOFF_SECONDS)
         return float(max(error.retry_after or 0.0, backoff))
 
     def _retry_notice(self, ending: Ending, delay: float) -> Event:

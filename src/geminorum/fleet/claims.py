@@ -6,20 +6,35 @@ jobs are free for others. Before that, the lease of its agents has ended them: s
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from geminorum.errors import FleetError, GeminorumError, Interrupted, UnknownJob
+from geminorum.events import encode
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.event_writer import Chunk, notify, write_chunks
-from geminorum.fleet.rows import JOBS_CHANNEL, end_job
-from geminorum.fleet.travel import Outcome
+from geminorum.fleet.limits import table as limits_table
+from geminorum.fleet.rows import JOBS_CHANNEL, end_job, end_unbegun
+from geminorum.fleet.travel import Outcome, ended_by
+from geminorum.runtime.lazy import lazy_module
+
+if TYPE_CHECKING:
+    import psycopg
+else:
+    psycopg = lazy_module("psycopg")
+
+log = logging.getLogger("geminorum.fleet")
 
 LOST_SECONDS = 3.0
+_CHANGED_LIMIT_SECONDS = 2.0
+"""Before a job tries again whose limit is another by now."""
 _CHOOSE = """
 SELECT via || '/' || tenant, tenant FROM (
     SELECT via, tenant, max(priority) AS urgent, min(submitted_at) AS oldest, (
@@ -42,7 +57,7 @@ _TAKE = """
 UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s, waits_for = NULL,
     started_at = coalesce(started_at, clock_timestamp())
 WHERE entry = %s RETURNING
-    id, tenant, via, spec, pack, progress, max_attempts + excused, is_cancelled
+    id, tenant, via, max_attempts::bigint + excused, is_cancelled
 """
 _LAST_SESSION = """
 SELECT session FROM geminorum_attempts
@@ -59,12 +74,12 @@ WHERE NOT is_lost AND heartbeat_at NOT BETWEEN clock_timestamp() - %(seconds)s *
     AND clock_timestamp() + %(seconds)s * interval '1 s'
 """
 _ORPHANS = """
-SELECT job.id, job.entry, job.attempt, job.max_attempts + job.excused, job.is_cancelled
+SELECT job.id, job.entry, job.attempt, job.max_attempts::bigint + job.excused, job.is_cancelled
 FROM geminorum_jobs AS job LEFT JOIN geminorum_workers AS worker ON worker.id = job.worker
 WHERE job.state = 'running' AND coalesce(worker.is_lost, true) FOR UPDATE OF job SKIP LOCKED
 """
 _STRAYS = """
-SELECT id, entry, attempt, max_attempts + excused, is_cancelled FROM geminorum_jobs
+SELECT id, entry, attempt, max_attempts::bigint + excused, is_cancelled FROM geminorum_jobs
 WHERE state = 'running' AND worker = %s AND id <> ALL(%s) FOR UPDATE SKIP LOCKED
 """
 
@@ -77,10 +92,6 @@ class Claim(NamedTuple):
     attempt: int
     tenant: str
     via: str
-    spec: bytes
-    pack: bytes | None
-    progress: bytes | None
-    """A patch: what an earlier attempt had changed in the workspace."""
     max_attempts: int
     is_cancelled: bool
     session: str | None
@@ -89,6 +100,15 @@ class Claim(NamedTuple):
     @property
     def is_last(self) -> bool:
         return self.attempt >= self.max_attempts
+
+
+class Content(NamedTuple):
+    """What an attempt works with; it may have many megabytes."""
+
+    spec: bytes
+    pack: bytes | None
+    progress: bytes | None
+    """A patch: what an earlier attempt had changed in the workspace."""
 
 
 class Orphan(NamedTuple):
@@ -141,12 +161,36 @@ async def take(
     wanted["others"] = list(avoided)
     choices = await (await connection.execute(_CHOOSE, wanted)).fetchall()
     for choice, tenant in choices:
-        if not await _has_room(connection, tenant):
-            continue
-        taken = await queue.take(connection, worker, [choice])
-        if taken is not None:
-            return await _claimed(connection, taken, worker, name)
+        taken = None
+        try:
+            # Without a job, it keeps no lock: others may want the same ones in another order.
+            async with connection.transaction() as savepoint:
+                if await _has_room(connection, tenant):
+                    taken = await queue.take(connection, worker, [choice])
+                if taken is None:
+                    raise psycopg.Rollback(savepoint)
+                return await _claimed(connection, taken, worker, name)
+        except (psycopg.DataError, psycopg.IntegrityError) as error:
+            if taken is None:
+                raise
+            await _set_aside(connection, taken, error)
+            return None
     return None
+
+
+async def _set_aside(connection: Connection, taken: queue.Taken, error: Exception) -> None:
+    """Ends a job whose rows cannot be: it must not come again and again, before all others."""
+    text = f"the job cannot begin: its rows in the database are damaged ({type(error).__name__})"
+    log.error("entry %s of the queue: %s", taken.entry, text, exc_info=error)
+    await queue.withdraw(connection, taken.entry)
+    query = "SELECT id, attempt FROM geminorum_jobs WHERE entry = %s FOR UPDATE"
+    row = await (await connection.execute(query, (taken.entry,))).fetchone()
+    if row is not None:
+        job, attempt = row
+        with suppress(psycopg.DataError):  # Then its followers wait, and nobody else does.
+            async with connection.transaction():
+                closing, outcome = ended_by(FleetError(text))
+                await end_unbegun(connection, job, attempt, closing, outcome)
 
 
 async def _has_room(connection: Connection, tenant: str) -> bool:
@@ -164,22 +208,30 @@ async def _claimed(
     connection: Connection, taken: queue.Taken, worker: int, name: str
 ) -> Claim | None:
     """None if the queue has an entry without a job."""
-    cursor = await connection.execute(_TAKE, (taken.attempt, worker, taken.entry), binary=True)
+    cursor = await connection.execute(_TAKE, (taken.attempt, worker, taken.entry))
     row = await cursor.fetchone()
     if row is None:  # Somebody else's: it is never ours, and must not come again and again.
         await queue.finish(connection, taken.entry, succeeded=False)
         return None
-    job, tenant, via, spec, pack, progress, max_attempts, is_cancelled = row
+    job, tenant, via, max_attempts, is_cancelled = row
     insert = "INSERT INTO geminorum_attempts (job, number, worker) VALUES (%s, %s, %s)"
     await connection.execute(insert, (job, taken.attempt, name))
     last = await (await connection.execute(_LAST_SESSION, (job,))).fetchone()
+    session = last[0] if last else None
     return Claim(
-        *(job, taken.entry, taken.attempt, tenant, via, bytes(spec)),
-        None if pack is None else bytes(pack),
-        None if progress is None else bytes(progress),
-        *(max_attempts, is_cancelled),
-        last[0] if last else None,
+        *(job, taken.entry, taken.attempt, tenant, via, max_attempts, is_cancelled), session
     )
+
+
+async def content_of(connection: Connection, job: uuid.UUID) -> Content:
+    """After the job was taken, and outside of a transaction: a worker that stops reading in the
+    midst of so much would hold the job, and the server would wait for it without an end."""
+    query = "SELECT spec, pack, progress FROM geminorum_jobs WHERE id = %s"
+    row = await (await connection.execute(query, (job,), binary=True)).fetchone()
+    if row is None:
+        raise UnknownJob(f"the fleet has no job {job} any more")
+    spec, pack, progress = (None if one is None else bytes(one) for one in row)
+    return Content(spec or b"", pack, progress)
 
 
 async def hold(connection: Connection, job: uuid.UUID, attempt: int) -> bool:
@@ -204,6 +256,23 @@ async def finish(
     await queue.finish(connection, held.entry, succeeded=outcome.result.ok)
 
 
+async def finish_with(
+    connection: Connection,
+    held: Claim | Orphan,
+    error: GeminorumError,
+    *,
+    usd: Decimal | None = None,
+) -> None:
+    """Ends a job that is held with an error, behind all that its attempt has written."""
+    events, outcome = ended_by(error)
+    query = "SELECT coalesce(max(seq), 0) FROM geminorum_events WHERE job = %s AND attempt = %s"
+    row = await (await connection.execute(query, (held.job, held.attempt))).fetchone()
+    assert row is not None
+    data = b"\n".join(map(encode, events))
+    last = Chunk(held.job, held.attempt, row[0] + len(events), len(events), data)
+    await finish(connection, held, [last], outcome, usd=usd)
+
+
 async def put_back(
     connection: Connection,
     held: Claim | Orphan,
@@ -216,8 +285,9 @@ async def put_back(
     is_excused: bool = False,
     has_work: bool = True,
     progress: bytes | None = None,
-) -> None:
-    """Lets another attempt begin, `seconds` from now; `usd` as in `finish`.
+) -> bool:
+    """Lets another attempt begin, `seconds` from now; `usd` as in `finish`. False if the job was
+    cancelled meanwhile: then it is over.
 
     `waits_for` is the limit that this one would have had to wait for. An attempt that `is_excused`
     is none of those that a job may have. Without `has_work`, its session is not worth continuing;
@@ -226,10 +296,17 @@ async def put_back(
     if chunks:
         await write_chunks(connection, chunks)
         await notify(connection, {held.job})
-    # One that was cancelled meanwhile waits for nothing but a worker that ends it.
+    query = "SELECT 1 FROM geminorum_jobs WHERE id = %s AND is_cancelled"
+    if await (await connection.execute(query, (held.job,))).fetchone() is not None:
+        # No worker would take it for that while its tenant waits for a limit.
+        await finish_with(connection, held, Interrupted("the job was cancelled"), usd=usd)
+        return False
+    if waits_for is not None and not await limits_table.is_set(connection, waits_for):
+        # It was raised or removed while the attempt ended: whoever did that has not seen this job.
+        waits_for, seconds = None, min(seconds, _CHANGED_LIMIT_SECONDS)
     update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s,
         excused = excused + %s, progress = coalesce(%s, progress),
-        not_before = clock_timestamp() + CASE WHEN is_cancelled THEN 0 ELSE %s END * interval '1 s'
+        not_before = clock_timestamp() + %s * interval '1 s'
         WHERE id = %s RETURNING not_before"""
     values = waits_for, int(is_excused), progress if has_work else None, seconds, held.job
     row = await (await connection.execute(update, values)).fetchone()
@@ -241,6 +318,7 @@ async def put_back(
         forget = "UPDATE geminorum_attempts SET checkpoints = 0 WHERE job = %s AND number = %s"
         await connection.execute(forget, (held.job, held.attempt))
     await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
+    return True
 
 
 async def note_checkpoint(

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 import msgspec
 
 from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
-from geminorum.events import DataT, Done, Event, encode
+from geminorum.events import DataT, Done, Event
 from geminorum.fleet import event_reading, job_ids, resubmission, retention, rows, schema, status
 from geminorum.fleet.address import database_url
 from geminorum.fleet.database import Database, patiently
 from geminorum.fleet.details import JobDetails, details_of
 from geminorum.fleet.event_feed import EventFeed, Numbered
-from geminorum.fleet.event_writer import Chunk
 from geminorum.fleet.limits import table as limits_table
 from geminorum.fleet.limits.rules import (
     Limit,
@@ -303,11 +302,9 @@ class Job(Generic[DataT]):
     async def cancel(self) -> None:
         """Stops the job, wherever it is. Its events, and its Done, can still be read."""
         closing, outcome = ended_by(Interrupted("the job was cancelled before it began"))
-        data = b"\n".join(map(encode, closing))
-        chunk = Chunk(self._job, 0, len(closing), len(closing), data)
         for _ in range(_CANCEL_ROUNDS):
             async with self._fleet.database.transaction() as connection:
-                if await rows.request_cancel(connection, self._job, chunk, outcome):
+                if await rows.request_cancel(connection, self._job, closing, outcome):
                     return
 
     async def patch(self) -> Patch | None:

@@ -188,6 +188,8 @@ def explained(url: str) -> Iterator[None]:
     except (
         psycopg.OperationalError,
         psycopg.errors.IdleInTransactionSessionTimeout,
+        # One that only follows another for now, or is being maintained.
+        psycopg.errors.ReadOnlySqlTransaction,
         psycopg_pool.PoolTimeout,
         TimeoutError,
         OSError,

@@ -7,17 +7,21 @@ one writer, and its next one begins after the last event of this one is there, s
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from types import TracebackType
 from typing import TypeAlias
 
-from geminorum.errors import FleetUnavailable, GeminorumError, InvalidEvent
+from geminorum.errors import FleetError, FleetUnavailable, GeminorumError, InvalidEvent
 from geminorum.events import Event, decode
 from geminorum.fleet.database import PATIENCE_SECONDS, Database
 from geminorum.fleet.event_writer import ENDED, EVENTS_CHANNEL
+
+log = logging.getLogger("geminorum.fleet")
 
 _RETRY_SECONDS, _CHECK_SECONDS = 0.2, 5.0
 """After a failure; and how often the feed looks without having been told."""
@@ -37,6 +41,9 @@ CROSS JOIN LATERAL (
 """
 _OPEN = "SELECT id FROM geminorum_jobs WHERE id = ANY(%s) AND state <> 'done'"
 
+_MOST = 2**31 - 1
+"""Of both numbers of a cursor in the database."""
+
 Numbered: TypeAlias = list[tuple[tuple[int, int], Event]]
 """Events with their cursors."""
 
@@ -48,11 +55,17 @@ def numbered(attempt: int, seq: int, data: bytes) -> Numbered:
     return [((attempt, first + place), event) for place, event in enumerate(events)]
 
 
+def in_range(cursor: tuple[int, int]) -> tuple[int, int]:
+    """A cursor as the database can compare it: it may come from anywhere."""
+    attempt, seq = (max(0, min(number, _MOST)) for number in cursor)
+    return attempt, seq
+
+
 class Follower:
     """One reader of the events of one job."""
 
     def __init__(self, job: uuid.UUID, after: tuple[int, int] = (0, 0)) -> None:
-        self.job, self.cursor = job, after
+        self.job, self.cursor = job, in_range(after)
         self._waiting: Numbered = []
         self._news = asyncio.Event()
         self._is_over = False
@@ -214,8 +227,15 @@ class EventFeed:
                 self._next_check = 0.0
                 if now() > self._works_since + PATIENCE_SECONDS:
                     self._works_since = now()
-                    self._fail_all(error)
+                    self._fail_all(FleetUnavailable(error.message, hint=error.hint))
                 await asyncio.sleep(_RETRY_SECONDS)
+            except GeminorumError as error:
+                self._fail_all(error)
+            except Exception as error:
+                # Otherwise all would wait forever, and nobody would know why.
+                log.exception("events cannot be read")
+                text = f"events of the fleet cannot be read: {type(error).__name__}: {error}"
+                self._fail_all(FleetError(text))
 
     async def _look_once(self, is_check: bool) -> None:
         if is_check:
@@ -267,9 +287,9 @@ class EventFeed:
             cursor = await connection.execute(_NEWS, [*columns, most], binary=True)
             return await cursor.fetchall()
 
-    def _fail_all(self, error: FleetUnavailable) -> None:
+    def _fail_all(self, error: GeminorumError) -> None:
         for one in self._all():
-            one.fail(FleetUnavailable(error.message, hint=error.hint))
+            one.fail(copy(error))
 
 
 def _followers(subscribers: Iterable[Subscriber]) -> set[Follower]:

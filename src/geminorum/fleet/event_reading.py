@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from geminorum.fleet.database import Database
-from geminorum.fleet.event_feed import Numbered, numbered
+from geminorum.fleet.event_feed import Numbered, in_range, numbered
 
 _CHUNKS_AT_ONCE = 50
 _CHUNKS = """
@@ -19,7 +19,7 @@ async def read_events(
 ) -> Numbered:
     """Those behind the cursor `after`, in order, no more than `limit`; does not wait for others."""
     found: Numbered = []
-    cursor, is_last = after, False
+    cursor, is_last = in_range(after), False
     while len(found) < limit and not is_last:
         values = (job, *cursor, _CHUNKS_AT_ONCE)
         async with database.transaction() as connection:

@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 
 from geminorum.errors import InvalidOptions
+from geminorum.events import Event, encode
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
 from geminorum.fleet.event_writer import Chunk, notify_end, write_chunks
@@ -94,8 +95,8 @@ SELECT tenant, idempotency_key, id, digest FROM geminorum_jobs
 WHERE (tenant, idempotency_key) IN (SELECT * FROM unnest(%s::text[], %s::text[]))
 """
 _INFO = """
-SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts + excused, priority,
-    worker.name, coalesce(waits_for, CASE WHEN state = 'queued'
+SELECT job.id::text, job.tenant, job.via, state, status, attempt, max_attempts::bigint + excused,
+    priority, worker.name, coalesce(waits_for, CASE WHEN state = 'queued'
         THEN geminorum_obstacle(job.tenant) END),
     is_cancelled, submitted_at, job.started_at, finished_at,
     (SELECT sum(attempts.usd) FROM geminorum_attempts AS attempts WHERE attempts.job = job.id),
@@ -215,7 +216,7 @@ async def patch_of(connection: Connection, job: uuid.UUID) -> bytes | None:
 
 
 async def request_cancel(
-    connection: Connection, job: uuid.UUID, closing: Chunk, outcome: Outcome
+    connection: Connection, job: uuid.UUID, closing: Sequence[Event], outcome: Outcome
 ) -> bool:
     """Ends a job that has not begun, with these events; asks the worker to end one that has.
 
@@ -231,10 +232,7 @@ async def request_cancel(
         return True
     state, attempt = row
     if is_withdrawn:
-        # An attempt that never began has the number of the next one.
-        await _begin(connection, job, attempt + 1, None)
-        last = closing._replace(attempt=attempt + 1)
-        await end_job(connection, job, [last], outcome)
+        await end_unbegun(connection, job, attempt, closing, outcome)
         return True
     # Whoever takes it ends it, if it is queued now.
     update = "UPDATE geminorum_jobs SET is_cancelled = true WHERE id = %s"
@@ -243,10 +241,21 @@ async def request_cancel(
     return bool(state == "running")
 
 
-async def _begin(connection: Connection, job: uuid.UUID, attempt: int, worker: int | None) -> None:
-    update = """UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = %s,
+async def end_unbegun(
+    connection: Connection,
+    job: uuid.UUID,
+    attempt: int,
+    closing: Sequence[Event],
+    outcome: Outcome,
+) -> None:
+    """Ends a job behind its last attempt, with these events. Its caller holds the job's row."""
+    # An attempt that never began has the number of the next one.
+    update = """UPDATE geminorum_jobs SET state = 'running', attempt = %s, worker = NULL,
         waits_for = NULL, started_at = coalesce(started_at, clock_timestamp()) WHERE id = %s"""
-    await connection.execute(update, (attempt, worker, job))
+    await connection.execute(update, (attempt + 1, job))
+    data = b"\n".join(map(encode, closing))
+    last = Chunk(job, attempt + 1, len(closing), len(closing), data)
+    await end_job(connection, job, [last], outcome)
 
 
 async def end_job(

@@ -7,13 +7,10 @@ import logging
 import uuid
 from collections.abc import Sequence
 
-from geminorum.errors import FleetUnavailable, GeminorumError, Incomplete, Interrupted
-from geminorum.events import encode
+from geminorum.errors import FleetUnavailable, Incomplete
 from geminorum.fleet import claims
 from geminorum.fleet.claims import Orphan
 from geminorum.fleet.database import Connection, Database, explained
-from geminorum.fleet.event_writer import Chunk
-from geminorum.fleet.travel import ended_by
 
 log = logging.getLogger("geminorum.fleet")
 
@@ -55,18 +52,8 @@ async def _free_all(database: Database, connection: Connection, orphans: Sequenc
 
 async def _free(connection: Connection, orphan: Orphan) -> None:
     """Lets another worker continue a job; ends one that was cancelled, or tried often enough."""
-    if orphan.is_cancelled:
-        error: GeminorumError = Interrupted("the job was cancelled")
-    elif orphan.attempt >= orphan.max_attempts:
-        error = Incomplete(f"the worker was lost in each of {orphan.attempt} attempts")
-    else:
+    if orphan.is_cancelled or orphan.attempt < orphan.max_attempts:
         await claims.put_back(connection, orphan, [], "lost")
-        return
-    events, outcome = ended_by(error)
-    # Behind all that the lost attempt has written.
-    query = "SELECT coalesce(max(seq), 0) FROM geminorum_events WHERE job = %s AND attempt = %s"
-    row = await (await connection.execute(query, (orphan.job, orphan.attempt))).fetchone()
-    assert row is not None
-    data = b"\n".join(map(encode, events))
-    last = Chunk(orphan.job, orphan.attempt, row[0] + len(events), len(events), data)
-    await claims.finish(connection, orphan, [last], outcome)
+    else:
+        error = Incomplete(f"the worker was lost in each of {orphan.attempt} attempts")
+        await claims.finish_with(connection, orphan, error)

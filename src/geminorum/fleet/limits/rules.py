@@ -92,7 +92,8 @@ class Rule(msgspec.Struct, frozen=True):
     def bucket(self, call: ModelCall, tenant: str) -> tuple[int, str, str, str]:
         """Which of its buckets a request is taken from."""
         key, model = self.key and (call.key or ""), self.model and call.model
-        return self.id, key, self.tenant and tenant, model
+        # No limit names a longer one, and an index has no room for all that a job may call a model.
+        return self.id, key[:_MAX_NAME], self.tenant and tenant, model[:_MAX_NAME]
 
     def wanted(self, call: ModelCall) -> Decimal:
         """How much of it a request takes, as far as that is known beforehand."""

@@ -33,10 +33,15 @@ WHERE kind = %s AND key = %s AND tenant = %s AND model = %s FOR UPDATE
 _REMOVE = """
 DELETE FROM geminorum_limits WHERE kind = %s AND key = %s AND tenant = %s AND model = %s
 """
+_WAITING_FOR = """
+SELECT entry FROM geminorum_jobs WHERE state = 'queued' AND waits_for = %s ORDER BY entry
+"""
 _RELEASE = """
 UPDATE geminorum_jobs SET waits_for = NULL, not_before = clock_timestamp()
-WHERE state = 'queued' AND waits_for = %s RETURNING entry
+WHERE state = 'queued' AND waits_for = %s AND entry = ANY(%s)
 """
+_LOCK = 0x67656D6C696D6974
+"""Held by those who change limits, and shared by those who put a job back because of one."""
 _LIST = """
 SELECT kind, amount, nullif(key, ''), nullif(tenant, ''), nullif(model, ''), burst,
     CASE WHEN refuses THEN 'refuse' ELSE 'delay' END,
@@ -74,6 +79,7 @@ WHERE kind <> 'concurrency' ORDER BY id
 
 async def set_limit(connection: Connection, limit: Limit) -> None:
     """Adds a limit, or replaces the one of the same kind for the same key, tenant and model."""
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     await _release_jobs(connection, _whose(limit))
     await connection.execute(_RESCALE, (limit.amount, *_whose(limit)))
     rest = limit.amount, limit.burst, limit.reaction == "refuse", limit.label
@@ -86,6 +92,7 @@ async def remove_limit(
 ) -> bool:
     """False if there was none."""
     whose = kind, key or "", tenant or "", model or ""
+    await connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
     await _release_jobs(connection, whose)
     is_removed = (await connection.execute(_REMOVE, whose)).rowcount == 1
     await _announce(connection)
@@ -115,9 +122,19 @@ async def _release_jobs(connection: Connection, whose: tuple[str, ...]) -> None:
     """Lets jobs that went back into the queue because of a limit try again under the new one."""
     found = await (await connection.execute(_FIND, whose)).fetchone()
     if found is not None:
-        released = await (await connection.execute(_RELEASE, found)).fetchall()
-        await queue.hurry(connection, [entry for (entry,) in released])
+        rows = await (await connection.execute(_WAITING_FOR, found)).fetchall()
+        entries = [entry for (entry,) in rows]
+        # The queue first, as those who take a job do.
+        await queue.hurry(connection, entries)
+        await connection.execute(_RELEASE, (*found, entries))
         await announce_jobs(connection)
+
+
+async def is_set(connection: Connection, label: str) -> bool:
+    """Is there a limit of that name? Until the transaction ends, none changes."""
+    await connection.execute("SELECT pg_advisory_xact_lock_shared(%s)", (_LOCK,))
+    query = "SELECT 1 FROM geminorum_limits WHERE label = %s"
+    return await (await connection.execute(query, (label,))).fetchone() is not None
 
 
 async def _announce(connection: Connection) -> None:

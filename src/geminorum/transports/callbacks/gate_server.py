@@ -12,6 +12,8 @@ from geminorum.wire.usage import request_of
 
 _NOT_UNDERSTOOD = "geminorum did not understand the question of its own script"
 _NOBODY = "the run was stopped"
+_MOST_TOKENS = 64 * 1024 * 1024
+"""Of one request: no model has so many. A report of more would use up a limit for years."""
 
 
 class GateServer:
@@ -82,7 +84,7 @@ class GateServer:
             return
         turn, model, settle = found
         request = request_of(report.usage or {}, report.model or model)
-        if request is not None:
+        if request is not None and request.total <= _MOST_TOKENS:
             settle(turn.consumed(request))
         else:
-            settle(Consumed() if report.is_refused else None)
+            settle(Consumed() if report.is_refused and request is None else None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -12,6 +12,8 @@ from geminorum.events import Error
 from geminorum.runtime import typed
 
 GO = b'{"go":true}'
+_MAX_BYTES = 256 * 1024 * 1024
+"""Of a request; the API takes less. Whoever tells more would use up a limit for years."""
 
 
 class Ask(msgspec.Struct, frozen=True, tag_field="what", tag="ask"):
@@ -19,7 +21,7 @@ class Ask(msgspec.Struct, frozen=True, tag_field="what", tag="ask"):
 
     id: str
     model: str
-    size: int
+    size: Annotated[int, msgspec.Meta(ge=0, le=_MAX_BYTES)]
     """Bytes of the request."""
     key: str | None = None
     """The fingerprint of the API key that it carries."""
