@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import uuid
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from geminorum.fleet.database import Database
 
 if TYPE_CHECKING:
     from geminorum.fleet.attempt import Attempt
+
+log = logging.getLogger("geminorum.fleet")
 
 _RETRY_SECONDS = 0.25
 
@@ -37,8 +40,14 @@ class Cancellations:
             try:
                 await self._look()
             except FleetUnavailable:
-                self._may_have_missed.set()
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._retry_later()
+            except Exception:  # Without a look, agents would go on whom somebody has cancelled.
+                log.exception("cancelled jobs cannot be looked for")
+                await self._retry_later()
+
+    async def _retry_later(self) -> None:
+        self._may_have_missed.set()
+        await asyncio.sleep(_RETRY_SECONDS)
 
     def on_notification(self, named: str) -> None:
         """`named` is a job; empty if notifications may have been missed."""

@@ -38,8 +38,14 @@ class LimitBook:
                 await self.read()
             except FleetUnavailable as error:
                 log.debug("the limits are not read: %s", error.message)
-                self._is_stale.set()
-                await asyncio.sleep(_RETRY_SECONDS)
+                await self._retry_later()
+            except Exception:  # Without a reader, the worker would keep to old limits for good.
+                log.exception("the limits cannot be read")
+                await self._retry_later()
+
+    async def _retry_later(self) -> None:
+        self._is_stale.set()
+        await asyncio.sleep(_RETRY_SECONDS)
 
     async def read(self) -> None:
         async with self._database.transaction() as connection:

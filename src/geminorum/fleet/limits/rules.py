@@ -24,6 +24,8 @@ EACH = "*"
 _MAX_NAME = 100
 _FINGERPRINT = re.compile(r"[0-9a-f]{12}")
 _SECONDS_OF_BURST = 1
+_SMALLEST, _LARGEST = Decimal("0.000001"), Decimal(10**15)
+"""The arithmetic of PostgreSQL goes wrong far beyond."""
 """How long a rate that nobody used can be made up for, if the limit does not say."""
 _WORDS = {
     "requests_per_minute": "{} request{} per minute",
@@ -171,4 +173,6 @@ def _positive(name: str, value: Any) -> Decimal:
         number = Decimal("nan")
     if isinstance(value, bool) or not number.is_finite() or number <= 0:
         raise InvalidOptions(f"{name} is a number above 0, not {value!r}")
+    if not _SMALLEST <= number <= _LARGEST:
+        raise InvalidOptions(f"{name} is at least {_SMALLEST:f} and at most {_LARGEST:f}")
     return number
