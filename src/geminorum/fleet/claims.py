@@ -82,6 +82,13 @@ _STRAYS = """
 SELECT id, entry, attempt, max_attempts::bigint + excused, is_cancelled FROM geminorum_jobs
 WHERE state = 'running' AND worker = %s AND id <> ALL(%s) FOR UPDATE SKIP LOCKED
 """
+_IS_CANCELLED = "SELECT 1 FROM geminorum_jobs WHERE id = %s AND is_cancelled"
+_REQUEUE = """
+UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s, excused = excused + %s,
+    progress = coalesce(%s, progress), not_before = clock_timestamp() + %s * interval '1 s'
+WHERE id = %s RETURNING not_before
+"""
+_FORGET_SESSION = "UPDATE geminorum_attempts SET checkpoints = 0 WHERE job = %s AND number = %s"
 
 
 class Claim(NamedTuple):
@@ -296,27 +303,21 @@ async def put_back(
     if chunks:
         await write_chunks(connection, chunks)
         await notify(connection, {held.job})
-    query = "SELECT 1 FROM geminorum_jobs WHERE id = %s AND is_cancelled"
-    if await (await connection.execute(query, (held.job,))).fetchone() is not None:
+    if await (await connection.execute(_IS_CANCELLED, (held.job,))).fetchone() is not None:
         # No worker would take it for that while its tenant waits for a limit.
         await finish_with(connection, held, Interrupted("the job was cancelled"), usd=usd)
         return False
     if waits_for is not None and not await limits_table.is_set(connection, waits_for):
         # It was raised or removed while the attempt ended: whoever did that has not seen this job.
         waits_for, seconds = None, min(seconds, _CHANGED_LIMIT_SECONDS)
-    update = """UPDATE geminorum_jobs SET state = 'queued', worker = NULL, waits_for = %s,
-        excused = excused + %s, progress = coalesce(%s, progress),
-        not_before = clock_timestamp() + %s * interval '1 s'
-        WHERE id = %s RETURNING not_before"""
     values = waits_for, int(is_excused), progress if has_work else None, seconds, held.job
-    row = await (await connection.execute(update, values)).fetchone()
+    row = await (await connection.execute(_REQUEUE, values)).fetchone()
     assert row is not None
     await queue.put_back(connection, held.entry, row[0])
     await _end_attempt(connection, held, ending, usd)
     if not has_work:
         # The CLI takes the prompt out of a session whose first request failed.
-        forget = "UPDATE geminorum_attempts SET checkpoints = 0 WHERE job = %s AND number = %s"
-        await connection.execute(forget, (held.job, held.attempt))
+        await connection.execute(_FORGET_SESSION, (held.job, held.attempt))
     await connection.execute("SELECT pg_notify(%s, '')", (JOBS_CHANNEL,))
     return True
 
