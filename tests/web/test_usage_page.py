@@ -89,6 +89,13 @@ class TestThePage:
         page = await read(visitor, "/usage?since=2001-01-01&until=2001-01-02")
         assert "Nothing was used in that time" in page.one("main").text
 
+    @pytest.mark.parametrize("folder", ["%00", "~nobody-of-this-name"])
+    @pytest.mark.parametrize("path", ["/api/usage", "/api/sessions"])
+    async def test_of_what_is_no_folder_is_refused(self, visitor, path, folder):
+        answer = await visitor.get(f"{path}?folder={folder}")
+        assert answer.status_code == 422
+        assert "is no folder" in answer.json()["error"]["message"]
+
     @pytest.mark.parametrize(
         ("query", "field", "told"),
         [

@@ -16,6 +16,7 @@ from geminorum.sessions.places import (
     ID_IN_NAME,
     Project,
     all_projects,
+    folder_named,
     home_of,
     projects_of,
     store_of,
@@ -186,7 +187,7 @@ def is_inside(folder: Path, store: Path) -> bool:
 def _projects(cwd: AnyPath | None, home: Path) -> list[Project]:
     if cwd is None:
         return all_projects(home)
-    real = Path(cwd).expanduser().resolve()
+    real = folder_named(cwd)
     return [Project(folder, real) for folder in projects_of(home, real)]
 
 

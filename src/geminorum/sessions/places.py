@@ -13,6 +13,7 @@ from glob import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from geminorum.errors import InvalidOptions
 from geminorum.system.regular_file import open_regular, read_text
 from geminorum.wire.sessions.records import Record, is_spoken, message_of, messages_in, record_of
 
@@ -30,6 +31,14 @@ class Project(NamedTuple):
 def home_of(home: str | os.PathLike[str] | None = None) -> Path:
     """The folder that holds `.gemini`, as the CLI chooses it where none is given."""
     return Path(home or os.environ.get("GEMINI_CLI_HOME") or Path.home()).expanduser().absolute()
+
+
+def folder_named(cwd: str | os.PathLike[str]) -> Path:
+    """The folder that a caller names; raises InvalidOptions for what no folder can be called."""
+    try:
+        return Path(cwd).expanduser().resolve()
+    except (ValueError, RuntimeError) as error:
+        raise InvalidOptions(f"{os.fspath(cwd)!r} is no folder: {error}") from error
 
 
 def store_of(home: Path) -> Path:

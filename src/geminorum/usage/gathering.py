@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from geminorum.events import ModelRequest
-from geminorum.sessions.places import Project, all_projects, files_in, projects_of, store_of
+from geminorum.sessions.places import (
+    Project,
+    all_projects,
+    files_in,
+    folder_named,
+    projects_of,
+    store_of,
+)
 from geminorum.usage.billing import Bill, Request, bill_of
 from geminorum.usage.tally import Problem
 
@@ -43,7 +50,7 @@ def gather(
     problems: list[Problem] = []
     store = store_of(home).resolve()
     # The whole store, even for one folder: the original of a fork may lie in another.
-    wanted = None if cwd is None else projects_of(home, Path(cwd).expanduser())
+    wanted = None if cwd is None else projects_of(home, folder_named(cwd))
     found = [
         _Found(bill, project.folder, name)
         for project in all_projects(home)
@@ -115,7 +122,7 @@ def _oldest_first(found: list[_Found]) -> list[_Found]:
 
 
 def _name(project: Project, cwd: str | os.PathLike[str] | None) -> str:
-    known = project.cwd or (Path(cwd).expanduser().resolve() if cwd is not None else None)
+    known = project.cwd or (folder_named(cwd) if cwd is not None else None)
     return str(known) if known else project.folder.name
 
 

@@ -227,14 +227,25 @@ def _misuses(values: Mapping[str, Any]) -> Iterator[ConfigProblem]:
             yield _problem(name, "is empty" if not value.strip() else "has a NUL character in it")
     cwd = values.get("cwd")
     # Path.is_file() raises for a name that is too long.
-    if cwd and "\0" not in cwd and os.path.isfile(Path(cwd).expanduser()):  # noqa: PTH113
-        yield ConfigProblem("cwd", f"{cwd!r} is a file", "name the folder that it lies in")
+    if cwd and "\0" not in cwd:
+        yield from _no_folder(cwd)
     yield from _out_of_range(values)
     yield from _unusable_variables(values.get("env") or {})
     mode = values.get("approval_mode") or "yolo"
     if values.get("yolo") and _IN_THE_CLI.get(mode, "yolo") != "yolo":
         message = "says something else than yolo"
         yield ConfigProblem("approvalMode", message, "leave one of the two out")
+
+
+def _no_folder(cwd: str) -> Iterator[ConfigProblem]:
+    try:
+        # Path.is_file() raises for a name that is too long.
+        is_file = os.path.isfile(Path(cwd).expanduser())  # noqa: PTH113
+    except RuntimeError as error:
+        yield ConfigProblem("cwd", f"{cwd!r} is no folder: {error}", "write out the folder")
+        return
+    if is_file:
+        yield ConfigProblem("cwd", f"{cwd!r} is a file", "name the folder that it lies in")
 
 
 def _out_of_range(values: Mapping[str, Any]) -> Iterator[ConfigProblem]:
