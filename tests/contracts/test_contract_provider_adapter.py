@@ -889,7 +889,8 @@ class TestFailures:
     async def test_the_time_is_up(self, stream, adapter, fake_gemini):
         """S2-26: a call that exceeds its timeout gives TIMEOUT_ERROR, and the request is
         stopped."""
-        fake_gemini.hang()
+        fake_gemini.say("Hi").hang()
+        await told(adapter(), stream=stream)  # Loads the SDK, which may take longer than that.
         events = await told(adapter(timeout=0.3), stream=stream)
         assert types(events) == ["ERROR", "END"]
         assert error(events).code == "TIMEOUT_ERROR"
