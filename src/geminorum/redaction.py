@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 import traceback
 from collections.abc import Iterable, Iterator, Mapping
@@ -44,6 +45,11 @@ def secrets_in(env: Mapping[str, str]) -> list[str]:
     """The values of variables whose names speak of secrets, the longest first."""
     values = {value for name, value in env.items() if is_secret_variable(name, value)}
     return sorted(values, key=len, reverse=True)
+
+
+def own_secrets() -> Iterator[str]:
+    """Those of this process, which are looked for when the first is asked for."""
+    yield from secrets_in(os.environ)
 
 
 def secrets_in_settings(settings: object, name: str = "") -> Iterator[str]:

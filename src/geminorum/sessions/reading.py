@@ -15,7 +15,7 @@ import msgspec
 
 from geminorum.errors import SessionUnreadable
 from geminorum.events import Done, Event, Init, ModelRequest, Usage, total_of
-from geminorum.redaction import Redactor, secrets_in
+from geminorum.redaction import Redactor, own_secrets
 from geminorum.system.regular_file import UnfitFile, open_regular
 from geminorum.wire.clock import Clock
 from geminorum.wire.sessions.events import events_of
@@ -193,7 +193,7 @@ def messages_at(file: IO[bytes], places: Iterable[Place]) -> Iterator[SavedMessa
     """The messages that lie there, one at a time."""
     # Many messages may lie in one line, and later ones among them; it is taken apart once.
     shared: dict[int, list[msgspec.Raw]] = {}
-    redactor = Redactor(secrets_in(os.environ))
+    redactor = Redactor(own_secrets())
     for place in places:
         raws = shared.get(place.offset) or _raws_at(file, place)
         if len(raws) > 1:

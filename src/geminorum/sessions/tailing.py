@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from geminorum.events import Event, ToolResult, ToolUse
-from geminorum.redaction import Redactor, secrets_in
+from geminorum.redaction import Redactor, own_secrets
 from geminorum.sessions.places import ID_IN_NAME, projects_of
 from geminorum.sessions.reading import without_secrets
 from geminorum.system.regular_file import open_regular
@@ -39,7 +39,7 @@ class FileTail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._redactor = Redactor(secrets_in(os.environ))
+        self._redactor = Redactor(own_secrets())
         self._lines = Lines()
         self._offset = 0
         self._head = b""
