@@ -32,13 +32,16 @@ FROM geminorum_jobs AS job LEFT JOIN (
 ) AS bill ON bill.job = job.id
 GROUP BY tenant ORDER BY tenant
 """
+# `OFFSET 0` keeps PostgreSQL from looking for the obstacle of each job instead of each tenant.
 _WAITING = """
 SELECT label, sum(jobs)::bigint, min(oldest) FROM (
     SELECT waits_for AS label, count(*) AS jobs, min(submitted_at) AS oldest FROM geminorum_jobs
     WHERE state <> 'done' AND waits_for IS NOT NULL GROUP BY waits_for
     UNION ALL
-    SELECT geminorum_obstacle(tenant), count(*), min(submitted_at) FROM geminorum_jobs
-    WHERE state = 'queued' AND waits_for IS NULL GROUP BY tenant) AS waits
+    SELECT geminorum_obstacle(tenant), jobs, oldest FROM (
+        SELECT tenant, count(*) AS jobs, min(submitted_at) AS oldest FROM geminorum_jobs
+        WHERE state = 'queued' AND waits_for IS NULL GROUP BY tenant OFFSET 0) AS queued
+) AS waits
 WHERE label IS NOT NULL GROUP BY label ORDER BY label
 """
 

@@ -62,13 +62,16 @@ SELECT kind, amount, nullif(key, ''), nullif(tenant, ''), nullif(model, ''), bur
     label
 FROM geminorum_limits AS limits ORDER BY kind, key, tenant, model
 """
+# `OFFSET 0` keeps PostgreSQL from looking for the obstacle of each job instead of each tenant.
 _WAITING = """
 SELECT label, sum(jobs) FROM (
     SELECT waits_for AS label, count(*) AS jobs FROM geminorum_jobs
     WHERE state <> 'done' AND waits_for IS NOT NULL GROUP BY waits_for
     UNION ALL
-    SELECT geminorum_obstacle(tenant), count(*) FROM geminorum_jobs
-    WHERE state = 'queued' AND waits_for IS NULL GROUP BY tenant) AS waits
+    SELECT geminorum_obstacle(tenant), jobs FROM (
+        SELECT tenant, count(*) AS jobs FROM geminorum_jobs
+        WHERE state = 'queued' AND waits_for IS NULL GROUP BY tenant OFFSET 0) AS queued
+) AS waits
 WHERE label IS NOT NULL GROUP BY label
 """
 _RULES = """
