@@ -441,7 +441,9 @@ async def test_a_limit_is_changed_while_a_worker_takes_a_job_that_waited_for_it(
 @pytest.mark.parametrize("look", ["take", "status", "limits"])
 async def test_limits_are_looked_at_for_each_tenant_and_not_for_each_job(url, fleet, look):
     """With 100,000 queued jobs, to take one took two seconds."""
-    await fleet.submit_many([JobRequest(prompt="hello", tenant=name) for name in ("acme", "zeta")] * 50)
+    await fleet.submit_many(
+        [JobRequest(prompt="hello", tenant=name) for name in ("acme", "zeta")] * 50
+    )
     async with Database(url) as database, database.transaction() as connection:
         await connection.execute("SET LOCAL track_functions = 'all'")
         if look == "take":

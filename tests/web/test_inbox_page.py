@@ -10,12 +10,14 @@ import pytest
 import pytest_asyncio
 from inbox_parts import SHELL, WRITE, asked, asking, conversation, leave_questions
 from markup import Markup
+from msgspec import to_builtins
 from msgspec.structs import replace
 from played import EDIT, settings
 from served import TOKEN, Visitor, opened, served, stranger
 from test_runs import HOSTILE, Tags
 
 from geminorum import Allow, AllowAlways, Deny, PermissionRequest
+from geminorum.apps.web.runs.info import RunInfo, RunLimits, new_id, now_ms
 from geminorum.inbox import Inbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -239,6 +241,25 @@ class TestAQuestionWhoseRunHasEnded:
         assert run["approval"] == "default"
         plan = Path(visitor.app.settings.db.removeprefix("sqlite:///")).parent
         assert "yolo" not in str(json.loads(next(plan.rglob("plan-1.call")).read_text())["argv"])
+
+    async def test_keeps_to_the_limits_of_the_run_that_asked(self, inbox, visitor, tmp_path):
+        (folder := tmp_path / "limited").mkdir()
+        limits = RunLimits(model="gemini-2.5-pro", max_budget_usd=0.25, max_turns=3, timeout=50.0)
+        asker = RunInfo(
+            id=new_id(), prompt="Build", folder=str(folder), via="cli", approval="auto_edit",
+            session_id="s-10", started=now_ms(), limits=limits,
+        )  # fmt: skip
+        await asyncio.to_thread(visitor.app.state.services.runs.book.enter, asker, [])
+        await leave_questions(
+            visitor.app.settings.db, replace(SHELL, session_id="s-10"), cwd=str(folder)
+        )
+        [question] = await asked(inbox)
+        answer = await visitor.post(f"/inbox/{question.id}/answer", decision="allow")
+        run = await visitor.until(answer.url.path.rpartition("/")[2], "error", "success", "denied")
+        assert run["limits"] == to_builtins(limits)
+        plan = Path(visitor.app.settings.db.removeprefix("sqlite:///")).parent
+        calls = sorted(plan.rglob("plan-*.call"), key=lambda file: file.stat().st_mtime)
+        assert "gemini-2.5-pro" in str(json.loads(calls[-1].read_text())["argv"])
 
 
 class TestTheStream:

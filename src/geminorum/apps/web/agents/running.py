@@ -9,7 +9,7 @@ from typing import NamedTuple
 from geminorum import Cli, Options, Transport, run
 from geminorum.apps.web.agents.book import Agent, AgentBook
 from geminorum.apps.web.agents.form import AgentForm
-from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
+from geminorum.apps.web.runs.info import RunInfo, RunLimits, new_id, now_ms
 from geminorum.apps.web.runs.runs import Runs
 from geminorum.apps.web.settings import WebSettings
 from geminorum.contracts.local_adapter import (
@@ -31,6 +31,7 @@ class AgentRunner(NamedTuple):
         """Starts a run of the agent, which resumes its session; raises InvalidOptions."""
         config = AgentForm.saved(agent.name, agent.config).config
         session = await self.session_of(agent, config)
+        options = self._options(config, session)
         info = RunInfo(
             id=new_id(),
             prompt=prompt,
@@ -41,9 +42,9 @@ class AgentRunner(NamedTuple):
             started=now_ms(),
             resumes=session,
             agent=agent.id,
+            limits=RunLimits.of(options),
         )
         text = await asyncio.to_thread(_prepare, agent, config, prompt, info.id)
-        options = self._options(config, session)
         live = run(text, options, via=self._transport(config, options))
         # Before it starts: of two who press the button at once, one is told.
         changes = {"last_run": info.id, "session": session, "is_fresh": False}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from msgspec import to_builtins
+
 from geminorum import Allow, AllowAlways, Deny
 from geminorum.apps.web.questions.asking import is_asked_by
-from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
+from geminorum.apps.web.runs.info import RunInfo, RunLimits, new_id, now_ms
 from geminorum.apps.web.services import Services
 from geminorum.errors import InvalidOptions
 from geminorum.inbox import Question
@@ -49,8 +51,12 @@ async def resume(services: Services, question: Question) -> RunInfo:
 async def _start(services: Services, question: Question) -> RunInfo:
     known = services.settings.transports
     via = next(name for name in (question.transport or "", *known) if name in known)
-    approval = await _approval_of(services, question)
-    options = services.settings.options.changed(cwd=None, approval=approval)
+    asker = await _asker_of(services, question)
+    # The page's own may allow what was to be asked about, and an answer is about one call.
+    approval = (asker.approval if asker else None) or "default"
+    limits = asker.limits if asker else RunLimits()
+    kept = {"cwd": None, "approval": approval, **to_builtins(limits)}
+    options = services.settings.options.changed(**kept)
     live = services.questions.inbox.resume(question, options=options, via=known[via])
     info = RunInfo(
         id=new_id(),
@@ -58,15 +64,14 @@ async def _start(services: Services, question: Question) -> RunInfo:
         folder=question.cwd or "",
         via=via,
         approval=approval,
+        limits=limits,
         started=now_ms(),
         resumes=question.session_id,
     )
     return await services.runs.start_prepared(live, info)
 
 
-async def _approval_of(services: Services, question: Question) -> str:
-    """That of the run which asked. The page's own may allow what was to be asked about, and an
-    answer is about one call."""
+async def _asker_of(services: Services, question: Question) -> RunInfo | None:
+    """The run which asked, if it is one of the page."""
     runs = await services.runs.list(limit=_RUNS_LOOKED_AT)
-    asker = next((run for run in runs if is_asked_by(question, run)), None)
-    return (asker.approval if asker else None) or "default"
+    return next((run for run in runs if is_asked_by(question, run)), None)

@@ -8,11 +8,26 @@ from typing import Literal, TypeAlias, get_args
 
 import msgspec
 
+from geminorum import Options
 from geminorum.events import Status
 
 LiveStatus: TypeAlias = Literal["starting", "running", "waiting", "stopping"]
 RunStatus: TypeAlias = Status | LiveStatus
 LIVE: frozenset[str] = frozenset(get_args(LiveStatus))
+
+
+class RunLimits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run was asked to keep to, also where it goes on after an answer."""
+
+    model: str | None = None
+    effort: str | None = None
+    max_budget_usd: float | None = None
+    max_turns: int | None = None
+    timeout: float | None = None
+
+    @classmethod
+    def of(cls, options: Options) -> RunLimits:
+        return cls(**{name: getattr(options, name) for name in cls.__struct_fields__})
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +59,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """The session that it goes on with."""
     agent: str | None = None
     """The agent of the page that it is a run of."""
+    limits: RunLimits = RunLimits()
 
     @property
     def is_live(self) -> bool:

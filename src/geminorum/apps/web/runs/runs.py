@@ -15,7 +15,7 @@ from geminorum import Options, Run, Transport, run
 from geminorum.apps.web.runs.board import RunBoard
 from geminorum.apps.web.runs.book import RunBook
 from geminorum.apps.web.runs.database import Database
-from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
+from geminorum.apps.web.runs.info import RunInfo, RunLimits, new_id, now_ms
 from geminorum.apps.web.runs.live_run import LiveRun
 from geminorum.apps.web.runs.news import News
 from geminorum.apps.web.runs.writer import BookWriter
@@ -181,4 +181,5 @@ def _info_of(request: RunRequest) -> RunInfo:
         approval=options.approval,
         started=now_ms(),
         resumes=options.resume,
+        limits=RunLimits.of(options),
     )
