@@ -92,7 +92,11 @@ async def served(port: int = 0, **settings: Any) -> AsyncIterator[Visitor]:
         await asyncio.wait([task, ready], return_when=asyncio.FIRST_COMPLETED)
         address = address_of(socket)
         try:
-            async with httpx.AsyncClient(base_url=address, follow_redirects=True) as client:
+            # A connection that is used again may be closed by the server at that very moment.
+            limits = httpx.Limits(max_keepalive_connections=0)
+            async with httpx.AsyncClient(
+                base_url=address, follow_redirects=True, limits=limits
+            ) as client:
                 visitor = Visitor(page, address, client)
                 await visitor.log_in()
                 yield visitor
