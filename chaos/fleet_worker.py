@@ -36,10 +36,11 @@ async def main(
 ) -> None:
     _set_clock(clock)
     transports = {"cli": Cli(executable=executable, grace=0.5)}
-    while True:
+    is_told_to_leave = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    while not is_told_to_leave.is_set():
         worker = Worker(url, transports, slots=slots, name=name, tenants=tenants)
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGTERM, partial(_leave, worker))
+        loop.add_signal_handler(signal.SIGTERM, partial(_leave, worker, is_told_to_leave))
         try:
             await worker.run()
             return
@@ -47,7 +48,9 @@ async def main(
             await asyncio.sleep(_RESTART_SECONDS)
 
 
-def _leave(worker: Worker) -> None:
+def _leave(worker: Worker, is_told_to_leave: asyncio.Event) -> None:
+    # Perhaps between two workers: the next one would never hear of it.
+    is_told_to_leave.set()
     worker.stop()
     worker.hand_back()
 
