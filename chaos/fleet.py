@@ -42,7 +42,7 @@ SLOTS, JOBS, FAULTS = 4, 10, 5
 WORDS, PAUSES = (30, 80), (0.05, 0.12)
 WRONG_CLOCKS = (0.0, 3600.0, -3600.0)
 """By how many seconds the clock of each machine is wrong."""
-_PATIENCE_SECONDS = 120.0
+_PATIENCE_SECONDS, _LOOK_SECONDS = 120.0, 0.2
 
 
 @dataclass
@@ -112,9 +112,13 @@ class Story:
     async def _attempts(self, job: Job[object]) -> list[Row]:
         query = """SELECT number, ending, checkpoints FROM geminorum_attempts
             WHERE job = %s ORDER BY number"""
-        async with await psycopg.AsyncConnection.connect(self.url) as connection:
-            rows = await (await connection.execute(query, (job.id,))).fetchall()
-        return [Row(*row) for row in rows]
+        while True:
+            # PostgreSQL may be gone at this very moment: faults go on while some jobs are over.
+            with suppress(psycopg.OperationalError):
+                async with await psycopg.AsyncConnection.connect(self.url) as connection:
+                    rows = await (await connection.execute(query, (job.id,))).fetchall()
+                return [Row(*row) for row in rows]
+            await asyncio.sleep(_LOOK_SECONDS)
 
     async def _hurt(self) -> None:
         late: list[asyncio.Task[None]] = []
