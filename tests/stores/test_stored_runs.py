@@ -232,7 +232,9 @@ async def test_a_lease_is_renewed_while_a_chat_is_open(stand_in, machines, saved
         await asyncio.sleep(2)
         assert machines.store.acquire("mine", "another", 60) != "another"
         assert (await chat.ask("Hi")).errors == []
-    assert machines.store.acquire("mine", "another", 60) == "another"
+    async with asyncio.timeout(30):  # The end of a chat does not wait long for a slow store.
+        while machines.store.acquire("mine", "another", 60) != "another":
+            await asyncio.sleep(0.05)
 
 
 async def test_a_lost_session_is_lost_with_a_store_too(stand_in, machines):
