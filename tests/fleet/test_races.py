@@ -295,7 +295,8 @@ async def test_a_job_that_has_waited_a_thousand_times_is_put_back_as_others(
     async with working(url, {"cli": stand_in(INIT, stderr="[API Error: 503 UNAVAILABLE]", exit=1)}):
 
         async def is_back():
-            return (await job.info()).state == "queued" and (await job.info()).attempt == 2001
+            now = await job.info()
+            return (now.state, now.attempt) == ("queued", 2001)
 
         await until(is_back)
     assert [one.ending for one in (await job.details()).attempts] == ["error"]
