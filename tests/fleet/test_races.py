@@ -401,3 +401,39 @@ async def test_a_worker_that_is_stopped_while_it_writes_loses_its_jobs_all_the_s
         async with working(url, {"cli": stand_in(INIT, SAID, RESULT)}, name="healthy"):
             assert (await asyncio.wait_for(job.result(), 60)).ok
             assert (await job.info()).worker == "healthy"
+
+
+# ---- cancelled tasks
+
+
+async def hold_until(database, released, held):
+    async with database.statements():
+        held.set()
+        await released.wait()
+
+
+async def use_and_rest(database, did):
+    async with database.statements():
+        did.append("began")
+        await asyncio.sleep(0.01)
+        did.append("went on")
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_cancellation_is_not_lost_as_a_connection_is_handed_over(url, steps):
+    """The pool forgot it, and a worker that was told to stop waited for that task for good."""
+    released, held, did = asyncio.Event(), asyncio.Event(), []
+    async with Database(url, connections=1) as database:
+        holder = asyncio.create_task(hold_until(database, released, held))
+        await held.wait()
+        waiter = asyncio.create_task(use_and_rest(database, did))
+        await asyncio.sleep(0.01)
+        released.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        waiter.cancel()
+        await asyncio.wait({holder, waiter})
+        assert waiter.cancelled()
+        assert "went on" not in did
+        async with database.statements() as connection:  # It came back.
+            await connection.execute("SELECT 1")

@@ -38,6 +38,20 @@ async def test_a_call_that_raises_a_timeout_of_its_own_says_so():
         await wait_for(call, 1)
 
 
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_cancellation_is_not_lost_as_a_call_ends(steps):
+    """`asyncio.wait_for` of Python 3.11 forgets it."""
+    call: Future[str] = Future()
+    waiting = asyncio.ensure_future(wait_for(call, 60))
+    await asyncio.sleep(0)
+    call.set_result("saved")
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    if waiting.cancel():
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+
 class Owner:
     """Whose every call ends the program, also the one that nobody asked for."""
 

@@ -118,8 +118,12 @@ class Database:
     @asynccontextmanager
     async def statements(self) -> AsyncIterator[Connection]:
         """A connection that commits every statement by itself."""
+        cancellations = _cancellations()
         with explained(self.url):
             async with self._pool.connection() as connection:
+                if _cancellations() > cancellations:
+                    # Lost by `asyncio.wait_for` of Python 3.11, on which the pool waits.
+                    raise asyncio.CancelledError
                 yield connection
 
     @asynccontextmanager
@@ -143,6 +147,12 @@ class Database:
                     await _report_notifications(connection, on_message)
             except (FleetUnavailable, psycopg.Error, TimeoutError, OSError):
                 await asyncio.sleep(_RECONNECT_SECONDS)
+
+
+def _cancellations() -> int:
+    """How often the current task was asked to end."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
 
 
 async def _report_notifications(

@@ -90,7 +90,9 @@ class StoreThread:
 async def wait_for(done: Future[T], seconds: float) -> T:
     """Its result. A caller who is cancelled leaves it alone, so that it can be awaited again."""
     try:
-        return await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(done)), seconds)
+        # Not `asyncio.wait_for`, which may forget on Python 3.11 that it was cancelled.
+        async with asyncio.timeout(seconds):
+            return await asyncio.shield(asyncio.wrap_future(done))
     except TimeoutError as error:
         if done.done():
             return done.result()  # It ended just now, or has raised this itself.
