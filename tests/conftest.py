@@ -43,6 +43,17 @@ def _restore_ctrl_c() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _work_elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs without a folder of their own get an empty one: before each, its folder is searched, and
+    this repository holds a hundred thousand files by now."""
+    folder, before = tmp_path_factory.mktemp("elsewhere"), Path.cwd()
+    os.chdir(folder)
+    yield
+    os.chdir(before)
+    assert list(folder.iterdir()) == [], "files left in the current folder"
+
+
 HANDLED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD)
 
 

@@ -16,6 +16,10 @@ from stand_in import StandIn
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+COLOURS_OF_THE_CHART = """(chart =>
+    new Set(chart.getContext('2d').getImageData(0, 0, chart.width, chart.height).data).size
+)(document.querySelector('.chart canvas'))"""
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -64,12 +68,12 @@ async def test_charts_are_drawn_and_follow_the_scheme(window, visitor):
     await go(window, visitor, "/usage?days=30")
     canvas = window.locator(".chart canvas")
     await expect(canvas).to_be_visible()
-    drawn = "c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size"
-    assert await canvas.evaluate(drawn) > 20
+    await window.wait_for_function(f"() => {COLOURS_OF_THE_CHART} > 20")
     light = await canvas.evaluate("c => c.toDataURL()")
     await window.emulate_media(color_scheme="dark")
-    await expect(canvas).to_be_visible()
-    assert await canvas.evaluate("c => c.toDataURL()") != light
+    is_other = "light => document.querySelector('.chart canvas').toDataURL() !== light"
+    await window.wait_for_function(is_other, arg=light)
+    await window.wait_for_function(f"() => {COLOURS_OF_THE_CHART} > 20")
 
 
 async def test_an_agent_is_made_with_a_wrong_value_then_a_right_one_and_run(window, visitor):

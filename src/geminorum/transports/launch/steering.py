@@ -6,7 +6,6 @@ import os
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,21 +26,20 @@ def steering_in(folders: Sequence[Path]) -> Steering:
     folders that are too large to be searched.
     """
     roots = [folder.resolve() for folder in folders]
-    files, links, misread, seen = set(), set(), set(), 0
-    for entry, place in islice(_walk(roots), _MAX_ENTRIES):
-        seen += 1
+    files, links, misread = set(), set(), set()
+    search = _Search(roots)
+    for entry, place in search.found():
         if not _has_utf8_name(entry):
             continue
-        if place.steers and not _is_folder(entry):
+        if place.steers:
             files.add(entry.name)
-        if place.is_misread and not _is_folder(entry):
+        if place.is_misread:
             misread.add(entry.name)
         if entry.is_symlink() and _leads_there(Path(entry.path), roots):
             links.add(entry.name)
     fit = {name for name in files | links | misread if fits_in_a_pattern(name)}
     sets = frozenset(files & fit), frozenset(links & fit), frozenset(misread & fit)
-    complete = seen < _MAX_ENTRIES and fit == files | links | misread
-    return Steering(*sets, is_complete=complete)
+    return Steering(*sets, is_complete=search.is_complete and fit == files | links | misread)
 
 
 def _has_utf8_name(entry: os.DirEntry[str]) -> bool:
@@ -56,18 +54,40 @@ class _Place(NamedTuple):
     is_misread: bool = False
 
     def below(self, name: str) -> _Place:
-        return _Place(self.steers or _steers(name), self.is_misread or bool(_DECODED.search(name)))
+        is_misread = "%" in name and _DECODED.search(name) is not None
+        return _Place(self.steers or _steers(name), self.is_misread or is_misread)
 
 
-def _walk(roots: Sequence[Path]) -> Iterator[tuple[os.DirEntry[str], _Place]]:
-    """All below the folders, and the place where it lies."""
-    ahead = deque((str(root), _Place()) for root in roots)
-    while ahead:
-        folder, place = ahead.popleft()
-        entries = _entries(folder)
-        yield from ((entry, place) for entry in entries)
-        below = (entry for entry in entries if _is_folder(entry) and not _is_skipped(entry))
-        ahead += [(entry.path, place.below(entry.name)) for entry in below]
+_ORDINARY = _Place()
+
+
+class _Search:
+    """What may matter below some folders. Before each run: ordinary files cost as little as can
+    be."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._ahead = deque((str(root), _ORDINARY) for root in roots)
+        self._left = _MAX_ENTRIES
+
+    @property
+    def is_complete(self) -> bool:
+        return self._left > 0
+
+    def found(self) -> Iterator[tuple[os.DirEntry[str], _Place]]:
+        """Each link, and each file in a place that is not ordinary, with its place."""
+        while self._ahead and self.is_complete:
+            folder, place = self._ahead.popleft()
+            entries = _entries(folder)[: self._left]
+            self._left -= len(entries)
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    self._look_later(entry, place)
+                elif place != _ORDINARY or entry.is_symlink():
+                    yield entry, place
+
+    def _look_later(self, folder: os.DirEntry[str], place: _Place) -> None:
+        if folder.name != _SKIPPED_NAME and folder.path not in _SKIPPED_PATHS:
+            self._ahead.append((folder.path, place.below(folder.name)))
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -76,14 +96,6 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
             return list(found)
     except OSError:
         return []  # What we may not read, the agent may not either.
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
-
-
-def _is_skipped(entry: os.DirEntry[str]) -> bool:
-    return entry.name == _SKIPPED_NAME or entry.path in _SKIPPED_PATHS
 
 
 def _steers(name: str) -> bool:
