@@ -42,7 +42,7 @@ SLOTS, JOBS, FAULTS = 4, 10, 5
 WORDS, PAUSES = (30, 80), (0.05, 0.12)
 WRONG_CLOCKS = (0.0, 3600.0, -3600.0)
 """By how many seconds the clock of each machine is wrong."""
-_PATIENCE_SECONDS, _LOOK_SECONDS = 120.0, 0.2
+_WAIT_SECONDS, _LOOK_SECONDS = 120.0, 0.2
 
 
 @dataclass
@@ -69,13 +69,13 @@ class Story:
     async def tell(self) -> list[str]:
         await _create_database(self.server.url, self.url)
         try:
-            async with Fleet(self.url) as fleet, asyncio.timeout(_PATIENCE_SECONDS):
+            async with Fleet(self.url) as fleet, asyncio.timeout(_WAIT_SECONDS):
                 for machine in self.machines:
                     machine.start()
                 await self._run_jobs(fleet)
                 problems = await self._clean_up(fleet)
         except TimeoutError:
-            problems = [f"not over after {_PATIENCE_SECONDS:g} s: {await self._open_jobs()}"]
+            problems = [f"not over after {_WAIT_SECONDS:g} s: {await self._open_jobs()}"]
         finally:
             for machine in self.machines:
                 machine.end()

@@ -20,7 +20,7 @@ from chaos.fleet_agent import born
 from geminorum.fleet.embedded import embedded_postgres
 
 ROOT = Path(__file__).parents[1]
-_PATIENCE_SECONDS = 60.0
+_WAIT_SECONDS = 60.0
 
 
 class Server:
@@ -106,7 +106,7 @@ class Machine:
 
     def wait(self) -> int:
         assert self._process is not None
-        return self._process.wait(_PATIENCE_SECONDS)
+        return self._process.wait(_WAIT_SECONDS)
 
     def leave(self) -> int:
         """In peace; returns the exit code."""

@@ -28,7 +28,7 @@ from shared_run import COMPILED
 SOURCE = Path(geminorum.__file__).parents[1]
 COMMAND = [sys.executable, "-m", "geminorum"]
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]|\x1b\][^\x07]*\x07|\x1b[=>]")
-_PATIENCE = 60.0
+_WAIT_SECONDS = 60.0
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -68,7 +68,7 @@ def _run_afresh(
         capture_output=True,
         env=env,
         cwd=cwd,
-        timeout=_PATIENCE,
+        timeout=_WAIT_SECONDS,
         check=False,
     )
     return done.returncode, done.stdout, done.stderr
@@ -86,7 +86,7 @@ def _run_forked(
         threads.submit(_write_all, ours_in, stdin)
         said = [threads.submit(_read_all, ours) for ours in (ours_out, ours_err)]
         try:
-            code = child.wait(_PATIENCE)
+            code = child.wait(_WAIT_SECONDS)
         except subprocess.TimeoutExpired:
             os.kill(child.pid, signal.SIGKILL)
             raise
@@ -128,7 +128,7 @@ class Started:
         with ThreadPoolExecutor(1) as thread:
             said = thread.submit(_read_all, self._stderr)
             try:
-                self.wait(_PATIENCE)
+                self.wait(_WAIT_SECONDS)
             except subprocess.TimeoutExpired:
                 self.send_signal(signal.SIGKILL)
                 raise
@@ -212,7 +212,7 @@ class Terminal:
 
     def wait_for(self, words: str) -> str:
         """Until the words are written, behind those that were waited for before."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _WAIT_SECONDS
         while (found := self.text.find(words, self._read_to)) < 0:
             over = self._child.poll() is not None and not self._reader.is_alive()
             if over or time.monotonic() > deadline:
@@ -231,6 +231,6 @@ class Terminal:
 
     def ends_with(self) -> int:
         """The exit code, once it has ended."""
-        code = self._child.wait(_PATIENCE)
+        code = self._child.wait(_WAIT_SECONDS)
         self._reader.join()
         return code

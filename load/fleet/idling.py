@@ -13,7 +13,7 @@ from geminorum.fleet import Fleet, Worker
 from load.fleet.machines import query
 from load.fleet.parts import Stage
 
-_PATIENCE_SECONDS = 60.0
+_WAIT_SECONDS = 60.0
 _ACTIVITY = """
 SELECT (SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()),
     xact_commit FROM pg_stat_database WHERE datname = current_database()
@@ -63,6 +63,6 @@ def _activity(url: str) -> tuple[int, int]:
 
 
 async def _until_all_are_there(url: str, workers: int) -> None:
-    async with Fleet(url) as fleet, asyncio.timeout(_PATIENCE_SECONDS):
+    async with Fleet(url) as fleet, asyncio.timeout(_WAIT_SECONDS):
         while len((await fleet.status()).workers) < workers:
             await asyncio.sleep(0.1)

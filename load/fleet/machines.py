@@ -22,7 +22,7 @@ import psycopg
 from geminorum.fleet import initialise
 from geminorum.fleet.embedded import embedded_postgres
 
-_PATIENCE_SECONDS, _LOOK_SECONDS = 120.0, 0.02
+_WAIT_SECONDS, _LOOK_SECONDS = 120.0, 0.02
 
 
 @contextmanager
@@ -111,7 +111,7 @@ class WorkerMachine:
             )
 
     async def until_ready(self) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_WAIT_SECONDS):
             while not any(line["what"] == "registered" for line in self._lines()):
                 if self._process is not None and self._process.poll() is not None:
                     raise RuntimeError(f"worker {self.name} ended: {self._said.read_text()}")
@@ -157,7 +157,7 @@ class WorkerMachine:
             return
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(_PATIENCE_SECONDS)
+            self._process.wait(_WAIT_SECONDS)
         finally:
             self.kill()
 

@@ -19,7 +19,7 @@ from geminorum.testing import FakeGemini
 from load.fleet.machines import WorkerMachine, machines
 from load.fleet.parts import Stage
 
-_PATIENCE_SECONDS, _LOOK_SECONDS = 300.0, 0.2
+_WAIT_SECONDS, _LOOK_SECONDS = 300.0, 0.2
 _KINDS: dict[Via, str] = {
     "cli": "`cli`, a process for each job",
     "acp": "`acp` with `--pool`, warm processes",
@@ -59,7 +59,7 @@ async def run_real(stage: Stage, via: Via, jobs: int, slots: int) -> RealAgents:
     with FakeGemini(default="Hello") as fake:
         env = {name: value for name, value in fake.env.items() if name != "GEMINI_CLI_HOME"}
         with machines(stage.place, url, stage.cli, 1, *flags, env=env) as (worker,):
-            async with Fleet(url) as fleet, asyncio.timeout(_PATIENCE_SECONDS):
+            async with Fleet(url) as fleet, asyncio.timeout(_WAIT_SECONDS):
                 await worker.until_ready()
                 await _run(fleet, via, 1)  # So that a warm process is.
                 return await _measure(fleet, worker, via, jobs)

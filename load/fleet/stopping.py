@@ -22,7 +22,7 @@ from load.fleet.machines import WorkerMachine, are_over, machines, query
 from load.fleet.parts import Stage
 
 SLEEP = "sleep 300"
-_PATIENCE_SECONDS, _LOOK_SECONDS = 120.0, 0.001
+_WAIT_SECONDS, _LOOK_SECONDS = 120.0, 0.001
 _WANTED = {"cli": 0.3, "acp": 0.5}
 
 
@@ -94,7 +94,7 @@ async def take_over(stage: Stage, times: int) -> TakenOver:
 async def _take_over_once(stage: Stage) -> tuple[float, float, bool]:
     url = await stage.postgres.new_fleet()
     with _fleet_of(stage, url, 2) as (workers, fake):
-        async with Fleet(url) as fleet, asyncio.timeout(_PATIENCE_SECONDS):
+        async with Fleet(url) as fleet, asyncio.timeout(_WAIT_SECONDS):
             for one in workers:
                 await one.until_ready()
             job = await _submit_sleeper(fleet, fake, "cli")
@@ -142,7 +142,7 @@ async def _submit_sleeper(fleet: Fleet, fake: FakeGemini, via: Via) -> Job[objec
 
 async def _tree_with_sleep(worker: WorkerMachine, idle: set[psutil.Process]) -> set[psutil.Process]:
     """The processes of a job, as soon as its command runs."""
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(_WAIT_SECONDS):
         while True:
             found = worker.processes() - idle
             if any(map(_sleeps, found)):
@@ -168,6 +168,6 @@ async def _owner(
 
 
 async def _until_over(tree: set[psutil.Process]) -> None:
-    async with asyncio.timeout(_PATIENCE_SECONDS):
+    async with asyncio.timeout(_WAIT_SECONDS):
         while not are_over(tree):
             await asyncio.sleep(_LOOK_SECONDS)

@@ -16,7 +16,7 @@ from load.fleet.parts import Stage, percentile
 
 WORKERS, SLOTS = 2, 50
 WARM_JOBS = 20
-_PATIENCE_SECONDS = 300.0
+_WAIT_SECONDS = 300.0
 
 
 @dataclass(slots=True)
@@ -101,7 +101,7 @@ async def stream(stage: Stage, jobs: int, events: int, pause_ms: int) -> Streame
     url = await stage.postgres.new_fleet()
     flags = ("--slots", str(SLOTS), "--via", "cli")
     with machines(stage.place, url, stage.stand_in, WORKERS, *flags) as workers:
-        async with Fleet(url) as fleet, asyncio.timeout(_PATIENCE_SECONDS):
+        async with Fleet(url) as fleet, asyncio.timeout(_WAIT_SECONDS):
             for one in workers:
                 await one.until_ready()
             await _run(fleet, WARM_JOBS, 1, 0)

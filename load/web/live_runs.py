@@ -19,7 +19,7 @@ from load.web.parts import Stage
 from load.web.server import PageServer, serving
 
 PAUSE_MS = 50
-_PATIENCE_SECONDS, _LOOK_SECONDS = 300.0, 0.2
+_WAIT_SECONDS, _LOOK_SECONDS = 300.0, 0.2
 _KEY_SECONDS, _REQUEST_SECONDS = 0.25, 0.1
 _WRITTEN = re.compile(r"(\d+) (\d{19}) word")
 
@@ -98,7 +98,7 @@ async def watch_runs(stage: Stage, runs: int, seconds: float) -> Watched:
         async with (
             server.client() as client,
             stage.browser.window(server.link) as page,
-            asyncio.timeout(_PATIENCE_SECONDS),
+            asyncio.timeout(_WAIT_SECONDS),
         ):
             ids = await _start(client, runs, events)
             await _until(client, ids, "running")

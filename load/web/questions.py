@@ -17,7 +17,7 @@ from load.web.browser import noted_by
 from load.web.parts import Stage
 from load.web.server import serving
 
-_PATIENCE_SECONDS = 60.0
+_WAIT_SECONDS = 60.0
 LIMIT_MS = 200
 
 
@@ -64,7 +64,7 @@ async def _ask(decisions: Decisions, page: Page, command: str) -> tuple[float, f
     task = asyncio.create_task(decisions.ask(request))
     card = page.locator(".question[data-state=open]", has_text=command)
     await card.get_by_role("button", name="Allow", exact=True).click()
-    decision = await asyncio.wait_for(task, _PATIENCE_SECONDS)
+    decision = await asyncio.wait_for(task, _WAIT_SECONDS)
     decided = time.time() * 1000
     noted = await noted_by(page)
     shown, clicked = noted["questions"][command], noted["clicks"][-1]

@@ -16,7 +16,7 @@ import psutil
 
 from load.fleet.machines import tree_seconds
 
-_PATIENCE_SECONDS = 60.0
+_WAIT_SECONDS = 60.0
 
 
 class PageServer:
@@ -42,7 +42,7 @@ class PageServer:
         """A program that uses the JSON API, and may read the pages."""
         headers = {"authorization": f"Bearer {self._token}"}
         return httpx.AsyncClient(
-            base_url=self.address, headers=headers, timeout=_PATIENCE_SECONDS, follow_redirects=True
+            base_url=self.address, headers=headers, timeout=_WAIT_SECONDS, follow_redirects=True
         )
 
 
@@ -62,7 +62,7 @@ def serving(home: Path, program: Path) -> Iterator[PageServer]:
         finally:
             process.send_signal(signal.SIGTERM)
             try:
-                process.wait(_PATIENCE_SECONDS)
+                process.wait(_WAIT_SECONDS)
             finally:
                 process.kill()
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 # Where each name lives. They are loaded when first asked for: an adapter of the API should not pay
 # for the decoder of the CLI's output.
-_HOMES = {
+_EXPORTS = {
     # Read a config in another project's spelling.
     "spelling": ("snake_case",),
     "runtime.typed": ("convert",),
@@ -85,15 +85,15 @@ _HOMES = {
     "hints": ("Vocabulary", "render"),
     "redaction": ("redacted", "secrets_in"),
 }
-_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+_MODULE_OF = {name: home for home, names in _EXPORTS.items() for name in names}
 
-__all__ = sorted(_HOME_OF)
+__all__ = sorted(_MODULE_OF)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'geminorum.adapter_parts' has no attribute {name!r}")
-    value = getattr(import_module(f"geminorum.{_HOME_OF[name]}"), name)
+    value = getattr(import_module(f"geminorum.{_MODULE_OF[name]}"), name)
     globals()[name] = value
     return value
 

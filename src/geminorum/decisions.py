@@ -130,15 +130,15 @@ class Decisions:
             return Allow()
         if self._ask_elsewhere is not None:
             answering = self._ask_elsewhere(request, on_interrupt)
-            return self._noted(request, await self._answer(answering, on_interrupt))
+            return self._remember(request, await self._answer(answering, on_interrupt))
         async with self._turn():
             # Asked once more: the question that we waited for may have been about this tool.
             if request.name in self._always:
                 return Allow()
             answering = invoke(self._decide, request)
-            return self._noted(request, await self._answer(answering, on_interrupt))
+            return self._remember(request, await self._answer(answering, on_interrupt))
 
-    def _noted(self, request: PermissionRequest, decision: Decision) -> Decision:
+    def _remember(self, request: PermissionRequest, decision: Decision) -> Decision:
         if isinstance(decision, AllowAlways):
             self._always.add(request.name)
         return decision

@@ -20,7 +20,7 @@ import geminorum
 
 IS_ROOT = os.geteuid() == 0
 SOURCE = Path(geminorum.__file__).parents[1]
-PATIENCE_SECONDS = 120.0
+WAIT_SECONDS = 120.0
 
 UNNEEDED_OF_PYTHON = (
     "test",
@@ -77,7 +77,7 @@ class User:
         return self._said is not None or bool(_is_readable(self.process.stdout))
 
     def leave(self) -> None:
-        self.process.communicate(timeout=PATIENCE_SECONDS)
+        self.process.communicate(timeout=WAIT_SECONDS)
 
     def kill(self) -> None:
         self.process.kill()
@@ -114,7 +114,7 @@ def open_place(parent: Path = Path("/tmp")) -> Iterator[Path]:
 
 
 def await_that(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -182,7 +182,7 @@ def query(url: str, *statements: str):
 
 def query_when_back(url: str, statement: str):
     """The same of a server that is being started again."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while True:
         try:
             return query(url, statement)

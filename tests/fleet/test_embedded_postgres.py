@@ -194,9 +194,9 @@ class TestSharing:
 
     def test_a_lock_whose_file_was_removed_locks_nobody_out(self, place):
         path = place / "lock"
-        with lease._opened(path) as old:
+        with lease._open(path) as old:
             path.unlink()
-            with lease._opened(path) as new:
+            with lease._open(path) as new:
                 assert not lease._try_lock(old, path, fcntl.LOCK_EX)
                 assert lease._try_lock(new, path, fcntl.LOCK_EX)
 

@@ -12,7 +12,7 @@ from geminorum import PermissionRequest
 from geminorum.decisions import Decisions, Place
 from geminorum.inbox import Inbox, Question
 
-PATIENCE_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 SOURCE = Path(geminorum.__file__).parents[1]
 SHELL = PermissionRequest(
     "run_shell_command", "call-1", {"command": "rm -r build"}, session_id="s-1"
@@ -51,7 +51,7 @@ async def asking(decisions: Decisions, *requests: PermissionRequest) -> AsyncIte
 
 async def asked(inbox: Inbox, count: int = 1) -> list[Question]:
     """The questions, once so many can be answered."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while len(found := await inbox.questions()) < count:
             await asyncio.sleep(0.01)
     return found
@@ -59,7 +59,7 @@ async def asked(inbox: Inbox, count: int = 1) -> list[Question]:
 
 async def the_question(inbox: Inbox, state: str) -> Question:
     """The only question, once it is in that state."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             found = await inbox.questions(include_closed=True)
             if [one.state for one in found] == [state]:
@@ -79,7 +79,7 @@ async def leave_questions(
 
     decisions = conversation(Inbox(store, patience=0.05, deadline=deadline), **place)
     tasks = [asyncio.create_task(decisions.ask(one, end_run)) for one in requests]
-    await asyncio.wait_for(is_over.wait(), PATIENCE_SECONDS)
+    await asyncio.wait_for(is_over.wait(), WAIT_SECONDS)
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)

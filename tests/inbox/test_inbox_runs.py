@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from inbox_parts import PATIENCE_SECONDS, asked, the_question
+from inbox_parts import WAIT_SECONDS, asked, the_question
 
 from geminorum import (
     Acp,
@@ -51,7 +51,7 @@ def options(fake_gemini, tmp_path):
 
 async def until_free(session_id, home):
     """The agent of a killed process holds its session for a moment more."""
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while True:
             try:
                 with SessionLock(home, session_id):
@@ -73,7 +73,7 @@ async def answering(inbox, *answers):
     task = asyncio.create_task(answer())
     try:
         yield seen
-        await asyncio.wait_for(task, PATIENCE_SECONDS)
+        await asyncio.wait_for(task, WAIT_SECONDS)
     finally:
         task.cancel()
 

@@ -123,7 +123,7 @@ async def test_the_inbox_of_a_newer_version_is_left_alone(inbox, path):
 
 
 async def test_a_store_that_disappears_while_a_question_waits_is_a_no(inbox, path, monkeypatch):
-    monkeypatch.setattr("geminorum.inbox.asking._STORE_PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("geminorum.inbox.asking._STORE_ABSENCE_SECONDS", 0.0)
     async with asking(conversation(inbox), SHELL) as (task,):
         await asked(inbox)
         for one in path.parent.iterdir():

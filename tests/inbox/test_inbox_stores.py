@@ -9,8 +9,8 @@ from datetime import timedelta
 import psycopg
 import pytest
 from inbox_parts import (
-    PATIENCE_SECONDS,
     SHELL,
+    WAIT_SECONDS,
     WRITE,
     asked,
     asking,
@@ -139,7 +139,7 @@ async def test_a_deadline_holds_when_nobody_is_there_any_more(store, inbox):
     await leave_questions(store, replace(SHELL, session_id="s-2"), deadline=4.0)
     first, second = await inbox.questions()
     await inbox.answer(first.id, Allow())
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while await inbox.questions():
             await asyncio.sleep(0.05)
     assert (await inbox.question(second.id)).state == "expired"
@@ -213,7 +213,7 @@ async def test_each_turn_of_a_conversation_has_its_own_patience(store, inbox, mo
     monkeypatch.setattr("geminorum.inbox.asking._Clock.is_out_of_patience", spent)
     chat, ended = conversation(Inbox(store)), asyncio.Event()
     first = asyncio.create_task(chat.ask(SHELL, lambda error: ended.set()))
-    await asyncio.wait_for(ended.wait(), PATIENCE_SECONDS)
+    await asyncio.wait_for(ended.wait(), WAIT_SECONDS)
     first.cancel()
     await asyncio.wait([first])
     has_patience[0] = True
@@ -223,7 +223,7 @@ async def test_each_turn_of_a_conversation_has_its_own_patience(store, inbox, mo
         (question,) = await inbox.questions()
         await asyncio.sleep(0.1)
         await inbox.answer(question.id, Allow())
-        assert await asyncio.wait_for(second, PATIENCE_SECONDS) == Allow()
+        assert await asyncio.wait_for(second, WAIT_SECONDS) == Allow()
 
 
 async def test_a_session_that_goes_on_with_something_else_withdraws_what_it_left(store, inbox):
@@ -265,7 +265,7 @@ async def test_an_asker_that_lost_its_question_does_not_act(store, inbox, monkey
         await the_question(inbox, "waiting")
         async with asking(conversation(inbox), SHELL) as (second,):
             reason = "another run of the session has taken the question over"
-            assert await asyncio.wait_for(first, PATIENCE_SECONDS) == Deny(reason)
+            assert await asyncio.wait_for(first, WAIT_SECONDS) == Deny(reason)
             (question,) = await inbox.questions()
             await inbox.answer(question.id, Allow())
             assert await second == Allow()
@@ -275,7 +275,7 @@ async def test_a_watcher_sees_each_change(store, inbox, others):
     async with aclosing(others.watch()) as changes:
 
         async def next_change():
-            question = await asyncio.wait_for(anext(changes), PATIENCE_SECONDS)
+            question = await asyncio.wait_for(anext(changes), WAIT_SECONDS)
             return question.tool, question.state, question.used_at is not None
 
         async with asking(conversation(inbox), SHELL) as (task,):
@@ -309,12 +309,12 @@ async def test_a_database_that_cuts_all_connections_loses_no_question(store, inb
         with psycopg.connect(store, autocommit=True) as database:
             database.execute(cut)
         await inbox.answer(question.id, Allow())
-        assert await asyncio.wait_for(task, PATIENCE_SECONDS) == Allow()
+        assert await asyncio.wait_for(task, WAIT_SECONDS) == Allow()
         async for change in changes:
             if change.used_at is not None:
                 break
     with psycopg.connect(store, autocommit=True) as database:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(WAIT_SECONDS):
             own = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'"
             while database.execute(own).fetchone() != (1,):
                 await asyncio.sleep(0.02)
@@ -343,7 +343,7 @@ async def test_changes_of_many_writers_are_all_seen_in_their_order(inbox, store)
 
         watching = asyncio.create_task(watch())
         async with asking(conversation(Inbox(store)), *requests):
-            await asyncio.wait_for(watching, PATIENCE_SECONDS)
+            await asyncio.wait_for(watching, WAIT_SECONDS)
     revisions = [one.revision for one in seen]
     assert revisions == sorted(set(revisions))
 

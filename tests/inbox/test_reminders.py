@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import psutil
 import pytest
-from inbox_parts import PATIENCE_SECONDS, SHELL, asked, asking, conversation, leave_questions
+from inbox_parts import SHELL, WAIT_SECONDS, asked, asking, conversation, leave_questions
 
 from geminorum import Allow
 from geminorum.errors import InvalidOptions
@@ -22,7 +22,7 @@ def path(tmp_path):
 
 
 async def until(happened):
-    async with asyncio.timeout(PATIENCE_SECONDS):
+    async with asyncio.timeout(WAIT_SECONDS):
         while not happened():
             await asyncio.sleep(0.01)
 

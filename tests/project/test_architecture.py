@@ -496,7 +496,7 @@ def test_a_contract_uses_every_part_of_an_adapter():
 
 def test_a_part_of_an_adapter_is_not_public_as_well():
     both = {*geminorum.__all__, *_names_in_the_reference()}
-    homes = adapter_parts._HOME_OF
+    homes = adapter_parts._MODULE_OF
     assert [name for name, home in homes.items() if {name, f"{home}.{name}"} & both] == []
 
 

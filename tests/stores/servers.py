@@ -12,7 +12,7 @@ from databases import open_place, query
 
 from geminorum.fleet.embedded import embedded_postgres
 
-_PATIENCE_SECONDS = 120.0
+_START_SECONDS = 120.0
 
 
 @contextmanager
@@ -34,7 +34,7 @@ def s3_server() -> Iterator[str]:
     try:
         address = f"http://127.0.0.1:{server.server_port}"
         made = urllib.request.Request(f"{address}/sessions", method="PUT")
-        urllib.request.urlopen(made, timeout=_PATIENCE_SECONDS).close()
+        urllib.request.urlopen(made, timeout=_START_SECONDS).close()
         yield address
     finally:
         server.shutdown()

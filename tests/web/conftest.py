@@ -13,8 +13,8 @@ from left_processes import SHARED
 
 # As root, Chromium starts only without its own sandbox; it loads nothing but our own pages.
 ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
-PATIENCE_MS = 30_000
-expect.set_options(timeout=PATIENCE_MS)
+WAIT_MS = 30_000
+expect.set_options(timeout=WAIT_MS)
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
@@ -38,7 +38,7 @@ async def window(browser: Browser) -> AsyncIterator[Page]:
     script that fails.
     """
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
-    context.set_default_timeout(PATIENCE_MS)
+    context.set_default_timeout(WAIT_MS)
     page = await context.new_page()
     wrong: list[str] = []
     page.on("request", lambda request: wrong.extend(_elsewhere(request.url)))

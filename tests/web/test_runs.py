@@ -17,10 +17,10 @@ from served import Visitor, opened, served
 from geminorum.apps.web.live.run_view import RunView
 from geminorum.apps.web.runs.board import RunBoard
 from geminorum.apps.web.runs.book import RunBook
+from geminorum.apps.web.runs.change_signal import ChangeSignal
 from geminorum.apps.web.runs.database import open_database
 from geminorum.apps.web.runs.form import APPROVALS, EFFORTS
 from geminorum.apps.web.runs.info import RunInfo, new_id, now_ms
-from geminorum.apps.web.runs.news import News
 from geminorum.errors import SetupError
 from geminorum.events import UserMessage, decode
 from geminorum.inbox import Inbox
@@ -388,7 +388,7 @@ class TestTheRecord:
         async with opened(db=f"sqlite:///{file}") as visitor:
             database = visitor.app.state.services.runs.book._database
             # In the meantime, nobody else opens it.
-            with database._writing.taken(), database._reading.taken():
+            with database._writing.borrow(), database._reading.borrow():
                 database._writing.discard()
                 database._reading.discard()
                 for one in tmp_path.glob("web.db*"):
@@ -459,7 +459,7 @@ async def _last_event(stream) -> str:
 
 
 async def test_a_run_that_goes_on_stays_in_sight_however_many_others_end():
-    board = RunBoard(News())
+    board = RunBoard(ChangeSignal())
     facts = {"prompt": "Go on", "folder": "/", "via": "cli", "started": 1}
     board.put(RunInfo(id="live", status="waiting", **facts))
     for number in range(700):

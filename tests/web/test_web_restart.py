@@ -17,7 +17,7 @@ from geminorum.testing import FakeGemini
 
 pytestmark = pytest.mark.gemini_cli
 COMMAND = "echo acted >> acted.txt"
-PATIENCE_SECONDS = 60.0
+WAIT_SECONDS = 60.0
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -34,7 +34,7 @@ def test_a_question_outlives_the_page_and_is_answered_after_a_restart(
         assert asked.command == COMMAND
         agents = psutil.Process(child.pid).children(recursive=True)
         child.send_signal(number)
-        child.wait(PATIENCE_SECONDS)
+        child.wait(WAIT_SECONDS)
         until(lambda: not any(map(psutil.Process.is_running, agents)))
     assert not (work / "acted.txt").exists()
     assert inbox.question(asked.id).state == "waiting"
@@ -52,7 +52,7 @@ def test_a_question_outlives_the_page_and_is_answered_after_a_restart(
         assert question.used_at is not None
         assert inbox.questions() == []
         child.send_signal(signal.SIGTERM)
-        assert child.wait(PATIENCE_SECONDS) == 0
+        assert child.wait(WAIT_SECONDS) == 0
     assert (work / "acted.txt").read_text() == "acted\n"
     assert not fake_gemini.unused
 
@@ -64,7 +64,7 @@ def over(client: httpx.Client, run: str) -> dict[str, Any] | None:
 
 def until(look: Callable[[], Any]) -> Any:
     """What it finds, once it finds something."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + WAIT_SECONDS
     while not (found := look()):
         assert time.monotonic() < deadline, look
         time.sleep(0.05)

@@ -162,7 +162,7 @@ class Attempt:
             room = _Room(spec, content.pack, progress)
             await run_off_loop(lambda: stack.enter_context(room))
             try:
-                prompt, ready = await self._prepared(spec, options, room)
+                prompt, ready = await self._prepare(spec, options, room)
                 return await self._follow(prompt, ready, room)
             finally:
                 await run_off_loop(stack.close)
@@ -171,7 +171,7 @@ class Attempt:
         async with self._database.statements() as connection:
             return await claims.content_of(connection, self.claim.job)
 
-    async def _prepared(
+    async def _prepare(
         self, spec: JobSpec, options: Options[Any], room: _Room
     ) -> tuple[str, Options[Any]]:
         ready = options if options.cwd is not None else options.changed(cwd=room.folder)

@@ -73,7 +73,7 @@ class Cancellations:
 
     async def _look(self) -> None:
         async with self._database.transaction() as connection:
-            cancelled = await claims.cancelled_of(connection, self._worker)
+            cancelled = await claims.find_cancelled(connection, self._worker)
         for job in cancelled:
             self._stop(job)
 

@@ -177,7 +177,7 @@ async def take(
                     taken = await queue.take(connection, worker, [choice])
                 if taken is None:
                     raise psycopg.Rollback(savepoint)
-                return await _claimed(connection, taken, worker, name)
+                return await _claim(connection, taken, worker, name)
         except (psycopg.DataError, psycopg.IntegrityError) as error:
             if taken is None:
                 raise
@@ -212,7 +212,7 @@ async def _has_room(connection: Connection, tenant: str) -> bool:
     return row is not None and bool(row[0])
 
 
-async def _claimed(
+async def _claim(
     connection: Connection, taken: queue.Taken, worker: int, name: str
 ) -> Claim | None:
     """None if the queue has an entry without a job."""
@@ -359,7 +359,7 @@ async def hold_strays(
     return [Orphan(*row) for row in await cursor.fetchall()]
 
 
-async def cancelled_of(connection: Connection, worker: int) -> list[uuid.UUID]:
+async def find_cancelled(connection: Connection, worker: int) -> list[uuid.UUID]:
     """The jobs that a worker runs, and that were cancelled."""
     query = """SELECT id FROM geminorum_jobs
         WHERE state = 'running' AND worker = %s AND is_cancelled"""

@@ -35,7 +35,7 @@ _CONNECTION: dict[str, Any] = {
 _RECONNECT_SECONDS = 0.25
 _POOL_TRIES_SECONDS = 4.0
 """How long the pool tries to connect before it waits for the next who asks."""
-PATIENCE_SECONDS = 60.0
+ABSENCE_SECONDS = 60.0
 """How long readers wait for a database that cannot be used: it may be starting again."""
 _LISTEN_SECONDS = 5.0
 """How long a listener trusts a silent connection before it tries it."""
@@ -167,7 +167,7 @@ async def _report_notifications(
 
 async def patiently(read: Callable[[], Awaitable[T]]) -> T:
     """Reads again for a minute while the database cannot be used."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + ABSENCE_SECONDS
     while True:
         try:
             return await read()

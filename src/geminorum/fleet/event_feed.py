@@ -18,7 +18,7 @@ from typing import TypeAlias
 
 from geminorum.errors import FleetError, FleetUnavailable, GeminorumError, InvalidEvent
 from geminorum.events import Event, decode
-from geminorum.fleet.database import PATIENCE_SECONDS, Database
+from geminorum.fleet.database import ABSENCE_SECONDS, Database
 from geminorum.fleet.event_writer import ENDED, EVENTS_CHANNEL
 
 log = logging.getLogger("geminorum.fleet")
@@ -67,7 +67,7 @@ class Follower:
     def __init__(self, job: uuid.UUID, after: tuple[int, int] = (0, 0)) -> None:
         self.job, self.cursor = job, in_range(after)
         self._waiting: Numbered = []
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._is_over = False
         self._error: GeminorumError | None = None
 
@@ -81,22 +81,22 @@ class Follower:
             return
         # A cursor may point into a chunk: what it has seen of it is not given again.
         self._waiting += [pair for pair in events if pair[0] > before]
-        self._news.set()
+        self._wake.set()
 
     def end(self) -> None:
         """The job is over, or gone: nothing follows what has been added."""
         self._is_over = True
-        self._news.set()
+        self._wake.set()
 
     def fail(self, error: GeminorumError) -> None:
         """The reader gets this exception, after what has been added."""
         self._error = self._error or error
-        self._news.set()
+        self._wake.set()
 
     async def read(self) -> Numbered | None:
         """What has arrived, with its cursors; None if there will be nothing more."""
         while True:
-            await self._news.wait()
+            await self._wake.wait()
             events, self._waiting = self._waiting, []
             if events:
                 return events
@@ -104,7 +104,7 @@ class Follower:
                 raise self._error
             if self._is_over:
                 return None
-            self._news.clear()
+            self._wake.clear()
 
 
 class EndWaiter:
@@ -112,20 +112,20 @@ class EndWaiter:
 
     def __init__(self, job: uuid.UUID) -> None:
         self.job = job
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._error: GeminorumError | None = None
 
     def end(self) -> None:
-        self._news.set()
+        self._wake.set()
 
     def fail(self, error: GeminorumError) -> None:
         self._error = error
-        self._news.set()
+        self._wake.set()
 
     async def wait(self) -> None:
         """Until the job is over, by all that has been heard: look whether it is."""
-        await self._news.wait()
-        self._news.clear()
+        await self._wake.wait()
+        self._wake.clear()
         if self._error is not None:
             raise self._error
 
@@ -140,7 +140,7 @@ class EventFeed:
         self._database = database
         self._subscribers: dict[uuid.UUID, set[Subscriber]] = {}
         self._dirty: set[Follower] = set()
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._next_check = self._works_since = 0.0
         """Times of the event loop; at the first, it looks after everybody."""
         self._tasks: list[asyncio.Task[None]] = []
@@ -163,7 +163,7 @@ class EventFeed:
     @contextmanager
     def follow(self, job: uuid.UUID, after: tuple[int, int] = (0, 0)) -> Iterator[Follower]:
         follower = Follower(job, after)
-        with self._subscribed(follower):
+        with self._subscribe(follower):
             self._want({follower})
             yield follower
 
@@ -171,11 +171,11 @@ class EventFeed:
     def await_end(self, job: uuid.UUID) -> Iterator[EndWaiter]:
         """Tells of an end from here on: the caller looks once whether it has passed."""
         waiter = EndWaiter(job)
-        with self._subscribed(waiter):
+        with self._subscribe(waiter):
             yield waiter
 
     @contextmanager
-    def _subscribed(self, one: Subscriber) -> Iterator[None]:
+    def _subscribe(self, one: Subscriber) -> Iterator[None]:
         self._subscribers.setdefault(one.job, set()).add(one)
         try:
             yield
@@ -188,7 +188,7 @@ class EventFeed:
     def _on_message(self, channel: str, named: str) -> None:
         if not channel:  # Notifications may have been missed.
             self._next_check = 0.0
-            self._news.set()
+            self._wake.set()
         elif not named:
             self._want(self._all())
         for name in named.split():
@@ -209,7 +209,7 @@ class EventFeed:
     def _want(self, subscribers: Iterable[Subscriber]) -> None:
         self._dirty |= _followers(subscribers)
         if self._dirty:
-            self._news.set()
+            self._wake.set()
 
     async def _look(self) -> None:
         now = asyncio.get_running_loop().time
@@ -217,15 +217,15 @@ class EventFeed:
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout_at(self._next_check):
-                    await self._news.wait()
+                    await self._wake.wait()
                     await asyncio.sleep(_GATHER_SECONDS)
-            self._news.clear()
+            self._wake.clear()
             try:
                 await self._look_once(now() >= self._next_check)
                 self._works_since = now()
             except FleetUnavailable as error:
                 self._next_check = 0.0
-                if now() > self._works_since + PATIENCE_SECONDS:
+                if now() > self._works_since + ABSENCE_SECONDS:
                     self._works_since = now()
                     self._fail_all(FleetUnavailable(error.message, hint=error.hint))
                 await asyncio.sleep(_RETRY_SECONDS)

@@ -92,7 +92,7 @@ class EventWriter:
         self._unannounced: set[uuid.UUID] = set()
         """Jobs with events that are written, and whose followers do not know yet."""
         self._waiting_bytes = 0
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
         self._written = asyncio.Condition()
 
     def open(self, job: uuid.UUID, attempt: int) -> AttemptLog:
@@ -105,21 +105,21 @@ class EventWriter:
     async def add(self, log: AttemptLog, events: Sequence[Event]) -> None:
         """Takes events in; waits while too much waits for the database."""
         self._waiting_bytes += log.add(events)
-        self._news.set()
+        self._wake.set()
         if self._waiting_bytes > _MAX_WAITING_BYTES:
             async with self._written:
                 await self._written.wait_for(lambda: self._waiting_bytes <= _MAX_WAITING_BYTES)
 
     async def run(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             try:
                 await self._flush()
             except Exception as error:
                 if not isinstance(error, FleetUnavailable):
                     log.exception("events cannot be written")
-                self._news.set()
+                self._wake.set()
                 await asyncio.sleep(_RETRY_SECONDS)
             # What comes within this time goes along with the next statement.
             await asyncio.sleep(_BATCH_SECONDS)

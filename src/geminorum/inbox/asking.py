@@ -28,7 +28,7 @@ log = logging.getLogger("geminorum.inbox")
 _RENEW_SECONDS = LEASE_SECONDS / 3
 _RETRY_SECONDS = 1.0
 """Between two looks at a store that does not answer."""
-_STORE_PATIENCE_SECONDS = 60.0
+_STORE_ABSENCE_SECONDS = 60.0
 """How long a store may be away while a question waits in it."""
 _LAST_WORD_SECONDS = 2.0
 """For a note in a store that may not answer, when a run is stopped."""
@@ -94,8 +94,8 @@ class Asker:
             question = await asyncio.shield(opening)
             if question.used_at is not None and question.answer is not None:
                 return question.answer.as_decision()
-            async with self._changes.subscribe() as news, self._reminders.about(question):
-                return await self._await_answer(question.id, news, on_interrupt)
+            async with self._changes.subscribe() as changes, self._reminders.about(question):
+                return await self._await_answer(question.id, changes, on_interrupt)
         except asyncio.CancelledError:
             closing = asyncio.ensure_future(self._let_go(opening))
             closing.add_done_callback(_note_outcome)
@@ -117,7 +117,7 @@ class Asker:
             await run_in_thread(self._table.close, question.id, self._name, "withdrawn")
 
     async def _await_answer(
-        self, id: str, news: Subscription, on_interrupt: OnInterrupt
+        self, id: str, changes: Subscription, on_interrupt: OnInterrupt
     ) -> Decision:
         clock = _Clock(self._limits)
         while True:
@@ -133,7 +133,7 @@ class Asker:
             if self._is_leaving:
                 self._end_run(id, on_interrupt)
                 await asyncio.Future[Any]()  # Until the run is stopped, which cancels this.
-            await news.wait(clock.seconds_to_next)
+            await changes.wait(clock.seconds_to_next)
 
     def _end_run(self, id: str, on_interrupt: OnInterrupt) -> None:
         text = f"question {id[:8]} is not answered yet: the run ends, and the question waits"
@@ -182,7 +182,7 @@ class _Clock:
     @property
     def has_given_up(self) -> bool:
         """Was the store away for too long?"""
-        return time.monotonic() - self._succeeded >= _STORE_PATIENCE_SECONDS
+        return time.monotonic() - self._succeeded >= _STORE_ABSENCE_SECONDS
 
     @property
     def seconds_to_next(self) -> float:

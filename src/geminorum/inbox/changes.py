@@ -34,20 +34,20 @@ class Subscription:
     """What one subscriber has not looked at yet."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        self._news.set()
+        self._wake.set()
 
     async def wait(self, seconds: float | None) -> None:
         """Until something may have changed since the last wait, or the time is over."""
         # Not `asyncio.timeout`: a cancellation of the caller's must not be taken for its end.
-        waiting = asyncio.ensure_future(self._news.wait())
+        waiting = asyncio.ensure_future(self._wake.wait())
         try:
             await asyncio.wait([waiting], timeout=seconds)
         finally:
             waiting.cancel()
-        self._news.clear()
+        self._wake.clear()
 
 
 class _Listener:

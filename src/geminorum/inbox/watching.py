@@ -20,7 +20,7 @@ async def watch(
     table: QuestionTable, changes: Changes, after: int | None
 ) -> AsyncGenerator[Question, None]:
     """First what can be answered, or what has changed since; then all that changes."""
-    async with changes.subscribe() as news:
+    async with changes.subscribe() as wake:
         known = _Known(after)
         while True:
             try:
@@ -28,11 +28,11 @@ async def watch(
             except InboxUnavailable:
                 if not known.has_read:
                     raise  # An address that is wrong stays wrong.
-                await news.wait(_RETRY_SECONDS)
+                await wake.wait(_RETRY_SECONDS)
                 continue
             for question in fresh:
                 yield question
-            await news.wait(_TICK_SECONDS if known.has_unanswered else None)
+            await wake.wait(_TICK_SECONDS if known.has_unanswered else None)
 
 
 class _Known:
@@ -54,7 +54,7 @@ class _Known:
         if self._after is None:
             self._after = table.revision()
         else:
-            changed = list(self._changed(table, self._after))
+            changed = list(self._take_changes(table, self._after))
         self._after = max([self._after, *(one.revision for one in changed)])
         # What has changed meanwhile is left for the next time: a watcher that comes back tells us
         # the last revision that it saw, and must have seen all before it.
@@ -62,7 +62,7 @@ class _Known:
         self.has_read = True
         return [*changed, *filter(self._is_news, known)]
 
-    def _changed(self, table: QuestionTable, after: int) -> Iterator[Question]:
+    def _take_changes(self, table: QuestionTable, after: int) -> Iterator[Question]:
         while page := table.changed(after, _PAGE):
             for question in page:
                 self._note(question)

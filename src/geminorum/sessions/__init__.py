@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from geminorum.sessions.summary import SessionInfo as SessionInfo
 
 # Loaded when first asked for: a run needs a few parts of this package, and should start soon.
-_HOME_OF = {
+_MODULE_OF = {
     "Catalogue": ("catalogue", "Catalogue"),
     "Session": ("reading", "Session"),
     "SessionInfo": ("summary", "SessionInfo"),
@@ -46,9 +46,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'geminorum.sessions' has no attribute {name!r}")
-    home, inside = _HOME_OF[name]
+    home, inside = _MODULE_OF[name]
     value = getattr(import_module(f"geminorum.sessions.{home}"), inside)
     globals()[name] = value
     return value

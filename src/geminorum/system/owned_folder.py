@@ -57,7 +57,7 @@ class OwnedFolder:
         _sweep_now_and_then(prefix, places, on_sweep)
         for _ in range(_ROUNDS):
             self.path = Path(tempfile.mkdtemp(prefix=f"{prefix}{os.getpid()}-", dir=place))
-            with _removed_on_failure(self.path):
+            with _remove_on_failure(self.path):
                 self._lock = _lock(self.path)
             if self._lock >= 0:
                 break
@@ -91,7 +91,7 @@ def temporary_folder() -> Path:
 
 
 @contextmanager
-def _removed_on_failure(folder: Path) -> Iterator[None]:
+def _remove_on_failure(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError:

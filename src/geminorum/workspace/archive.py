@@ -97,12 +97,12 @@ class Archive:
 
     def facts(self) -> dict[str, Any]:
         """What the archive says about itself."""
-        with self._opened() as tar:
+        with self._open() as tar:
             return self._header(tar)
 
     def items(self) -> Iterator[Item]:
         """The entries; InvalidPack as soon as one of them is damaged or could do harm."""
-        with self._opened() as tar:
+        with self._open() as tar:
             expected = self._header(tar)["entries"]
             places = _Places()
             for item in self._members(tar):
@@ -137,7 +137,7 @@ class Archive:
         return cast("dict[str, Any]", header)
 
     @contextmanager
-    def _opened(self) -> Iterator[_TarReader]:
+    def _open(self) -> Iterator[_TarReader]:
         limit = self._max_bytes + _MAX_HEADER_BYTES + MAX_ENTRIES * _BYTES_AROUND_ENTRY
         with gzip.GzipFile(fileobj=io.BytesIO(self._data)) as stream, _damage_is_told():
             yield _TarReader(_Bounded(stream, limit, self._max_bytes))

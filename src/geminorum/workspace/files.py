@@ -98,7 +98,7 @@ class TreeWriter:
 
     def _create(self, item: Item) -> None:
         name, entry = item.name, item.entry
-        with self._noted(name):
+        with self._note_name(name):
             if entry.kind == "link":
                 beneath.create_link(self._folder, name, entry.target)
             else:
@@ -108,12 +108,12 @@ class TreeWriter:
     def _make_folder(self, name: str) -> None:
         if name in self._made:
             return
-        with self._noted(name):
+        with self._note_name(name):
             beneath.make_folder(self._folder, name)
         self._made.add(name)
 
     @contextmanager
-    def _noted(self, name: str) -> Iterator[None]:
+    def _note_name(self, name: str) -> Iterator[None]:
         """Notes a name before it is made: a full disk leaves a part of a file."""
         self._written.append(name)
         try:

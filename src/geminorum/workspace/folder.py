@@ -19,7 +19,7 @@ from geminorum.workspace.patch import Change, Patch, make_patch
 from geminorum.workspace.plan import Plan, plan_patch
 from geminorum.workspace.rendering import rendered
 from geminorum.workspace.sources import (
-    checked_out,
+    check_out,
     git_source,
     is_git_source,
     without_password,
@@ -200,7 +200,7 @@ def pack(
 
     if not is_git_source(source):
         return packed(source)
-    with checked_out(git_source(str(source))) as folder:
+    with check_out(git_source(str(source))) as folder:
         return packed(folder)
 
 

@@ -52,7 +52,7 @@ def plan_patch(
     folder: Path, patch: Patch, *, skip: Collection[str] = (), control_files: bool = False
 ) -> Plan:
     """Plans a patch; WorkspaceConflict if a file changed on both sides."""
-    plan, conflicts = _sorted_out(folder, _chosen(patch, skip))
+    plan, conflicts = _sort_out(folder, _chosen(patch, skip))
     conflicts |= _in_the_way(folder, plan)
     if conflicts:
         raise _conflict(conflicts)
@@ -75,7 +75,7 @@ def _chosen(patch: Patch, skip: Collection[str]) -> Contents:
     ]
 
 
-def _sorted_out(folder: Path, chosen: Contents) -> tuple[Plan, set[str]]:
+def _sort_out(folder: Path, chosen: Contents) -> tuple[Plan, set[str]]:
     plan, conflicts, emptied = Plan(), set(), _Emptied(chosen)
     for change, contents in chosen:
         now = None if emptied.is_same_file(folder, change) else _now(folder, change)

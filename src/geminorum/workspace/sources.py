@@ -88,7 +88,7 @@ _PASSWORD = re.compile(r"(://(?!git@)|://git(?=:))[^/@]*@")
 
 
 @contextmanager
-def checked_out(source: GitSource) -> Iterator[Path]:
+def check_out(source: GitSource) -> Iterator[Path]:
     """A repository's files at its ref, in a folder that is gone after the block."""
     with OwnedFolder("geminorum-clone-") as place:
         folder = place / "files"

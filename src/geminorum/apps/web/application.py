@@ -69,7 +69,7 @@ class WebApp(Starlette):
         database = open_database(settings.db)
         inbox = settings.inbox or Inbox(settings.db)
         runs, fleet = Runs(settings, database, inbox), FleetLink(settings.db)
-        questions, agents = KnownQuestions(inbox, runs.news), AgentBook(database)
+        questions, agents = KnownQuestions(inbox, runs.changes), AgentBook(database)
         await stack.enter_async_context(runs.running())
         await stack.enter_async_context(questions.running())
         stack.push_async_callback(fleet.close)
@@ -102,7 +102,7 @@ class WebApp(Starlette):
     def end(self) -> None:
         """Ends the streams of all open pages; leaving `running()` ends the runs."""
         if hasattr(self.state, "services"):
-            self.state.services.runs.news.end()
+            self.state.services.runs.changes.end()
 
 
 def app(**settings: Any) -> WebApp:

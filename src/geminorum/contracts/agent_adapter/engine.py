@@ -42,7 +42,7 @@ def run_agent(
     try:
         checked = None if options is None else agent_options(options)
     except GeminorumError as error:
-        return _refused(error, adapter.agent)
+        return _yield_refusal(error, adapter.agent)
     signal = checked.abort_signal if checked else None
     return guarded(_run_adapter(adapter, prompt, checked), agent=adapter.agent, abort_signal=signal)
 
@@ -167,7 +167,7 @@ class _Watch:
         )
 
 
-async def _refused(error: GeminorumError, agent: str) -> AsyncGenerator[AgentEvent, None]:
+async def _yield_refusal(error: GeminorumError, agent: str) -> AsyncGenerator[AgentEvent, None]:
     watch = _Watch(agent)
     watch.fail(error.code, error.message, hint_for(error.hint))
     for event in watch.ending():

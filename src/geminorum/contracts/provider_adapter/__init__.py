@@ -108,7 +108,7 @@ class GeminiAdapter:
         try:
             told = translated(prompt, system_instruction=ours.system_instruction)
         except PromptTranslationFailed as error:
-            return EventStream(_failed(error, wanted))
+            return EventStream(_yield_failure(error, wanted))
         model = model_of(wanted, ours)
         contents = self._memory.restored(told, model)
         transport = replace(
@@ -184,7 +184,7 @@ class EventStream(AsyncIterator[StreamEvent]):
             await self.aclose()
 
 
-async def _failed(error: ARTError, wanted: CallOptions) -> AsyncGenerator[StreamEvent, None]:
+async def _yield_failure(error: ARTError, wanted: CallOptions) -> AsyncGenerator[StreamEvent, None]:
     for told in Teller(wanted).tell_failure(error):
         yield told
 

@@ -153,7 +153,7 @@ class Guardian:
         self._short_places = short_places
         self._server_folder = os.path.join(folder, SERVER)
         self._data = os.path.join(self._server_folder, DATA)
-        self._log = _opened_log(os.path.join(folder, LOG))
+        self._log = _open_log(os.path.join(folder, LOG))
         self._users = os.open(os.path.join(folder, USERS), os.O_RDONLY | os.O_NOFOLLOW)
         self._socket_folder = ""
         self._server = 0
@@ -330,7 +330,7 @@ class Guardian:
         have the lock: no server of another guardian is in this folder."""
         deadline = time.monotonic() + _RETRY_SECONDS
         # It ends by itself, unless somebody has stopped it, or the system did not tell it.
-        while (old := self._noted_pid()) and self._is_server(old):
+        while (old := self._read_pid()) and self._is_server(old):
             is_late = time.monotonic() > deadline
             try:
                 os.kill(old, signal.SIGKILL if is_late else signal.SIGQUIT)
@@ -343,7 +343,7 @@ class Guardian:
         for name in (SOCKET, f"{SOCKET}.lock"):
             _remove_file(os.path.join(self._socket_folder, name))
 
-    def _noted_pid(self) -> int:
+    def _read_pid(self) -> int:
         """The process that the data folder names; 0: none."""
         try:
             with open(self._open_note(os.O_RDONLY), "rb") as file:
@@ -445,7 +445,7 @@ def _is_fit_for_socket(folder: str) -> bool:
     return len(path) <= LONGEST_SOCKET_PATH and b"," not in path
 
 
-def _opened_log(path: str) -> int:
+def _open_log(path: str) -> int:
     """The log, which from now on is cut now and then; also what Python says about us goes there."""
     log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     os.dup2(log, 2)

@@ -65,7 +65,7 @@ def embedded_postgres(folder: Path | None = None) -> Iterator[str]:
     require_platform()
     place = resolved(folder)
     with ExitStack() as stack:
-        with _explained(place):
+        with _explain_refusals(place):
             stack.enter_context(_lease(place))
             _ensure_running(place)
             url = _url(place)
@@ -83,7 +83,7 @@ def is_running(folder: Path | None = None) -> bool:
 
 
 @contextmanager
-def _explained(place: Path) -> Iterator[None]:
+def _explain_refusals(place: Path) -> Iterator[None]:
     """What the system refuses in the block is for people to set right."""
     try:
         with explain_shortage():
@@ -118,7 +118,7 @@ def _lease(place: Path) -> Iterator[None]:
     deadline = time.monotonic() + _START_SECONDS
     while True:
         make_folder(place)
-        with _opened(place / guardian.USERS) as lock:
+        with _open(place / guardian.USERS) as lock:
             if _try_lock(lock, place / guardian.USERS, fcntl.LOCK_SH):
                 # Closed in the end and not unlocked: a fork of ours may still use it.
                 yield
@@ -133,7 +133,7 @@ _starting: set[int] = set()
 @contextmanager
 def _guardian_lock(place: Path) -> Iterator[int | None]:
     """The descriptor of the guardian's lock; None where another has it."""
-    with _opened(place / _GUARDIAN) as lock:
+    with _open(place / _GUARDIAN) as lock:
         _starting.add(lock)
         try:
             yield lock if _try_lock(lock, place / _GUARDIAN, fcntl.LOCK_EX) else None
@@ -154,7 +154,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def _open(path: Path) -> Iterator[int]:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         yield lock

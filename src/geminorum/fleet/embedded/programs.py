@@ -48,7 +48,7 @@ def find_programs(folder: Path, account: Account | None) -> Path:
     programs = found[major]
     if account is None or _version(programs, account) == major:
         return programs
-    return _copied(programs, folder)
+    return _copy_once(programs, folder)
 
 
 def _by_major_version() -> dict[int, Path]:
@@ -102,7 +102,7 @@ def _version_of_data(folder: Path) -> int | None:
     )
 
 
-def _copied(programs: Path, folder: Path) -> Path:
+def _copy_once(programs: Path, folder: Path) -> Path:
     """Under another name at first: half a copy is never used. Copies of other versions go."""
     install = programs.parent
     name = f"programs-{metadata.version(_DISTRIBUTION)}-{install.name}"

@@ -22,7 +22,7 @@ from geminorum.transports.gates import Consumed, ModelCall, OnWait, Settle
 
 log = logging.getLogger("geminorum.fleet")
 
-PATIENCE_SECONDS = 60.0
+LONGEST_WAIT_SECONDS = 60.0
 """A job that would have to wait longer goes back into the queue; `geminorum_obstacle` knows it."""
 _RETRY_SECONDS, _CLOSE_SECONDS = 0.25, 5.0
 
@@ -164,7 +164,7 @@ def _passable(obstacles: Sequence[Obstacle]) -> Obstacle:
         if one.refuses:
             raise LimitReached(reached(one.label), retry_after=_rounded(one.seconds))
     longest = max(obstacles, key=lambda one: one.seconds)
-    if longest.seconds > PATIENCE_SECONDS:
+    if longest.seconds > LONGEST_WAIT_SECONDS:
         after = _rounded(longest.seconds)
         raise LimitReached(reached(longest.label), retryable=True, retry_after=after)
     return longest

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from geminorum.sessions.store.objects import ObjectStore as ObjectStore
     from geminorum.sessions.store.postgres import PostgresStore as PostgresStore
 
-_HOME_OF = {"ObjectStore": "objects", "PostgresStore": "postgres"}
+_MODULE_OF = {"ObjectStore": "objects", "PostgresStore": "postgres"}
 
 __all__ = [
     "ObjectStore",
@@ -37,6 +37,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME_OF:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)

@@ -82,7 +82,7 @@ class SessionSync:
         """
         session = wanted
         try:
-            session = self._resolved(wanted)
+            session = self._resolve(wanted)
             self._log = SessionLog(self._store, session, self._holder)
             self._hold(session)
             journal = self._read_held(self._log)
@@ -117,7 +117,7 @@ class SessionSync:
             self.close()
             self._log, self._is_read = None, False
 
-    def _resolved(self, wanted: str) -> str:
+    def _resolve(self, wanted: str) -> str:
         with explain_failures():
             if wanted != "latest":
                 return self._by_start(wanted)

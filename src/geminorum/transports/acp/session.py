@@ -165,28 +165,28 @@ class _Replay:
     """Listens to the old conversation, which the CLI tells once more, and forgets it."""
 
     def __init__(self) -> None:
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
     async def wait_for_end(self) -> None:
         """The protocol does not mark the end of a replay; a moment of silence counts as it."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + _MAX_REPLAY_SECONDS
         while loop.time() < deadline:
-            self._news.clear()
+            self._wake.clear()
             try:
                 async with asyncio.timeout(_REPLAY_SILENCE_SECONDS):
-                    await self._news.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 return
 
     def on_update(self, update: Raw, halved: str | None) -> None:
-        self._news.set()
+        self._wake.set()
 
     def on_permission_request(self, number: int | str | None, params: Raw) -> None:
         pass
 
     def on_unknown_method(self, method: str, params: Raw) -> None:
-        self._news.set()
+        self._wake.set()
 
     def on_invalid_line(self, line: bytes) -> None:
         pass

@@ -383,10 +383,10 @@ def _close_session(opening: asyncio.Task[AcpSession]) -> None:
 
 async def _find_program(transport: Acp, options: Options) -> CliProgram:
     _refuse_unsupported(options)
-    return await run_off_loop(lambda: _checked_program(LaunchContext(transport, options)))
+    return await run_off_loop(lambda: _find_gated_program(LaunchContext(transport, options)))
 
 
-def _checked_program(context: LaunchContext) -> CliProgram:
+def _find_gated_program(context: LaunchContext) -> CliProgram:
     found = find_program(context)
     refuse_ungated(context, found)
     return found

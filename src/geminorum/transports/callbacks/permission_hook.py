@@ -55,16 +55,16 @@ class PermissionHook:
         self,
         decisions: Decisions,
         pattern: str,
-        news: Callable[[], None],
+        on_change: Callable[[], None],
         own: Collection[str] = (),
         on_allowed: Callable[[str, dict[str, Any]], None] = lambda name, arguments: None,
         on_interrupt: OnInterrupt = ignore_interrupt,
     ) -> None:
         """`pattern` is for the tools asked about, `own` are functions of the caller's, as the
-        caller named them; `news` is called with something to tell, `on_allowed` with each call of
-        a function that may run now, `on_interrupt` with what whoever decides raised for the whole
-        program."""
-        self._decisions, self._news, self._on_allowed = decisions, news, on_allowed
+        caller named them; `on_change` is called with something to tell, `on_allowed` with each
+        call of a function that may run now, `on_interrupt` with what whoever decides raised for
+        the whole program."""
+        self._decisions, self._on_change, self._on_allowed = decisions, on_change, on_allowed
         self._on_interrupt = on_interrupt
         self._own = {name: full_name(name) for name in own}
         self._matcher = re.compile(pattern)
@@ -87,10 +87,10 @@ class PermissionHook:
         request = self._request(call)
         question = _Question(request)
         self._questions.append(question)
-        self._news()
+        self._on_change()
         decision = await self._decide(request)
         question.decide(decision)
-        self._news()
+        self._on_change()
         if isinstance(decision, Deny):
             return hook_answer(_reason(decision))
         if call.tool_name in self._own.values():
@@ -166,7 +166,7 @@ class PermissionHook:
                 self._uses = [use for use in self._uses if use.id != event.id]
                 yield from self._take_decided({event.id})
             elif isinstance(event, Done):
-                yield from self._closed()
+                yield from self._close()
             yield event
 
     def _assign_use(self, request: PermissionRequest) -> PermissionRequest:
@@ -186,7 +186,7 @@ class PermissionHook:
                 made_up = f"subagent-{next(self._nameless)}"
                 question.request = msgspec.structs.replace(question.request, id=made_up)
 
-    def _closed(self) -> list[Event]:
+    def _close(self) -> list[Event]:
         """Everything that is left: no request stays without its decision."""
         self._name_strangers()
         for question in self._questions:

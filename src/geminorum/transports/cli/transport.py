@@ -117,11 +117,11 @@ class CliConversation:
 
     async def __aenter__(self) -> CliConversation:
         # In a thread: it reads files, and to learn a Node's version a process may have to start.
-        self._program = await run_off_loop(self._checked_program)
+        self._program = await run_off_loop(self._find_program)
         self._slot.open()
         return self
 
-    def _checked_program(self) -> CliProgram:
+    def _find_program(self) -> CliProgram:
         """Finds the CLI. Refuses what it cannot do before anything starts."""
         check_listed(self.transport, self._options)
         context = LaunchContext(self.transport, self._options)

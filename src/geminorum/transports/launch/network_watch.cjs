@@ -6,7 +6,7 @@ const { subscribe } = require("node:diagnostics_channel");
 const path = require("node:path");
 
 const LOG = path.join(__dirname, "network.jsonl");
-const CONNECT_PATIENCE_MS = 3000;
+const CONNECT_WAIT_MS = 3000;
 const MODEL_REQUEST = /:(?:streamG|g)enerateContent\b|\/v1internal:/;
 
 const timers = new WeakMap();
@@ -41,9 +41,9 @@ function stopWaiting(request) {
 }
 
 function onCreated(request) {
-  const seconds = CONNECT_PATIENCE_MS / 1000;
+  const seconds = CONNECT_WAIT_MS / 1000;
   const tell = () => report("waiting", addressOf(request), `no connection after ${seconds} s`);
-  timers.set(request, setTimeout(tell, CONNECT_PATIENCE_MS).unref());
+  timers.set(request, setTimeout(tell, CONNECT_WAIT_MS).unref());
 }
 
 function onSent(request) {

@@ -220,7 +220,7 @@ class StoredTurn:
             await self._block.__aexit__(None, None, None)
         finally:
             if self._saving is None and self._session is not None:
-                for notice in await self._saved():  # Nobody has read the turn to its end.
+                for notice in await self._save():  # Nobody has read the turn to its end.
                     log.warning("%s", notice.message)
 
     async def read(self) -> list[Event]:
@@ -233,7 +233,7 @@ class StoredTurn:
         self._checkpoints.see(self._ready, self._session)
         # A caller who is cancelled here finds the events, and the save, when it reads again.
         if self._ready and isinstance(self._ready[-1], Done):
-            said += map(self._stamped, await self._saved())
+            said += map(self._stamped, await self._save())
         events, self._ready = self._ready, []
         return [*events[:-1], *said, *events[-1:]] if events else []
 
@@ -259,7 +259,7 @@ class StoredTurn:
         assert self._turn is not None
         return self._turn
 
-    async def _saved(self) -> list[Error]:
+    async def _save(self) -> list[Error]:
         if self._session is None:
             return []
         if self._saving is None:

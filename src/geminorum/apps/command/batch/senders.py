@@ -122,13 +122,13 @@ class FleetSender:
         try:
             # Times without a database are waited through: a job that goes on must not be sent
             # again, and one that was not submitted has not failed.
-            job = await _persist(lambda: self._submitted(task, attempt, options))
+            job = await _persist(lambda: self._submit(task, attempt, options))
             result = await _persist(job.result)
         except GeminorumError as error:
             return settle(error.result, error, job.id if job else None)
         return settle(result, None, job.id)
 
-    async def _submitted(self, task: Task, attempt: int, options: Options) -> fleet.Job[Any]:
+    async def _submit(self, task: Task, attempt: int, options: Options) -> fleet.Job[Any]:
         key = self._key(task, attempt)
         # By its key first: what is left of the budget, and so its options, may differ by now.
         known = await self._fleet.job_with_key(key, tenant=self._tenant)

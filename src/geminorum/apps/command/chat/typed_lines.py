@@ -30,9 +30,9 @@ class Typed:
 
     def calm_between_turns(self) -> AbstractContextManager[None]:
         loop = asyncio.get_running_loop()
-        return on_ctrl_c(lambda: loop.call_soon_threadsafe(self._pressed))
+        return on_ctrl_c(lambda: loop.call_soon_threadsafe(self._press_ctrl_c))
 
-    def _pressed(self) -> None:
+    def _press_ctrl_c(self) -> None:
         """A signal at a prompt, where Ctrl-C is a key, is as good as the key."""
         app = self._session.app if self._session else None
         if app and app.future and not app.future.done():

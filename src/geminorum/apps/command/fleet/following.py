@@ -11,7 +11,7 @@ from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.fleet.views import short_id
 from geminorum.apps.command.render.live import view_for
 from geminorum.apps.command.render.output import Showing, print_json_line
-from geminorum.apps.command.run.turn import told_end
+from geminorum.apps.command.run.turn import report_end
 from geminorum.fleet import Fleet, JobRequest
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ async def _show(job: Job[Any], via: str, how: Showing) -> Exit:
     with view_for(via, how, advice=_ADVICE) as view:
         async for event in job.events():
             view.show(event)
-    code = told_end(await job.wait(), view)
+    code = report_end(await job.wait(), view)
     if not (how.json or how.quiet) and (await job.details()).has_patch:
         sys.stderr.write(f"its changes: geminorum jobs apply {short_id(job.id)}\n")
     return code

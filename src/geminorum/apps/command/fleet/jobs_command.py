@@ -55,11 +55,11 @@ def list_(
 ) -> None:
     """List jobs, newest first."""
 
-    async def found() -> list[JobInfo]:
+    async def find() -> list[JobInfo]:
         async with fleets.Fleet(db) as fleet:
             return await fleet.jobs(tenant=tenant, state=state, limit=limit + 1)
 
-    jobs = asyncio.run(found())
+    jobs = asyncio.run(find())
     if json:
         for job in jobs[:limit]:
             print_json_line(job)
@@ -74,13 +74,13 @@ def list_(
 def show(job: JobId, json: Json = False, db: Db = None) -> None:
     """Show a job: its options, its attempts, and how it ended."""
 
-    async def found() -> tuple[JobDetails, Result | None]:
+    async def find() -> tuple[JobDetails, Result | None]:
         async with fleets.Fleet(db) as fleet:
             chosen = await fleet.find_job(job)
             details = await chosen.details()
             return details, await chosen.wait() if details.info.state == "done" else None
 
-    details, result = asyncio.run(found())
+    details, result = asyncio.run(find())
     if json:
         return print_json_line(_fields(details, result))
     for name, value in views.facts_of(details, result):
@@ -122,12 +122,12 @@ def cancel(
     async def cancel_all() -> list[str]:
         async with fleets.Fleet(db) as fleet:
             chosen = [await fleet.find_job(one) for one in job]  # All, before the first is stopped.
-            return [await _cancelled(one) for one in chosen]
+            return [await _cancel(one) for one in chosen]
 
     sys.stdout.writelines(f"{line}\n" for line in asyncio.run(cancel_all()))
 
 
-async def _cancelled(job: fleets.Job[object]) -> str:
+async def _cancel(job: fleets.Job[object]) -> str:
     before = await job.info()
     if before.state == "done":
         return f"{job.id} is over already: {before.status}"

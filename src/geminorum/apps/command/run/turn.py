@@ -72,10 +72,10 @@ async def follow(
 
 def concluded(live: Run, view: View) -> Exit:
     """The summary, the error if there is one, and the exit code."""
-    return told_end(live.result, view)
+    return report_end(live.result, view)
 
 
-def told_end(result: Result[Any], view: View) -> Exit:
+def report_end(result: Result[Any], view: View) -> Exit:
     """The same of a run that was elsewhere."""
     view.finish(result)
     error = result.exception()

@@ -16,10 +16,10 @@ async def stream_events(
     services: Services, run: str | None, after: int, *, follow: bool
 ) -> AsyncIterator[bytes]:
     """The events of a run until its end, or of all runs, each with the id of its run."""
-    news, book = services.runs.news, services.runs.book
+    changes, book = services.runs.changes, services.runs.book
     with services.open_stream():
         while True:
-            known = news.revision
+            known = changes.revision
             # Before its events: if it is over by then, all of them are there.
             info = await asyncio.to_thread(book.run, run) if run else None
             lines = await asyncio.to_thread(book.events, run, after, _READ_AT_ONCE)
@@ -27,9 +27,9 @@ async def stream_events(
             after = lines[-1].seq if lines else after
             if len(lines) == _READ_AT_ONCE:
                 continue
-            if not follow or news.is_over or (run and (info is None or not info.is_live)):
+            if not follow or changes.is_over or (run and (info is None or not info.is_live)):
                 return
-            if not await news.wait(known, HEARTBEAT_SECONDS):
+            if not await changes.wait(known, HEARTBEAT_SECONDS):
                 yield b": still here\n\n"
 
 

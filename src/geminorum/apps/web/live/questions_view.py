@@ -27,13 +27,13 @@ class QuestionsView:
 
     async def messages(self) -> Sequence[Message]:
         count = len(self._known.open)
-        cards = [self._card(question) for question in self._news()]
+        cards = [self._card(question) for question in self._changed_questions()]
         if not cards and count == self._count:
             return []
         self._count = count
         return [Message("questions", {"count": count, "cards": cards})]
 
-    def _news(self) -> list[Question]:
+    def _changed_questions(self) -> list[Question]:
         """Those that can be answered, and those that no longer can since they were drawn."""
         shown = [one for one in self._known.open if self._is_shown(one)]
         closed = [one for one in self._known.changed_since(self._since) if self._was_shown(one)]

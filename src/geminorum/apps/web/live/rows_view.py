@@ -21,7 +21,7 @@ class RowsView:
         self._sent: set[str] = set()
 
     async def messages(self) -> Sequence[Message]:
-        revision = self._runs.news.revision
+        revision = self._runs.changes.revision
         changed = self._runs.board.changed_since(self._known)
         self._known = revision
         return [Message("rows", [self._row(info) for info in changed])] if changed else []

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from geminorum.apps.web.runs.news import News
+from geminorum.apps.web.runs.change_signal import ChangeSignal
 
 HEARTBEAT_SECONDS = 15.0
 """After so much silence, a comment: whoever has gone away is noticed by it."""
@@ -38,18 +38,18 @@ class LiveView(Protocol):
         ...
 
 
-async def follow(views: Sequence[LiveView], news: News) -> AsyncIterator[bytes]:
+async def follow(views: Sequence[LiveView], changes: ChangeSignal) -> AsyncIterator[bytes]:
     """What changes in the views, until nothing does any more."""
     yield b"retry: 1000\n\n"
     while True:
-        known, looked = news.revision, time.monotonic()
+        known, looked = changes.revision, time.monotonic()
         for view in views:
             for message in await view.messages():
                 yield encoded(message)
-        if news.is_over:
+        if changes.is_over:
             yield encoded(Message("over", None))
             return
-        if not await news.wait(known, HEARTBEAT_SECONDS):
+        if not await changes.wait(known, HEARTBEAT_SECONDS):
             yield b": still here\n\n"
         await asyncio.sleep(max(0.0, looked + PACE_SECONDS - time.monotonic()))
 

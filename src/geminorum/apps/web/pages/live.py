@@ -31,7 +31,7 @@ async def stream_changes(request: Request) -> Response:
 async def _changes(request: Request, services: Services) -> AsyncIterator[bytes]:
     with ExitStack() as stack:
         stack.enter_context(services.open_stream())
-        async for piece in follow(_views(request, services, stack), services.runs.news):
+        async for piece in follow(_views(request, services, stack), services.runs.changes):
             yield piece
 
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
-from geminorum.apps.web.runs.news import News
+from geminorum.apps.web.runs.change_signal import ChangeSignal
 from geminorum.errors import GeminorumError
 from geminorum.inbox import Inbox, Question
 
@@ -19,9 +19,9 @@ _KEPT = 500
 class KnownQuestions:
     """Watches the inbox while `running`."""
 
-    def __init__(self, inbox: Inbox, news: News) -> None:
+    def __init__(self, inbox: Inbox, changes: ChangeSignal) -> None:
         self.inbox = inbox
-        self._news = news
+        self._changes = changes
         self._known: OrderedDict[str, Question] = OrderedDict()
         self.problem: GeminorumError | None = None
         """Why the inbox cannot be read at the moment."""
@@ -58,7 +58,7 @@ class KnownQuestions:
         closed = [one.id for one in self._known.values() if not one.is_answerable]
         for id in closed[:-_KEPT]:
             del self._known[id]
-        self._news.announce()
+        self._changes.announce()
 
     async def _watch(self) -> None:
         while True:

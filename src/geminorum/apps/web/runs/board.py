@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
+from geminorum.apps.web.runs.change_signal import ChangeSignal
 from geminorum.apps.web.runs.info import RunInfo
-from geminorum.apps.web.runs.news import News
 
 _KEPT = 500
 """Runs on the board; what falls off is found in the book. Those that go on never do: who answers
@@ -15,12 +15,12 @@ a question looks here for the run that takes the answer."""
 class RunBoard:
     """The latest facts of each run, and when they changed."""
 
-    def __init__(self, news: News) -> None:
-        self._news = news
+    def __init__(self, changes: ChangeSignal) -> None:
+        self._changes = changes
         self._runs: OrderedDict[str, tuple[int, RunInfo]] = OrderedDict()
 
     def put(self, info: RunInfo) -> None:
-        self._runs[info.id] = (self._news.announce(), info)
+        self._runs[info.id] = (self._changes.announce(), info)
         self._runs.move_to_end(info.id)
         if len(self._runs) > _KEPT:
             over = next((id for id, (_, one) in self._runs.items() if not one.is_live), None)
@@ -35,7 +35,7 @@ class RunBoard:
         return info
 
     def changed_since(self, revision: int) -> list[RunInfo]:
-        """Those that changed after this revision of the news, the latest last."""
+        """Those that changed after this revision, the latest last."""
         found = []
         # The latest are at the end: nothing before the first known one can be new.
         for changed, info in reversed(self._runs.values()):

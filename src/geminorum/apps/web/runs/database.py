@@ -83,7 +83,7 @@ class _Seat(Generic[_Connection]):
         self._connection: _Connection | None = None
 
     @contextmanager
-    def taken(self) -> Iterator[_Connection]:
+    def borrow(self) -> Iterator[_Connection]:
         with self._lock:
             self._connection = self._connection or self._open()
             yield self._connection
@@ -122,7 +122,7 @@ class SqliteDatabase:
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:
         seat = self._writing if writes else self._reading
-        with self._explained(), seat.taken() as connection:
+        with self._explained(), seat.borrow() as connection:
             connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
             try:
                 yield _SqliteTransaction(connection)
@@ -187,7 +187,7 @@ class PostgresDatabase:
     @contextmanager
     def transaction(self, *, writes: bool = True) -> Iterator[Transaction]:
         seat = self._writing if writes else self._reading
-        with self._explained(), seat.taken() as connection:
+        with self._explained(), seat.borrow() as connection:
             try:
                 with connection.transaction(), connection.cursor() as cursor:
                     yield _PostgresTransaction(cursor)

@@ -14,10 +14,10 @@ from typing import TypeAlias, cast
 from geminorum import Options, Run, Transport, run
 from geminorum.apps.web.runs.board import RunBoard
 from geminorum.apps.web.runs.book import RunBook
+from geminorum.apps.web.runs.change_signal import ChangeSignal
 from geminorum.apps.web.runs.database import Database
 from geminorum.apps.web.runs.info import RunInfo, RunLimits, new_id, now_ms
 from geminorum.apps.web.runs.live_run import LiveRun
-from geminorum.apps.web.runs.news import News
 from geminorum.apps.web.runs.writer import BookWriter
 from geminorum.apps.web.settings import WebSettings
 from geminorum.errors import GeminorumError, InvalidOptions
@@ -48,8 +48,8 @@ class Runs:
         self._settings, self._inbox, self._database = settings, inbox, database
         owner = f"{socket.gethostname()}:{os.getpid()}:{new_id()}"
         self.book = RunBook(database, owner)
-        self.news = News()
-        self.board = RunBoard(self.news)
+        self.changes = ChangeSignal()
+        self.board = RunBoard(self.changes)
         self._writer = BookWriter(self.book, self._on_written)
         self._live: dict[str, LiveRun] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -78,7 +78,7 @@ class Runs:
 
     async def start_prepared(self, live: Run, info: RunInfo) -> RunInfo:
         """Starts a run that somebody else has put together."""
-        if self.news.is_over or len(self._live) >= MAX_LIVE_RUNS:
+        if self.changes.is_over or len(self._live) >= MAX_LIVE_RUNS:
             raise GeminorumError(
                 f"{len(self._live)} runs go on already", hint="stop one, or wait for its end"
             )
@@ -115,8 +115,8 @@ class Runs:
         return is_removed
 
     async def end_all(self) -> None:
-        """Ends every run with everything that it has started, and all waiting for news."""
-        self.news.end()
+        """Ends every run with everything that it has started, and all waiting for changes."""
+        self.changes.end()
         tasks = [*self._tasks]
         stops = [asyncio.create_task(live.stop()) for live in self._live.values()]
         if tasks:
@@ -151,7 +151,7 @@ class Runs:
             raise InvalidOptions(text, hint="start `geminorum web` with a --db outside its folders")
 
     def _on_written(self, infos: Sequence[RunInfo]) -> None:
-        self.news.announce()
+        self.changes.announce()
 
     def _forget(self, id: str, task: asyncio.Task[None]) -> None:
         self._live.pop(id, None)

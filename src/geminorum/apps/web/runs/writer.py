@@ -28,7 +28,7 @@ class BookWriter:
         self._batch: list[Entry] = []
         """Taken from those that wait, and not written yet."""
         self._unwritten = 0
-        self._news, self._progress = asyncio.Event(), asyncio.Condition()
+        self._wake, self._progress = asyncio.Event(), asyncio.Condition()
         self.problem: GeminorumError | None = None
         """Why nothing can be written at the moment."""
 
@@ -38,7 +38,7 @@ class BookWriter:
         entry.events.extend(events)
         self._waiting[info.id] = entry._replace(info=info)
         self._unwritten += len(events)
-        self._news.set()
+        self._wake.set()
         await self._until(lambda: self._unwritten <= MAX_WAITING_EVENTS)
 
     async def until_written(self, id: str) -> None:
@@ -53,8 +53,8 @@ class BookWriter:
 
     async def work(self) -> None:
         while True:
-            await self._news.wait()
-            self._news.clear()
+            await self._wake.wait()
+            self._wake.clear()
             while not self._is_idle:
                 began = time.monotonic()
                 await self._write()

@@ -49,7 +49,7 @@ class Gate:
         except Exception as error:
             if send.has_started:
                 raise
-            page = _failed(request, error)
+            page = _answer_failure(request, error)
         return await page(request.scope, visit.receive, send)
 
     def _turn_away(self, request: Request) -> Response | None:
@@ -91,7 +91,7 @@ class Gate:
         return None
 
 
-def _failed(request: Request, error: Exception) -> Response:
+def _answer_failure(request: Request, error: Exception) -> Response:
     if isinstance(error, BodyTooLarge):
         return failure(request, 413, "That is too long", _TOO_LARGE)
     path = printable_line(request.scope["path"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 
-class News:
+class ChangeSignal:
     """A number that grows with every change."""
 
     def __init__(self) -> None:
