@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 from benchmarks.figures import Figure
 
-from geminorum.fleet import Fleet, claims
+from geminorum.fleet import Fleet
 from geminorum.fleet.database import Connection, Database
+from geminorum.fleet.workers import claims
 from load.fleet.machines import query
 from load.fleet.parts import Stage
 

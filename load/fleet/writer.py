@@ -14,12 +14,12 @@ import uuid
 import msgspec
 
 from geminorum import Done, Event, TextDelta
-from geminorum.fleet import claims
-from geminorum.fleet.claims import Claim
 from geminorum.fleet.database import Database
-from geminorum.fleet.event_writer import AttemptLog, EventWriter
-from geminorum.fleet.heartbeat import Heartbeat
+from geminorum.fleet.events.writer import AttemptLog, EventWriter
 from geminorum.fleet.travel import Outcome
+from geminorum.fleet.workers import claims
+from geminorum.fleet.workers.claims import Claim
+from geminorum.fleet.workers.heartbeat import Heartbeat
 from geminorum.views.result import Result
 
 _TICK_SECONDS = 0.01

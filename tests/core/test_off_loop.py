@@ -17,8 +17,9 @@ from geminorum import Cli
 from geminorum.environment import environment_of
 from geminorum.options import Options
 from geminorum.runtime.off_loop import run_off_loop, soon
-from geminorum.transports.launch import overlay, read_guard
-from geminorum.transports.launch.read_guard import ReadGuard
+from geminorum.transports.launch import overlay
+from geminorum.transports.launch.preloads import read_guard
+from geminorum.transports.launch.preloads.read_guard import ReadGuard
 from geminorum.transports.process.tree import OpenInput
 
 

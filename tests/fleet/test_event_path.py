@@ -9,9 +9,11 @@ import pytest
 from fleet_parts import until, working
 
 from geminorum import Done, Error, Options, TextDelta, errors
-from geminorum.fleet import Fleet, Job, JobRequest, claims, event_feed, event_writer
+from geminorum.fleet import Fleet, Job, JobRequest
 from geminorum.fleet.database import Database
-from geminorum.fleet.event_writer import Chunk, EventWriter, write_chunks
+from geminorum.fleet.events import feed, writer
+from geminorum.fleet.events.writer import Chunk, EventWriter, write_chunks
+from geminorum.fleet.workers import claims
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}
@@ -39,7 +41,7 @@ async def execute(url, statement, *values):
 
 async def test_those_who_wait_ask_the_database_together_and_not_each_for_itself(fleet, monkeypatch):
     """A silent job is looked after, but a hundred who wait are no hundred queries."""
-    monkeypatch.setattr(event_feed, "_CHECK_SECONDS", 0.1)
+    monkeypatch.setattr(feed, "_CHECK_SECONDS", 0.1)
     jobs = await fleet.submit_many([JobRequest(prompt="hi")] * 50)
     tasks = [asyncio.create_task(anext(job.events(), None)) for job in jobs]
     tasks += [asyncio.create_task(job.wait()) for job in jobs]
@@ -68,14 +70,12 @@ async def test_those_who_wait_ask_the_database_together_and_not_each_for_itself(
 
 async def test_a_follower_needs_no_notification(url, fleet, database, monkeypatch):
     """Neither for events nor for the end: notifications only wake."""
-    monkeypatch.setattr(event_feed, "_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(feed, "_CHECK_SECONDS", 0.2)
     job = await fleet.submit("hello")
     (claim,) = await take(database, 1)
     events, result = asyncio.create_task(_all(job)), asyncio.create_task(job.wait())
     await until(lambda: asyncio.sleep(0, len(fleet.feed._all()) == 2))
-    lines = (
-        event_writer.encode(TextDelta("one")) + b"\n" + event_writer.encode(Done(status="success"))
-    )
+    lines = writer.encode(TextDelta("one")) + b"\n" + writer.encode(Done(status="success"))
     outcome = b'{"result": {"status": "success", "text": "one"}}'
     async with database.transaction() as connection:
         await write_chunks(connection, [Chunk(claim.job, 1, 2, 2, lines)])
@@ -90,7 +90,7 @@ async def _all(job):
 
 
 async def test_a_job_that_is_pruned_while_it_is_followed_is_gone(url, fleet, monkeypatch):
-    monkeypatch.setattr(event_feed, "_CHECK_SECONDS", 0.2)
+    monkeypatch.setattr(feed, "_CHECK_SECONDS", 0.2)
     job = await fleet.submit("hello")
     following, waiting = asyncio.create_task(_all(job)), asyncio.create_task(job.wait())
     await until(lambda: asyncio.sleep(0, len(fleet.feed._all()) == 2))
@@ -164,7 +164,7 @@ async def test_a_notification_of_a_stranger_changes_nothing(url, fleet, stand_in
 async def test_a_chunk_that_was_written_but_not_acknowledged_is_there_once(database, fleet):
     await fleet.submit("hello")
     (claim,) = await take(database, 1)
-    chunk = Chunk(claim.job, 1, 1, 1, event_writer.encode(TextDelta("one")))
+    chunk = Chunk(claim.job, 1, 1, 1, writer.encode(TextDelta("one")))
     async with database.transaction() as connection:
         for _ in range(2):
             assert await write_chunks(connection, [chunk]) == {(claim.job, 1)}

@@ -23,7 +23,7 @@ from command_line import SOURCE, Terminal, geminorum_command
 from geminorum import Allow, Cli, Options, errors
 from geminorum.environment import environment_of
 from geminorum.fleet import Fleet, key_fingerprint
-from geminorum.fleet.session_store import TenantStore
+from geminorum.fleet.workers.session_store import TenantStore
 from geminorum.inbox import Inbox
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}

@@ -13,14 +13,15 @@ from fleet_parts import new_database, requesting_cli, until, working
 from load.limits import SimulatedApi, set_up, windows_in, workers
 
 from geminorum import Acp, Api, Cli, Error, Options, Pool, errors
-from geminorum.fleet import Fleet, JobRequest, claims, key_fingerprint, queue, schema
-from geminorum.fleet.cancellation import Cancellations
+from geminorum.fleet import Fleet, JobRequest, key_fingerprint, queue, schema
 from geminorum.fleet.database import Database
 from geminorum.fleet.limits import buckets
 from geminorum.fleet.limits.book import LimitBook
 from geminorum.fleet.limits.buckets import Share
 from geminorum.fleet.limits.table import list_limits
 from geminorum.fleet.status import status_of
+from geminorum.fleet.workers import claims
+from geminorum.fleet.workers.cancellation import Cancellations
 
 KEY = "any-key-will-do"
 

@@ -13,10 +13,10 @@ from fleet_parts import until, worker_process, working
 from lossy_proxy import lossy_proxy, silent_proxy
 
 from geminorum import Done, Error, Init, Options, Text, errors
-from geminorum.fleet import claims
-from geminorum.fleet.cancellation import Cancellations
 from geminorum.fleet.database import WORKER_IDLE_SECONDS, Database
 from geminorum.fleet.travel import ended_by
+from geminorum.fleet.workers import claims
+from geminorum.fleet.workers.cancellation import Cancellations
 from geminorum.workspace import Workspace
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}

@@ -12,8 +12,8 @@ import pytest
 from fleet_parts import cut_connections, until, worker_process, working
 
 from geminorum import Done, Error, Init, Options, Text, errors
-from geminorum.fleet.attempt import CONTINUE
-from geminorum.fleet.session_store import AttemptStore
+from geminorum.fleet.workers.attempt import CONTINUE
+from geminorum.fleet.workers.session_store import AttemptStore
 
 INIT = {"type": "init", "session_id": "5e551011", "model": "gemini-2.5-flash"}
 SAID = {"type": "message", "role": "assistant", "content": "Hello.", "delta": True}

@@ -14,7 +14,7 @@ from geminorum import Acp, Cli, Options, Pool, ToolResult, ask, connect, run
 from geminorum.detect import find_cli
 from geminorum.errors import ConfigError, Unsupported
 from geminorum.testing import FakeGemini
-from geminorum.transports.launch.read_guard import ReadGuard
+from geminorum.transports.launch.preloads.read_guard import ReadGuard
 
 MODEL = "gemini-2.5-flash"
 SKILL = "---\nname: {name}\ndescription: {words}\n---\nBODY-OF-{words}\n"

@@ -12,7 +12,7 @@ from geminorum.errors import LimitReached
 from geminorum.transports.callbacks.gate_server import GateServer
 from geminorum.transports.callbacks.process_gate import ProcessGate
 from geminorum.transports.gates import Consumed
-from geminorum.transports.launch.request_gate import RequestGateScript
+from geminorum.transports.launch.preloads.request_gate import RequestGateScript
 from geminorum.transports.turns.request_gate import TurnGate
 
 KEY = "a-key-of-nobody"

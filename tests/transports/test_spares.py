@@ -34,7 +34,7 @@ from geminorum import (
 from geminorum import run as start
 from geminorum.testing import FakeGemini
 from geminorum.transports.cli import spares
-from geminorum.transports.launch.start_record import Look, StartRecord, State, state_of
+from geminorum.transports.launch.preloads.start_record import Look, StartRecord, State, state_of
 from geminorum.transports.process.agent_lease import AGENT_LEASE
 from stand_in import make_package
 

@@ -24,8 +24,13 @@ from geminorum.transports.cli.spares import SpareOrder, without_system
 from geminorum.transports.launch.command import headless_command, warm_command
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.plan import Reachable
+from geminorum.transports.launch.preloads.start_record import (
+    TOO_FRESH_NS,
+    Look,
+    StartRecord,
+    state_of,
+)
 from geminorum.transports.launch.prepared import PreparedLaunch
-from geminorum.transports.launch.start_record import TOO_FRESH_NS, Look, StartRecord, state_of
 from geminorum.transports.process.descendants import Descendants
 from geminorum.wire.policy.toml_writer import OwnTools
 

@@ -19,38 +19,38 @@ if TYPE_CHECKING:
     from geminorum.fleet.client import Fleet as Fleet
     from geminorum.fleet.client import Job as Job
     from geminorum.fleet.client import JobRequest as JobRequest
-    from geminorum.fleet.details import AttemptInfo as AttemptInfo
-    from geminorum.fleet.details import JobDetails as JobDetails
+    from geminorum.fleet.jobs.details import AttemptInfo as AttemptInfo
+    from geminorum.fleet.jobs.details import JobDetails as JobDetails
+    from geminorum.fleet.jobs.reports import WorkerReport as WorkerReport
+    from geminorum.fleet.jobs.rows import JobInfo as JobInfo
     from geminorum.fleet.limits.rules import Limit as Limit
     from geminorum.fleet.limits.rules import LimitInfo as LimitInfo
     from geminorum.fleet.limits.rules import key_fingerprint as key_fingerprint
-    from geminorum.fleet.reports import WorkerReport as WorkerReport
     from geminorum.fleet.retention import Pruned as Pruned
-    from geminorum.fleet.rows import JobInfo as JobInfo
     from geminorum.fleet.status import FleetStatus as FleetStatus
     from geminorum.fleet.status import TenantInfo as TenantInfo
     from geminorum.fleet.status import WaitInfo as WaitInfo
     from geminorum.fleet.status import WorkerInfo as WorkerInfo
-    from geminorum.fleet.worker import Worker as Worker
+    from geminorum.fleet.workers.worker import Worker as Worker
 
 # Loaded when first used: an embedded database needs none of them.
 _EXPORTS = {
-    "AttemptInfo": "details",
+    "AttemptInfo": "jobs.details",
     "Fleet": "client",
     "FleetStatus": "status",
     "Initialised": "address",
     "Job": "client",
-    "JobDetails": "details",
-    "JobInfo": "rows",
+    "JobDetails": "jobs.details",
+    "JobInfo": "jobs.rows",
     "JobRequest": "client",
     "Limit": "limits.rules",
     "LimitInfo": "limits.rules",
     "Pruned": "retention",
     "TenantInfo": "status",
     "WaitInfo": "status",
-    "Worker": "worker",
+    "Worker": "workers.worker",
     "WorkerInfo": "status",
-    "WorkerReport": "reports",
+    "WorkerReport": "jobs.reports",
     "database_url": "address",
     "initialise": "address",
     "key_fingerprint": "limits.rules",

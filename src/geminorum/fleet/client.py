@@ -16,11 +16,14 @@ import msgspec
 
 from geminorum.errors import FleetError, Interrupted, InvalidOptions, UnknownJob
 from geminorum.events import DataT, Done, Event
-from geminorum.fleet import event_reading, job_ids, resubmission, retention, rows, schema, status
+from geminorum.fleet import retention, schema, status
 from geminorum.fleet.address import database_url
 from geminorum.fleet.database import Database, patiently
-from geminorum.fleet.details import JobDetails, details_of
-from geminorum.fleet.event_feed import EventFeed, Numbered
+from geminorum.fleet.events import reading
+from geminorum.fleet.events.feed import EventFeed, Numbered
+from geminorum.fleet.jobs import job_ids, resubmission, rows
+from geminorum.fleet.jobs.details import JobDetails, details_of
+from geminorum.fleet.jobs.rows import JobInfo, NewJob, State
 from geminorum.fleet.limits import table as limits_table
 from geminorum.fleet.limits.rules import (
     Limit,
@@ -31,7 +34,6 @@ from geminorum.fleet.limits.rules import (
     require_whose,
 )
 from geminorum.fleet.retention import Pruned
-from geminorum.fleet.rows import JobInfo, NewJob, State
 from geminorum.fleet.status import FleetStatus
 from geminorum.fleet.travel import VIAS, Outcome, Via, ended_by, spec_of
 from geminorum.hints import python_only
@@ -280,7 +282,7 @@ class Job(Generic[DataT]):
         self, after: tuple[int, int] = (0, 0), *, limit: int = 500
     ) -> list[tuple[tuple[int, int], Event]]:
         """Events with their cursors that are there now, no more than `limit`; does not wait."""
-        return await event_reading.read_events(self._fleet.database, self._job, after, limit)
+        return await reading.read_events(self._fleet.database, self._job, after, limit)
 
     async def result(self) -> Result[DataT]:
         """Waits for the end; returns the Result, or raises the exception, as a local run would."""

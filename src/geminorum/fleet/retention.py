@@ -11,7 +11,7 @@ import msgspec
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection, Database
 from geminorum.fleet.limits.table import remove_unused_buckets
-from geminorum.fleet.session_store import TenantStore
+from geminorum.fleet.workers.session_store import TenantStore
 from geminorum.runtime.off_loop import run_off_loop
 
 _AT_ONCE = 500

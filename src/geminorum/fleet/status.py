@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from geminorum.fleet import claims
 from geminorum.fleet.database import Connection
+from geminorum.fleet.workers import claims
 
 _WORKERS = """
 SELECT name, slots, about, is_draining, is_lost OR heartbeat_at < now() - %s * interval '1 s',

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Generic
 from geminorum.events import DataT, Event
 from geminorum.fleet import client
 from geminorum.fleet.client import DEFAULT_TENANT, JobRequest
-from geminorum.fleet.details import JobDetails
-from geminorum.fleet.event_feed import Numbered
+from geminorum.fleet.events.feed import Numbered
+from geminorum.fleet.jobs.details import JobDetails
+from geminorum.fleet.jobs.rows import JobInfo, State
 from geminorum.fleet.limits.rules import Limit, LimitInfo, LimitKind, Reaction
 from geminorum.fleet.retention import Pruned
-from geminorum.fleet.rows import JobInfo, State
 from geminorum.fleet.status import FleetStatus
 from geminorum.fleet.travel import Via
 from geminorum.options import Options

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
+from geminorum.fleet.jobs.rows import announce_jobs
 from geminorum.fleet.limits.rules import Limit, LimitInfo, Rule
-from geminorum.fleet.rows import announce_jobs
 
 CHANNEL = "geminorum_limits"
 _SET = """

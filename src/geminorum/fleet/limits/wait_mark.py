@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 
 from geminorum.errors import FleetError
-from geminorum.fleet.claims import Claim
 from geminorum.fleet.database import Database
+from geminorum.fleet.workers.claims import Claim
 
 log = logging.getLogger("geminorum.fleet")
 

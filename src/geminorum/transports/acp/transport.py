@@ -35,9 +35,9 @@ from geminorum.transports.acp.turn import AcpTurn
 from geminorum.transports.gates import RequestGate
 from geminorum.transports.launch.approvals_guard import refuse_reachable_approvals
 from geminorum.transports.launch.context import LaunchContext, working_folder
+from geminorum.transports.launch.preloads.read_guard import check_folders
+from geminorum.transports.launch.preloads.request_gate import refuse_ungated
 from geminorum.transports.launch.program import check_listed, find_program
-from geminorum.transports.launch.read_guard import check_folders
-from geminorum.transports.launch.request_gate import refuse_ungated
 from geminorum.transports.launch.resuming import fallback_notice, resolve_session
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.turns.asking_place import decisions_of

@@ -28,7 +28,7 @@ from geminorum.transports.callbacks.permission_hook import PermissionHook
 from geminorum.transports.callbacks.tool_server import ToolServer, to_served
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
-from geminorum.transports.launch.request_gate import GateAddress, hide_address
+from geminorum.transports.launch.preloads.request_gate import GateAddress, hide_address
 from geminorum.transports.launch.transport import CliTransport
 from geminorum.transports.turns.asking_place import decisions_of
 from geminorum.transports.turns.request_gate import TurnGate

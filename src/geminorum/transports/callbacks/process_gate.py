@@ -7,7 +7,7 @@ from pathlib import Path
 
 from geminorum.transports.callbacks.gate_server import GateServer
 from geminorum.transports.callbacks.loopback import Loopback
-from geminorum.transports.launch.request_gate import GateAddress, hide_address
+from geminorum.transports.launch.preloads.request_gate import GateAddress, hide_address
 from geminorum.transports.turns.request_gate import TurnGate
 
 _REQUESTS = "/request"

@@ -23,8 +23,8 @@ from geminorum.transports.callbacks.final_answer import FinalAnswer, instructed_
 from geminorum.transports.cli.process import CliProcess
 from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
 from geminorum.transports.launch.control_place import is_within
+from geminorum.transports.launch.preloads.start_record import StartRecord, state_of
 from geminorum.transports.launch.resuming import prepare_resume
-from geminorum.transports.launch.start_record import StartRecord, state_of
 from geminorum.transports.launch.unused_session import UnusedSession
 from geminorum.transports.process.descendants import Descendants
 from geminorum.transports.process.free_memory import free_megabytes

@@ -26,9 +26,9 @@ from geminorum.transports.cli.spares import (
 from geminorum.transports.cli.turn import CliTurn
 from geminorum.transports.launch.approvals_guard import refuse_reachable_approvals
 from geminorum.transports.launch.context import LaunchContext
+from geminorum.transports.launch.preloads.read_guard import check_folders
+from geminorum.transports.launch.preloads.request_gate import refuse_ungated
 from geminorum.transports.launch.program import check_listed, find_program
-from geminorum.transports.launch.read_guard import check_folders
-from geminorum.transports.launch.request_gate import refuse_ungated
 from geminorum.transports.launch.run_policy import refuse_without_hooks
 from geminorum.transports.launch.transport import CliTransport, check_seconds
 from geminorum.transports.turns.slot import TurnSlot

@@ -21,7 +21,7 @@ from geminorum.transports.launch.command import (
 )
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.overlay import HomePlan, plan_home, selected_auth
-from geminorum.transports.launch.request_gate import GateAddress
+from geminorum.transports.launch.preloads.request_gate import GateAddress
 from geminorum.transports.launch.run_policy import POLICY_FILE, with_policy
 from geminorum.transports.launch.settings import run_settings
 from geminorum.transports.launch.transport import CliTransport

@@ -18,7 +18,7 @@ from typing import Any
 
 from geminorum.system.regular_file import read_text
 from geminorum.transports.launch.context import LaunchContext
-from geminorum.transports.launch.start_record import TOO_FRESH_NS, State, state_of
+from geminorum.transports.launch.preloads.start_record import TOO_FRESH_NS, State, state_of
 from geminorum.transports.process.inherited import inherited
 
 _READ_BY_GIT = ("config", "config.worktree", "commondir")

@@ -13,7 +13,7 @@ from geminorum.errors import NetworkError
 from geminorum.events import Error
 from geminorum.runtime import typed
 from geminorum.system.regular_file import open_regular
-from geminorum.transports.launch.scripts import script_text
+from geminorum.transports.launch.preloads.scripts import script_text
 from geminorum.transports.turns.stop_checks import Reason
 
 _SCRIPT, _LOG = "network_watch.cjs", "network.jsonl"

@@ -11,7 +11,7 @@ import msgspec
 
 from geminorum.runtime import typed
 from geminorum.sessions.places import ID_IN_NAME
-from geminorum.transports.launch.scripts import script_text
+from geminorum.transports.launch.preloads.scripts import script_text
 
 _SCRIPT, _RECORD = "start_record.cjs", "start_record.json"
 _CONTENT = 1

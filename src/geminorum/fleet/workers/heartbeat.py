@@ -14,8 +14,8 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from geminorum.errors import FleetUnavailable
-from geminorum.fleet import claims
 from geminorum.fleet.database import Connection, Database, explained
+from geminorum.fleet.workers import claims
 
 log = logging.getLogger("geminorum.fleet")
 

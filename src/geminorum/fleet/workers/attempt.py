@@ -25,15 +25,12 @@ from geminorum.errors import (
     WorkspaceError,
 )
 from geminorum.events import Done, Error, Event, Text, TextDelta, ToolUse
-from geminorum.fleet import claims
-from geminorum.fleet.claims import Claim, Content
 from geminorum.fleet.database import Connection, Database, patiently
-from geminorum.fleet.event_writer import Chunk, EventWriter
+from geminorum.fleet.events.writer import Chunk, EventWriter
+from geminorum.fleet.jobs.rows import decode_spec
 from geminorum.fleet.limits.gate import Gatehouse, JobGate
 from geminorum.fleet.limits.rules import label_in
 from geminorum.fleet.limits.wait_mark import WaitMark
-from geminorum.fleet.rows import decode_spec
-from geminorum.fleet.session_store import AttemptStore
 from geminorum.fleet.travel import (
     Failure,
     JobSpec,
@@ -43,6 +40,9 @@ from geminorum.fleet.travel import (
     options_of,
     refuse_unknown_words,
 )
+from geminorum.fleet.workers import claims
+from geminorum.fleet.workers.claims import Claim, Content
+from geminorum.fleet.workers.session_store import AttemptStore
 from geminorum.hints import python_only
 from geminorum.options import Options
 from geminorum.runtime.lazy import lazy_module

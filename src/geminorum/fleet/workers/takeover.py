@@ -8,9 +8,9 @@ import uuid
 from collections.abc import Sequence
 
 from geminorum.errors import FleetUnavailable, Incomplete
-from geminorum.fleet import claims
-from geminorum.fleet.claims import Orphan
 from geminorum.fleet.database import Connection, Database, explained
+from geminorum.fleet.workers import claims
+from geminorum.fleet.workers.claims import Orphan
 
 log = logging.getLogger("geminorum.fleet")
 

@@ -10,8 +10,8 @@ import uuid
 from geminorum.errors import FleetError, UnknownJob
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
+from geminorum.fleet.jobs.rows import announce_jobs, decode_spec, lock_of
 from geminorum.fleet.queue import QueueEntry
-from geminorum.fleet.rows import announce_jobs, decode_spec, lock_of
 
 _COPY = """
 INSERT INTO geminorum_jobs (id, entry, tenant, via, spec, pack, priority, max_attempts, digest)

@@ -19,7 +19,7 @@ from typing import TypeAlias
 from geminorum.errors import FleetError, FleetUnavailable, GeminorumError, InvalidEvent
 from geminorum.events import Event, decode
 from geminorum.fleet.database import ABSENCE_SECONDS, Database
-from geminorum.fleet.event_writer import ENDED, EVENTS_CHANNEL
+from geminorum.fleet.events.writer import ENDED, EVENTS_CHANNEL
 
 log = logging.getLogger("geminorum.fleet")
 

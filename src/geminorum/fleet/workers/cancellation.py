@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from geminorum.errors import FleetUnavailable
-from geminorum.fleet import claims
 from geminorum.fleet.database import Database
+from geminorum.fleet.workers import claims
 
 if TYPE_CHECKING:
-    from geminorum.fleet.attempt import Attempt
+    from geminorum.fleet.workers.attempt import Attempt
 
 log = logging.getLogger("geminorum.fleet")
 

@@ -15,7 +15,7 @@ from geminorum.errors import InvalidOptions
 from geminorum.events import Event, encode
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
-from geminorum.fleet.event_writer import Chunk, notify_end, write_chunks
+from geminorum.fleet.events.writer import Chunk, notify_end, write_chunks
 from geminorum.fleet.queue import QueueEntry
 from geminorum.fleet.travel import JobSpec, Outcome, Via, title_in
 from geminorum.hints import advice

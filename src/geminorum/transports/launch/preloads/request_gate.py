@@ -11,7 +11,7 @@ from geminorum.auth import auth_mode
 from geminorum.detect import CliProgram
 from geminorum.errors import Unsupported
 from geminorum.transports.launch.context import LaunchContext
-from geminorum.transports.launch.scripts import script_text
+from geminorum.transports.launch.preloads.scripts import script_text
 
 _SCRIPT, _ADDRESS = "request_gate.cjs", "request_gate.json"
 _NOT_BY_FETCH = ("google_account", "compute")

@@ -10,11 +10,11 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, TypeAlias
 
 from geminorum.errors import FleetUnavailable
-from geminorum.fleet import claims
 from geminorum.fleet.database import Database
+from geminorum.fleet.workers import claims
 
 if TYPE_CHECKING:
-    from geminorum.fleet.attempt import Attempt
+    from geminorum.fleet.workers.attempt import Attempt
 
 log = logging.getLogger("geminorum.fleet")
 

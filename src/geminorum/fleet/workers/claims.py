@@ -19,9 +19,9 @@ from geminorum.errors import FleetError, GeminorumError, Interrupted, UnknownJob
 from geminorum.events import encode
 from geminorum.fleet import queue
 from geminorum.fleet.database import Connection
-from geminorum.fleet.event_writer import Chunk, notify, write_chunks
+from geminorum.fleet.events.writer import Chunk, notify, write_chunks
+from geminorum.fleet.jobs.rows import JOBS_CHANNEL, end_job, end_unbegun
 from geminorum.fleet.limits import table as limits_table
-from geminorum.fleet.rows import JOBS_CHANNEL, end_job, end_unbegun
 from geminorum.fleet.travel import Outcome, ended_by
 from geminorum.runtime.lazy import lazy_module
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from geminorum.fleet.database import Database
-from geminorum.fleet.event_feed import Numbered, in_range, numbered
+from geminorum.fleet.events.feed import Numbered, in_range, numbered
 
 _CHUNKS_AT_ONCE = 50
 _CHUNKS = """

@@ -15,18 +15,19 @@ from typing import Any
 
 from geminorum._version import __version__
 from geminorum.errors import FleetUnavailable, GeminorumError
-from geminorum.fleet import claims, schema, takeover
-from geminorum.fleet.attempt import ROOM_PREFIX, Attempt
-from geminorum.fleet.cancellation import Cancellations
-from geminorum.fleet.claims import Claim
+from geminorum.fleet import schema
 from geminorum.fleet.database import WORKER_IDLE_SECONDS, Database
-from geminorum.fleet.event_writer import EventWriter
-from geminorum.fleet.heartbeat import Heartbeat
+from geminorum.fleet.events.writer import EventWriter
+from geminorum.fleet.jobs.reports import Happening, WorkerReport
+from geminorum.fleet.jobs.rows import CANCEL_CHANNEL, JOBS_CHANNEL
 from geminorum.fleet.limits.gate import Gatehouse
 from geminorum.fleet.limits.table import CHANNEL as LIMITS_CHANNEL
-from geminorum.fleet.reports import Happening, WorkerReport
-from geminorum.fleet.rows import CANCEL_CHANNEL, JOBS_CHANNEL
-from geminorum.fleet.running_bill import RunningBill
+from geminorum.fleet.workers import claims, takeover
+from geminorum.fleet.workers.attempt import ROOM_PREFIX, Attempt
+from geminorum.fleet.workers.cancellation import Cancellations
+from geminorum.fleet.workers.claims import Claim
+from geminorum.fleet.workers.heartbeat import Heartbeat
+from geminorum.fleet.workers.running_bill import RunningBill
 from geminorum.runtime.off_loop import run_off_loop
 from geminorum.system.owned_folder import sweep, temporary_folder
 from geminorum.transports import Transport

@@ -14,7 +14,7 @@ from geminorum.errors import ConfigError, Unsupported
 from geminorum.hints import advice
 from geminorum.transports.launch.context import LaunchContext, settings_in
 from geminorum.transports.launch.overlay import replace_file
-from geminorum.transports.launch.scripts import script_text
+from geminorum.transports.launch.preloads.scripts import script_text
 
 _SCRIPT, _RULES = "read_guard.cjs", "read_guard.json"
 _SKILL = "SKILL.md"

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from geminorum.fleet.database import Connection
-from geminorum.fleet.rows import JobInfo, decode_spec, info_of
+from geminorum.fleet.jobs.rows import JobInfo, decode_spec, info_of
 
 _ATTEMPTS = """
 SELECT number, worker, started_at, ended_at, ending, session, usd

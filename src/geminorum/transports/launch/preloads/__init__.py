@@ -1,0 +1,1 @@
+"""Scripts that Node loads ahead of the CLI, and what prepares each."""
