@@ -75,6 +75,15 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     """The beginning of its prompt, on one line."""
 
+    @property
+    def stage(self) -> str:
+        """One word for people: how it ended, or where it is."""
+        if self.status is not None:
+            return self.status
+        if self.is_cancelled:
+            return "stopping"
+        return "waiting" if self.waits_for else self.state
+
 
 _INSERT = """
 INSERT INTO geminorum_jobs

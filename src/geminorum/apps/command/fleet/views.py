@@ -56,18 +56,9 @@ def listing(jobs: Sequence[JobInfo], more: str | None) -> Sheet:
 
 def _row(job: JobInfo) -> list[str]:
     return [
-        *(short_id(job.id), state_of(job), _moment(job.submitted_at), job.tenant, job.via),
+        *(short_id(job.id), job.stage, _moment(job.submitted_at), job.tenant, job.via),
         *(f"{job.attempt}/{job.max_attempts}", job.worker or "-", _usd(job.usd), job.title),
     ]
-
-
-def state_of(job: JobInfo) -> str:
-    """One word: how it ended, or where it is."""
-    if job.status is not None:
-        return job.status
-    if job.is_cancelled:
-        return "stopping"
-    return "waiting" if job.waits_for else job.state
 
 
 def _usd(usd: Decimal | None) -> str:
@@ -85,7 +76,7 @@ def facts_of(job: JobDetails, result: Result | None) -> Iterator[tuple[str, str]
     """What is to be said of a job, line by line."""
     info = job.info
     yield "job", info.id
-    yield "state", state_of(info)
+    yield "state", info.stage
     if info.waits_for:
         yield "waits for", info.waits_for
     yield "tenant", info.tenant

@@ -13,7 +13,7 @@ from geminorum.views.html import Limits, entry_html
 from geminorum.views.transcript import transcript_of
 
 if TYPE_CHECKING:
-    from geminorum.fleet import Job, JobDetails, JobInfo
+    from geminorum.fleet import Job, JobDetails
 
 EVENTS_ON_PAGE = 1_000
 _LIMITS = Limits(characters=20_000, parts=200)
@@ -43,15 +43,6 @@ async def view_of(job: Job, after: tuple[int, int]) -> JobView:
         can_cancel=info.state != "done" and not info.is_cancelled,
         can_retry=info.state == "done" and info.status != "success",
     )
-
-
-def state_of(job: JobInfo) -> str:
-    """One word: how it ended, or where it is."""
-    if job.status is not None:
-        return job.status
-    if job.is_cancelled:
-        return "stopping"
-    return "waiting" if job.waits_for else job.state
 
 
 def _entries(events: Sequence[Event]) -> Iterator[Markup]:

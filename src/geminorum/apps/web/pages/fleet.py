@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from geminorum.apps.web.fleet.job_view import state_of, view_of
+from geminorum.apps.web.fleet.job_view import view_of
 from geminorum.apps.web.fleet.limit_bars import bars_of
 from geminorum.apps.web.fleet.link import NO_FLEET
 from geminorum.apps.web.rendering import is_fragment, redirect, render
@@ -42,7 +42,6 @@ async def show_fleet(request: Request) -> Response:
         has_more=len(jobs) > _JOBS,
         chosen=chosen,
         states=_STATES,
-        state_of=state_of,
     )
 
 
@@ -51,7 +50,7 @@ async def show_job(request: Request) -> Response:
     after = (int(cursor[1]), int(cursor[2])) if cursor else (0, 0)
     view = await view_of(await _find(request), after)
     template = "fleet/_job.html" if is_fragment(request) else "fleet/job.html"
-    return render(request, template, view=view, job=view.details.info, state_of=state_of)
+    return render(request, template, view=view, job=view.details.info)
 
 
 async def cancel_job(request: Request) -> Response:
