@@ -1,5 +1,6 @@
 """Fixtures: the real CLI, programs that play it, a private home, a check for left processes."""
 
+import gc
 import os
 import signal
 import sys
@@ -28,6 +29,11 @@ collect_ignore = [] if (ROOT.parent / "shared/fixtures").is_dir() else ["other_p
 # Tests assert outcomes, never times: on a machine under load any example may be slow.
 settings.register_profile("geminorum", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("geminorum")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: nobody has to look for garbage in it again and again."""
+    gc.freeze()
 
 
 @pytest.fixture(scope="session", autouse=True)
