@@ -19,11 +19,11 @@ from geminorum import Options, errors
 from geminorum.apps.command import main
 from geminorum.apps.command.app import COMMANDS
 from geminorum.apps.command.exits import Exit, exit_for
+from geminorum.apps.command.failures import command_hint, run_guarded
 from geminorum.apps.command.flags.declare import takes_options
 from geminorum.apps.command.flags.options import _whole_id, options_from
 from geminorum.apps.command.flags.quick_run import run_values
 from geminorum.apps.command.flags.table import OPTIONS_FLAGS, RUN_FLAGS, Via
-from geminorum.apps.command.guard import command_hint, run_guarded
 from geminorum.apps.command.render.help import _help
 from geminorum.hints import advice
 
@@ -257,10 +257,10 @@ def test_ctrl_c_while_everything_ends_is_no_mistake(capsys):
 
 def test_a_mistake_of_ours_is_told_as_one():
     code = (
-        "from geminorum.apps.command import guard\n"
+        "from geminorum.apps.command import failures\n"
         "import sys\n"
         "def broken(): raise RuntimeError('boom')\n"
-        "sys.exit(guard.run_guarded(broken))"
+        "sys.exit(failures.run_guarded(broken))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, env=environment(), check=False

@@ -16,7 +16,7 @@ from rich.theme import Theme
 
 from geminorum import Error, Options, PermissionRequest, Result, ToolResult, ToolUse
 from geminorum.apps.command.chat.questions import question
-from geminorum.apps.command.guard import command_words, forgive_narrow_encodings
+from geminorum.apps.command.failures import command_words, forgive_narrow_encodings
 from geminorum.apps.command.render import events as shown
 from geminorum.apps.command.render.live import JsonView
 from geminorum.apps.command.render.style import STYLES

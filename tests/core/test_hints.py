@@ -16,8 +16,8 @@ import geminorum
 from geminorum import errors, events, hints
 from geminorum.apps.command.batch.input import Task
 from geminorum.apps.command.batch.runner import _outcome
+from geminorum.apps.command.failures import command_hint, command_words
 from geminorum.apps.command.flags.vocabulary import in_flags
-from geminorum.apps.command.guard import command_hint, command_words
 from geminorum.errors import RunTimeout
 from geminorum.events import Error
 from geminorum.hints import advice, python_only, render

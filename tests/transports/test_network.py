@@ -12,7 +12,8 @@ import pytest
 
 from geminorum import Acp, Api, Cli, Error, Options, Pool, ask, run
 from geminorum.errors import NetworkError
-from geminorum.transports.turns.network import Incident, NetworkLog, NetworkWatch
+from geminorum.transports.launch.preloads.network_log import Incident, NetworkLog
+from geminorum.transports.turns.network import NetworkWatch
 
 TRANSPORTS = ("cli", "acp", "pool", "api")
 KEY = {"GEMINI_API_KEY": "AIza-nobody"}

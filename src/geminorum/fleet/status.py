@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from geminorum.fleet.database import Connection
-from geminorum.fleet.workers import claims
+from geminorum.fleet.workers.lease_times import LOST_SECONDS
 
 _WORKERS = """
 SELECT name, slots, about, is_draining, is_lost OR heartbeat_at < now() - %s * interval '1 s',
@@ -115,7 +115,7 @@ async def status_of(connection: Connection) -> FleetStatus:
     ((now,),) = await _rows(connection, "SELECT now()")
     return FleetStatus(
         at=now,
-        workers=[_worker(*row) for row in await _rows(connection, _WORKERS, claims.LOST_SECONDS)],
+        workers=[_worker(*row) for row in await _rows(connection, _WORKERS, LOST_SECONDS)],
         tenants=[_named(TenantInfo, row) for row in await _rows(connection, _TENANTS)],
         waiting=[_named(WaitInfo, row) for row in await _rows(connection, _WAITING)],
     )

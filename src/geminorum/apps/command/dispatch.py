@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from geminorum.apps.command.guard import (
+from geminorum.apps.command.failures import (
     forgive_narrow_encodings,
     ignore_ctrl_c,
     leave_properly_on_signals,

@@ -1,7 +1,7 @@
 """Who works on a job: workers, the jobs that they take, and the end of each attempt.
 
 A worker that has not reported for `LOST_SECONDS` by the database's clock is lost for good, and its
-jobs are free for others. Before that, the lease of its agents has ended them: see `heartbeat.py`.
+jobs are free for others. Before that, the lease of its agents has ended them: see `lease_times.py`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from geminorum.fleet.events.writer import Chunk, notify, write_chunks
 from geminorum.fleet.jobs.rows import JOBS_CHANNEL, end_job, end_unbegun
 from geminorum.fleet.limits import table as limits_table
 from geminorum.fleet.travel import Outcome, ended_by
+from geminorum.fleet.workers.lease_times import LOST_SECONDS
 from geminorum.runtime.lazy import lazy_module
 
 if TYPE_CHECKING:
@@ -32,7 +33,6 @@ else:
 
 log = logging.getLogger("geminorum.fleet")
 
-LOST_SECONDS = 3.0
 _CHANGED_LIMIT_SECONDS = 2.0
 """Before a job tries again whose limit is another by now."""
 # `OFFSET 0` keeps PostgreSQL from looking for the obstacle of each job instead of each tenant.

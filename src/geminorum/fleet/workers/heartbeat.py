@@ -1,9 +1,4 @@
-"""A worker's heartbeat, and the lease of its agents, which ends with it.
-
-The order of the three times is what keeps a job from running twice: agents end `LEASE_SECONDS`
-after the last heartbeat was *sent*, a worker is given up `LOST_SECONDS` after it was *received*,
-and nobody takes a job over before that.
-"""
+"""A worker's heartbeat, and the lease of its agents, which ends with it."""
 
 from __future__ import annotations
 
@@ -16,10 +11,9 @@ from contextlib import suppress
 from geminorum.errors import FleetUnavailable
 from geminorum.fleet.database import Connection, Database, explained
 from geminorum.fleet.workers import claims
+from geminorum.fleet.workers.lease_times import BEAT_SECONDS, LEASE_SECONDS
 
 log = logging.getLogger("geminorum.fleet")
-
-BEAT_SECONDS, LEASE_SECONDS = 0.5, 2.0
 
 
 class Heartbeat:

@@ -29,12 +29,12 @@ from geminorum.transports.launch.context import SETTINGS_FILE, LaunchContext
 from geminorum.transports.launch.dotenv import refuse_strange_dotenv
 from geminorum.transports.launch.overlay import replace_file
 from geminorum.transports.launch.plan import Reachable
+from geminorum.transports.launch.preloads.network_log import NetworkLog
 from geminorum.transports.launch.preloads.request_gate import GateAddress
 from geminorum.transports.launch.prepared import PreparedLaunch
 from geminorum.transports.launch.run_policy import POLICY_FILE, refuse_denied_answer, refuse_exposed
 from geminorum.transports.process.full_disk import blaming
 from geminorum.transports.process.piped import PipedChild
-from geminorum.transports.turns.network import NetworkLog
 from geminorum.transports.turns.request_gate import TurnGate
 from geminorum.wire.acp import protocol as acp
 from geminorum.wire.launch.argv import ACP, has

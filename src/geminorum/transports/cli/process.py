@@ -13,11 +13,11 @@ from geminorum.system.reserve import RESERVE
 from geminorum.transports.callbacks.backchannel import Backchannel
 from geminorum.transports.launch.command import headless_command
 from geminorum.transports.launch.context import LaunchContext
+from geminorum.transports.launch.preloads.network_log import NetworkLog
 from geminorum.transports.launch.prepared import PreparedLaunch
 from geminorum.transports.launch.resuming import remove_strays
 from geminorum.transports.process.full_disk import blaming
 from geminorum.transports.process.tree import Child, OpenInput
-from geminorum.transports.turns.network import NetworkLog
 
 
 class CliProcess:

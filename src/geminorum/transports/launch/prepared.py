@@ -14,12 +14,12 @@ from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.control_place import place_outside
 from geminorum.transports.launch.overlay import Overlay
 from geminorum.transports.launch.plan import CommandMaker, LaunchPlan, Reachable, plan_launch
+from geminorum.transports.launch.preloads.network_log import NetworkLog
 from geminorum.transports.launch.preloads.read_guard import ReadGuard
 from geminorum.transports.launch.preloads.request_gate import RequestGateScript
 from geminorum.transports.launch.preloads.start_record import StartRecorder
 from geminorum.transports.launch.run_policy import refuse_exposed
 from geminorum.transports.launch.unrecorded import look_around
-from geminorum.transports.turns.network import NetworkLog
 from geminorum.wire.launch.settings_file import merged
 
 Announce = Callable[[Mapping[str, Any], Path], Mapping[str, Any]]

@@ -14,7 +14,7 @@ import msgspec
 from geminorum.apps.command.batch.input import Task
 from geminorum.apps.command.batch.journal import Failure, Journal, TaskOutcome, now
 from geminorum.apps.command.batch.senders import Sender
-from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.failures import command_hint
 from geminorum.errors import GeminorumError, InvalidOptions, InvalidPrompt, SetupError, Unsupported
 
 if TYPE_CHECKING:

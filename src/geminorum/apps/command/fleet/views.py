@@ -8,8 +8,8 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
+from geminorum.apps.command.failures import command_hint, command_words
 from geminorum.apps.command.flags.moments import when
-from geminorum.apps.command.guard import command_hint, command_words
 from geminorum.apps.command.render.facts import dollars
 from geminorum.apps.command.render.tables import Column, Sheet
 from geminorum.runtime.lazy import msgspec

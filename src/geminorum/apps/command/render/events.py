@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text as Line
 
 from geminorum import Error, Init, Result, ToolResult, ToolUse
-from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.failures import command_hint
 from geminorum.apps.command.render.facts import facts_of, gist, printable, written
 from geminorum.apps.command.render.markdown import Indented, Markdown
 from geminorum.views.plain_text import printable_line, without_padding

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from geminorum import Error, Event, PermissionRequest, Text, TextDelta, ToolResult, ToolUse
-from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.failures import command_hint
 from geminorum.apps.command.render.facts import facts_of, gist, written
 from geminorum.apps.command.render.output import Showing, print_line
 from geminorum.apps.command.render.style import arrow

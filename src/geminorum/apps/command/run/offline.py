@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from geminorum.apps.command.failures import broken
 from geminorum.apps.command.flags.table import Via
-from geminorum.apps.command.guard import broken
 from geminorum.apps.command.render.output import Showing
 from geminorum.testing import Call, FakeGemini, Request, Say
 

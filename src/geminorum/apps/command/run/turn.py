@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import geminorum
 from geminorum import Event, Options, Run, run
 from geminorum.apps.command.exits import Exit, exit_for
-from geminorum.apps.command.guard import command_hint, command_words, tell
+from geminorum.apps.command.failures import command_hint, command_words, tell
 from geminorum.errors import GeminorumError
 from geminorum.runtime.lazy import lazy_module
 

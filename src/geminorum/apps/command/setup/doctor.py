@@ -13,7 +13,7 @@ import typer
 import geminorum
 from geminorum.apps.command.app import new_app
 from geminorum.apps.command.exits import Exit
-from geminorum.apps.command.guard import command_hint
+from geminorum.apps.command.failures import command_hint
 from geminorum.apps.command.render.output import confirmed, print_json_line
 from geminorum.apps.command.render.style import arrow, styled
 from geminorum.errors import InvalidOptions

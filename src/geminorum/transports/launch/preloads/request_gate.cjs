@@ -1,5 +1,5 @@
 "use strict";
-// Loaded into the CLI ahead of its own code, and behind network_watch.cjs: no request to a model leaves
+// Loaded into the CLI ahead of its own code, and behind network_log.cjs: no request to a model leaves
 // before geminorum has let it through, and each is followed by a report of what it consumed.
 const { createHash, randomUUID } = require("node:crypto");
 const { readFileSync } = require("node:fs");
