@@ -276,11 +276,12 @@ def test_a_batch_goes_on_when_the_last_agent_of_the_killed_one_is_gone(tmp_path)
 
 @pytest.fixture(scope="module")
 def ordeal(real_transport, tmp_path_factory) -> Iterator[SimpleNamespace]:
-    """Three prompts through the real CLI. The batch is terminated at its first request; it is
-    stopped by its budget; it is killed with two agents at work; and then it goes on to its end."""
+    """Two prompts through the real CLI. The batch is terminated at its first request; it is stopped
+    by its budget; it is killed with an agent at work; and then it goes on to its end."""
     folder = tmp_path_factory.mktemp("ordeal")
-    found, file = SimpleNamespace(folder=folder), prompts(folder, 3)
-    arguments = ("-j", "3", "--model", "gemini-2.5-flash", "--approval", "yolo", "--cwd", folder)
+    found, file = SimpleNamespace(folder=folder), prompts(folder, 2)
+    arguments = ("--model", "gemini-2.5-flash", "--approval", "yolo", "--cwd", folder)
+    one_by_one = (*arguments, "-j", "1", "--budget")
     with FakeGemini() as fake:
         fake.when("Prompt 0").hang()
         fake.when(lambda request: request.prompt != "Prompt 0." and not request.round).calls(
@@ -290,17 +291,17 @@ def ordeal(real_transport, tmp_path_factory) -> Iterator[SimpleNamespace]:
         shouting(fake)
         env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake.env}
         env |= shared_environment(folder)
-        child = begin(file, *arguments, "--budget", "1", env=env, stderr=subprocess.PIPE)
+        child = begin(file, *one_by_one, "1", env=env, stderr=subprocess.PIPE)
         while not fake.requests:
             assert child.poll() is None
             time.sleep(0.01)
         child.send_signal(signal.SIGTERM)  # As Ctrl-C.
         found.told = child.communicate().decode()
         found.terminated = child.returncode
-        found.limited = command("batch", file, *arguments, "--budget", str(PRICE * 2), env=env)
+        found.limited = command("batch", file, *one_by_one, str(PRICE * 2), env=env)
         found.within_budget, found.asked = results(folder), len(fake.requests)
         child = begin(file, *arguments, env=env)
-        kill_when(lambda: lines_of(folder / "begun")["x"] == 2, child)
+        kill_when(lambda: lines_of(folder / "begun")["x"] == 1, child)
         found.done = command("batch", file, *arguments, env=env)
         yield found
 
@@ -316,16 +317,17 @@ def test_a_handful_through_the_real_cli_killed_and_gone_on(ordeal):
     assert ordeal.asked == 2
     assert ordeal.done.returncode == 0
     told = results(ordeal.folder)
-    assert Counter(one["id"] for one in told) == {f"p{n}": 1 for n in range(3)}
+    assert Counter(one["id"] for one in told) == {"p0": 1, "p1": 1}
     assert all(one["session_id"] and one["cost_usd"] for one in told)
 
 
 @pytest.mark.gemini_cli
-def test_a_killed_batch_of_the_real_cli_lets_every_agent_finish_once(ordeal):
+def test_a_killed_batch_of_the_real_cli_lets_its_agent_finish_once(ordeal):
+    """And each of several, of a stand-in: `…_lets_every_agent_finish_once_and_alone`."""
     assert ordeal.done.returncode == 0, ordeal.done.stderr
-    assert lines_of(ordeal.folder / "begun")["x"] == 4
-    assert lines_of(ordeal.folder / "finished")["x"] == 2
-    assert {one["text"] for one in results(ordeal.folder)} == {f"PROMPT {n}." for n in range(3)}
+    assert lines_of(ordeal.folder / "begun")["x"] == 2
+    assert lines_of(ordeal.folder / "finished")["x"] == 1
+    assert {one["text"] for one in results(ordeal.folder)} == {"PROMPT 0.", "PROMPT 1."}
 
 
 # ---- limits
@@ -381,12 +383,12 @@ def test_killed_attempts_count_as_soon_as_any_cost_is_known():
 
 @pytest.fixture(scope="module")
 def one_dear_prompt(real_transport, tmp_path_factory) -> Iterator[SimpleNamespace]:
-    """The second prompt costs $0.30 before its tool is called; what follows comes late. First it
-    is more than the batch may spend, then more than a prompt may, and another follows it."""
+    """A prompt costs $0.30 before its tool is called; what follows comes late. First it is more
+    than the batch may spend, then more than a prompt may, and another follows it."""
     folder = tmp_path_factory.mktemp("dear")
     found, arguments = SimpleNamespace(folder=folder), ("--model", "gemini-2.5-flash")
     with FakeGemini() as fake:
-        fake.when(lambda request: request.prompt == "Prompt 1." and not request.round).calls(
+        fake.when(lambda request: request.prompt == "Prompt 0." and not request.round).calls(
             ("list_directory", {"dir_path": "."}), tokens=Tokens(prompt=1_000_000, output=100)
         ).always()
         fake.when(lambda request: request.round == 1).say("Too late.", delay=20).always()
@@ -397,28 +399,28 @@ def one_dear_prompt(real_transport, tmp_path_factory) -> Iterator[SimpleNamespac
         def batch(count: int, *limits: str) -> subprocess.CompletedProcess[str]:
             return command("batch", prompts(folder, count), *arguments, *limits, env=env)
 
-        found.stopped = batch(2, "--budget", "0.01")
+        found.stopped = batch(1, "--budget", "0.01")
         found.after_stop, asked = results(folder), len(fake.requests)
-        found.blocked = batch(2, "--budget", "0.01")
+        found.blocked = batch(1, "--budget", "0.01")
         found.more_asked = len(fake.requests) - asked
-        found.limited = batch(3, "-j", "1", "--budget", "9", "--max-budget-usd", "0.01")
+        found.limited = batch(2, "-j", "1", "--budget", "9", "--max-budget-usd", "0.01")
         yield found
 
 
 @pytest.mark.gemini_cli
 def test_a_prompt_that_the_budget_stops_has_no_result_and_is_sent_again(one_dear_prompt):
     assert one_dear_prompt.stopped.returncode == Exit.LIMIT
-    assert [one["id"] for one in one_dear_prompt.after_stop] == ["p0"]
+    assert one_dear_prompt.after_stop == []
     assert one_dear_prompt.blocked.returncode == Exit.LIMIT  # What was spent stays spent.
     assert one_dear_prompt.more_asked == 0
-    assert sorted(one["id"] for one in results(one_dear_prompt.folder)) == ["p0", "p1", "p2"]
+    assert [one["id"] for one in results(one_dear_prompt.folder)] == ["p0", "p1"]
 
 
 @pytest.mark.gemini_cli
 def test_a_limit_of_each_prompt_is_its_own_result(one_dear_prompt):
     assert one_dear_prompt.limited.returncode == Exit.FAILED
     told = [one["status"] for one in results(one_dear_prompt.folder)]
-    assert told == ["success", "max_budget", "success"]
+    assert told == ["max_budget", "success"]
 
 
 def test_a_dear_answer_is_kept_and_stops_the_batch(fake_gemini, tmp_path):
