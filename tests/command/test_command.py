@@ -140,9 +140,10 @@ def test_wrong_usage_is_a_message_and_code_2(arguments, words, real_transport):
         assert word in done.stderr
 
 
-def test_a_warning_is_one_plain_line(real_transport):
-    env = {"GEMINI_CLI_PATH": str(real_transport.executable)}
-    done = command("run", "-q", "--offline", "hi", "--deny-tool", "wirte_file", env=env)
+def test_a_warning_is_one_plain_line(stand_in):
+    init = {"type": "init", "session_id": "s1", "model": "m"}
+    cli = stand_in(init, {"type": "result", "status": "success"}).executable
+    done = command("run", "-q", "hi", "--deny-tool", "wirte_file", "--cli", cli)
     assert done.returncode == 0
     assert done.stderr == (
         "warning  the CLI has no tool 'wirte_file' of its own; did you mean 'write_file'?\n"

@@ -95,11 +95,17 @@ def test_a_session_goes_on(two_runs):
     assert "**Four** files." in str(two_runs.requests[2].contents)
 
 
+@pytest.mark.gemini_cli
 def test_quiet_is_the_text_only_on_the_warm_transport_too(fake_gemini, env, work):
+    """… also of a run whose call was denied, which `policy test` finds in its session."""
     fake_gemini.calls(("list_directory", {"dir_path": "."}), thoughts=["I look."])
-    fake_gemini.say("Four", " files.")
+    fake_gemini.call("write_file", file_path="a.txt", content="a").say("Four", " files.")
     done = command("run", "--via", "acp", "--quiet", "How many?", env=env, cwd=work)
     assert (done.returncode, done.stdout, done.stderr) == (0, "Four files.\n", "")
+    assert list(work.iterdir()) == []
+    judged = command("policy", "test", "latest", env=env, cwd=work).stdout
+    assert judged.splitlines()[-1].startswith("1 allowed, 1 denied; ")
+    assert re.search(r"^denied +denied +write_file", judged, re.M)
 
 
 def test_a_run_on_the_api_prints_no_session_id(fake_gemini, env, work):
@@ -200,7 +206,12 @@ def test_plain_text_survives_a_narrow_code_page(stand_in, work):
     assert (done.returncode, done.stdout) == (0, "Gr??e ?\n")
 
 
-def test_offline_needs_nothing_and_says_so(cli, work):
+# A chat begins a prompt with what was undone; the simulated model must not do that again.
+POEM = "(I have undone your last changes to: q.txt)\n\nWrite a poem to poem.txt"
+
+
+@pytest.mark.gemini_cli
+def test_offline_needs_nothing_says_so_and_can_write_when_it_may(cli, work):
     """`geminorum run --offline --json "…" | python -c "…decode with geminorum.events…"`."""
     reader = (
         "import sys; from geminorum import events\n"
@@ -208,11 +219,12 @@ def test_offline_needs_nothing_and_says_so(cli, work):
         "print('read')"
     )
     pipe = (
-        f'"{sys.executable}" -m geminorum run --offline --json "Hello" | "{sys.executable}" -c "$R"'
+        f'"{sys.executable}" -m geminorum run --offline --json "$POEM" --approval auto_edit'
+        f' | "{sys.executable}" -c "$R"'
     )
     done = subprocess.run(
         ["bash", "-c", pipe],
-        env=environment({**cli, "R": reader}),
+        env=environment({**cli, "R": reader, "POEM": POEM}),
         cwd=work,
         capture_output=True,
         text=True,
@@ -220,6 +232,7 @@ def test_offline_needs_nothing_and_says_so(cli, work):
     )
     assert done.stdout == "read\n"
     assert done.stderr == "offline: a simulated model answers; nothing is sent, nothing is billed\n"
+    assert "A pipe holds so much" in (work / "poem.txt").read_text()
 
 
 def test_offline_works_without_the_cli_on_the_api_transport(work, tmp_path):
@@ -247,10 +260,7 @@ def test_offline_suggests_only_what_can_work(tools, told, untold):
     assert not any(words in answer for words in untold), answer
 
 
-# A chat begins a prompt with what was undone; the simulated model must not do that again.
-POEM = "(I have undone your last changes to: q.txt)\n\nWrite a poem to poem.txt"
-
-
+@pytest.mark.gemini_cli
 def test_offline_shows_that_a_write_is_refused_unless_it_is_allowed(cli, work):
     done = command("run", "--offline", POEM, env=cli, cwd=work)
     assert "[write_file poem.txt] denied" in done.stderr
@@ -258,12 +268,6 @@ def test_offline_shows_that_a_write_is_refused_unless_it_is_allowed(cli, work):
     assert "`write_file` was refused" in done.stdout
     assert "--approval auto_edit" in done.stdout
     assert list(work.iterdir()) == []
-
-
-def test_offline_can_write_when_it_may(cli, work):
-    done = command("run", "--offline", POEM, "--approval", "auto_edit", env=cli, cwd=work)
-    assert "wrote poem.txt\n" in done.stderr
-    assert "A pipe holds so much" in (work / "poem.txt").read_text()
 
 
 def test_the_api_transport(fake_gemini, env, work):
@@ -275,27 +279,21 @@ def test_the_api_transport(fake_gemini, env, work):
     assert fake_gemini.requests[0].model == "gemini-2.5-pro"
 
 
-def test_a_failed_run_prints_what_it_has_and_why(fake_gemini, env, work):
-    fake_gemini.calls(("list_directory", {"dir_path": "."}), text="First I look.")
-    fake_gemini.fail(400, "no such thing").always()
-    done = command("run", "Hi", "--model", "gemini-2.5-flash", env=env, cwd=work)
-    assert done.returncode == Exit.FAILED, done.stderr
-    assert done.stdout == "First I look.\n"
-    assert "no such thing" in done.stderr
-    assert "→ the message is the API's own" in done.stderr
-
-
-def test_a_model_that_is_not_there_is_named_with_its_flag(stand_in, work):
-    """As the CLI told of a 404."""
-    told = recording("0.61.0", "err404")
+@pytest.mark.parametrize(
+    ("failure", "hint"),
+    [("400 INVALID_ARGUMENT", "→ the message is the API's own"), ("404 NOT_FOUND", "--model")],
+)
+def test_a_failed_run_prints_what_it_has_and_why(failure, hint, stand_in, work):
+    """As the CLI told of these: of a model that is not there with its flag."""
+    told = recording("0.61.0", f"err{failure[:3]}")
     *begin, end = told["stdout"].splitlines()
     first = said("First I look.")
     cli = stand_in(*begin, first, end, exit=told["exit"], stderr=told["stderr"]).executable
     done = command("run", "Hi", "--model", "gemini-2.5-flash", "--cli", cli, cwd=work)
     assert done.returncode == Exit.FAILED, done.stderr
     assert done.stdout == "First I look.\n"
-    assert "fake 404 NOT_FOUND" in done.stderr
-    assert "--model" in done.stderr
+    assert f"fake {failure}" in done.stderr
+    assert hint in done.stderr
 
 
 def test_a_limit_has_its_own_code(fake_gemini, env, work):
@@ -348,11 +346,12 @@ def test_a_reader_that_leaves_early_ends_the_run(stand_in, work):
     assert (int(code), done.stderr) == (Exit.CLOSED_PIPE, "")
 
 
-def test_ctrl_c_stops_the_agent_and_prints_what_there_is(fake_gemini, env, work):
-    fake_gemini.hang("Half of ")
+def test_ctrl_c_stops_the_agent_and_prints_what_there_is(stand_in, work):
+    """test_examples.py presses it while the real CLI works, test_command_batch.py sends SIGTERM."""
+    cli = stand_in(INIT, said("Half of "), hang=True, grandchildren=("tool",)).executable
     child = subprocess.Popen(
-        [*COMMAND, "run", "Hi"],
-        env=environment(env),
+        [*COMMAND, "run", "Hi", "--cli", str(cli)],
+        env=environment({}),
         cwd=work,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
