@@ -8,7 +8,7 @@ import pytest
 
 from command_line import COMMAND, Terminal, environment
 from command_line import geminorum_command as command
-from geminorum import Api, Options, cost, errors, models, sync
+from geminorum import Acp, Api, Options, ask, cost, errors, models, sync
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.problems import problems_in
 from geminorum.apps.command.setup.config import options_schema
@@ -112,13 +112,15 @@ def test_the_prices_are_those_that_runs_are_billed_with():
 
 
 @pytest.mark.gemini_cli
-@pytest.mark.parametrize("alias", models.CLI_ALIASES)
-def test_the_cli_takes_its_short_names_for_these(alias, real_transport, fake_gemini, tmp_path):
+async def test_the_cli_takes_its_short_names_for_these(real_transport, fake_gemini, tmp_path):
     """S1-19 … S1-22: the real CLI resolves each alias to the model that `CLI_ALIASES` names."""
-    fake_gemini.say("Hi.")
-    options = Options(env=fake_gemini.env, home=fake_gemini.home, cwd=tmp_path, model=alias)
-    sync.ask("Hello", options, via=real_transport)
-    assert fake_gemini.requests[0].model == models.meaning_of(alias)
+    fake_gemini.say("Hi.").always()
+    options = Options(env=fake_gemini.env, home=fake_gemini.home, cwd=tmp_path)
+    async with Acp(executable=real_transport.executable).warm(options) as warm:
+        for alias in models.CLI_ALIASES:
+            await ask(f"Hello {alias}", options.changed(model=alias), via=warm)
+    told = {request.prompt: request.model for request in fake_gemini.requests}
+    assert told == {f"Hello {alias}": models.meaning_of(alias) for alias in models.CLI_ALIASES}
 
 
 @pytest.mark.parametrize("alias", ["flash", "flash-lite", "pro"])
