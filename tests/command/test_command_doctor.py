@@ -28,23 +28,6 @@ def quick(tmp_path) -> dict[str, str]:
     return {"GEMINI_CLI_PATH": str(program), "GEMINI_API_KEY": "k", "GEMINI_CLI_HOME": home}
 
 
-@pytest.fixture
-def healthy(real_transport, tmp_path) -> dict[str, str]:
-    return {
-        "GEMINI_CLI_PATH": str(real_transport.executable),
-        "GEMINI_API_KEY": "k",
-        "GEMINI_CLI_HOME": str(tmp_path / "home"),
-    }
-
-
-@pytest.mark.gemini_cli
-def test_a_healthy_machine_is_all_well(healthy, tmp_path):
-    done = command("doctor", env=healthy, cwd=tmp_path)
-    assert done.returncode == 0, done.stdout
-    assert PINNED_CLI in done.stdout
-    assert done.stdout.endswith("all is well\n")
-
-
 def test_the_checks_in_json_are_those_of_the_library(quick, tmp_path, monkeypatch):
     done = command("doctor", "--json", env=quick, cwd=tmp_path)
     told = [json.loads(line) for line in done.stdout.splitlines()]
@@ -90,11 +73,16 @@ def test_a_narrow_code_page_gets_plain_marks(tmp_path):
 
 
 @pytest.mark.gemini_cli
-def test_the_live_probe_asks_the_model(healthy, fake_gemini, tmp_path):
+def test_a_healthy_machine_is_all_well_and_the_live_probe_asks_the_model(
+    real_transport, fake_gemini, tmp_path
+):
     fake_gemini.say("hello")
-    done = command("doctor", "--live", env={**healthy, **fake_gemini.env}, cwd=tmp_path)
+    env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake_gemini.env}
+    done = command("doctor", "--live", env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
+    assert PINNED_CLI in done.stdout
     assert "live" in done.stdout
+    assert done.stdout.endswith("all is well\n")
     assert len(fake_gemini.requests) == 1
 
 
