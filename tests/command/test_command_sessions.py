@@ -356,17 +356,20 @@ def test_several_are_deleted_at_once_or_none(saved):
 
 
 @pytest.mark.gemini_cli
-def test_a_session_of_the_real_cli_is_listed_shown_and_forked(
+def test_a_session_of_the_real_cli_is_listed_shown_forked_and_costs_what_its_run_did(
     real_transport, fake_gemini, tmp_path
 ):
     fake_gemini.call("list_directory", dir_path=".").say("Nothing here.")
-    options = Options(env=fake_gemini.env, home=fake_gemini.home, cwd=tmp_path)
+    options = Options(env=fake_gemini.env, home=fake_gemini.home, cwd=tmp_path, model="flash")
     run = sync.ask("Look around", options, via=real_transport)
     env = fake_gemini.env
     listed = command("sessions", "list", "--json", env=env, cwd=tmp_path)
     assert [json.loads(line)["id"] for line in listed.stdout.splitlines()] == [run.session_id]
     shown = command("sessions", "show", "latest", env=env, cwd=tmp_path)
     assert "list_directory" in shown.stdout
+    told = json.loads(command("cost", "--json", env=env, cwd=tmp_path).stdout)
+    assert run.cost is not None
+    assert told["usd"] == f"{run.cost.usd}"
     copy = command("sessions", "fork", "latest", env=env, cwd=tmp_path).stdout.strip()
     fake_gemini.say("Still nothing.")
     again = sync.ask("And now?", options.changed(resume=copy), via=real_transport)
