@@ -51,8 +51,9 @@ exec {command} "$@"
 
 @pytest.mark.gemini_cli
 def test_a_row_that_no_longer_holds_is_named_and_only_that_one(real_cli, tmp_path, monkeypatch):
-    """Of the probe that needs the flag, and of another one: all of them are tried above."""
-    some = [probe for probe in probes.PROBES if {SESSION_ID, probes.ALLOWED} & {*probe.rows}]
+    """Of the probe that needs the flag, and of one of ours that holds: all are tried above."""
+    some = [probe for probe in probes.PROBES if SESSION_ID in probe.rows]
+    some.append(probes.Probe(("what always holds",), note_that_it_holds))
     monkeypatch.setattr(probes, "PROBES", some)
     monkeypatch.setattr(probes, "ROWS", [row for probe in some for row in probe.rows])
     program = tmp_path / "gemini"
@@ -63,7 +64,13 @@ def test_a_row_that_no_longer_holds_is_named_and_only_that_one(real_cli, tmp_pat
     (failed,) = [check for check in checks if check.level != "ok"]
     assert (failed.name, failed.level) == (SESSION_ID, "fail")
     assert failed.detail.startswith("does not hold: the session: ")
+    assert [check.name for check in checks] == ["cli", SESSION_ID, "what always holds"]
     assert sorted(told, key=checks.index) == checks
+
+
+async def note_that_it_holds(bench: probes.Bench) -> None:
+    with bench.row("what always holds"):
+        assert bench.made() == []
 
 
 def path_to(cli: Cli) -> dict[str, str]:
