@@ -5,6 +5,7 @@ tests read:
 
     <!-- test: fake.say("Hello.") -->          Python, run before the next block
     <!-- test: use_stand_in() -->              another program plays the CLI, until use_real_cli()
+    <!-- test: use_quick_version() -->         the real CLI, which tells its version at once
     <!-- test: until_the_end.callback(…) -->   an ExitStack, which is closed behind the last block
     ```python … ```                            run; a ```text … ``` block behind it is its output
     ```console … ```                           `$ …` lines are run; what follows is their output
@@ -32,6 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from geminorum.apps.command import main
+from geminorum.install import PINNED_CLI
 from geminorum.testing import FakeGemini, Tokens
 from stand_in import make_package
 
@@ -108,6 +110,7 @@ class Reader:
         self.names: dict[str, Any] = {"__name__": page.stem}
         self._hidden = {"fake": fake, "Path": Path, "Tokens": Tokens}
         self._hidden |= {"use_stand_in": self._use_stand_in, "use_real_cli": self._use_real_cli}
+        self._hidden["use_quick_version"] = self._use_quick_version
         self._loop, self._rest = asyncio.Runner(), contextlib.ExitStack()
         self._hidden["until_the_end"] = self._rest
 
@@ -120,13 +123,28 @@ class Reader:
         self._loop.close()
 
     def _use_stand_in(self) -> None:
-        """For blocks that start many CLIs and show nothing that those say."""
-        folder = self._rest.enter_context(tempfile.TemporaryDirectory())
+        """For blocks that start many CLIs, and are not about what those do: it only asks the model
+        and says its answer, in a session."""
         self._real_cli = os.environ["GEMINI_CLI_PATH"]
-        os.environ["GEMINI_CLI_PATH"] = str(make_package(Path(folder) / "package"))
+        os.environ["GEMINI_CLI_PATH"] = str(make_package(self._new_folder() / "package"))
+        os.environ["STAND_IN_ASKS"] = "1"
+        self._rest.callback(os.environ.pop, "STAND_IN_ASKS", None)
 
     def _use_real_cli(self) -> None:
         os.environ["GEMINI_CLI_PATH"] = self._real_cli
+        os.environ.pop("STAND_IN_ASKS")
+
+    def _use_quick_version(self) -> None:
+        """For programs that ask for it first, which costs as much as a run."""
+        program = self._new_folder() / "gemini"
+        real = shlex.quote(os.environ["GEMINI_CLI_PATH"])
+        tell = f'[ "$1" = --version ] && exec echo {PINNED_CLI}'
+        program.write_text(f'#!/bin/sh\n{tell}\nexec {real} "$@"\n')
+        program.chmod(0o755)
+        os.environ["GEMINI_CLI_PATH"] = str(program)
+
+    def _new_folder(self) -> Path:
+        return Path(self._rest.enter_context(tempfile.TemporaryDirectory()))
 
     def do(self, step: Step) -> None:
         """Runs a step; an AssertionError where the page promises something else."""

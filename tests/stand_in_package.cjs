@@ -1,7 +1,8 @@
 "use strict";
 // Plays the CLI's npm package where only the life of its processes matters: it starts in a tenth of
 // the time. Like the CLI, it begins a session file at its start, also beside one that it resumes,
-// waits on stdin for its prompt, and writes prompt and answer to the session.
+// waits on stdin for its prompt, and writes prompt and answer to the session. It answers with the
+// number of its process or, where STAND_IN_ASKS is set, as the model does.
 const fs = require("node:fs");
 const path = require("node:path");
 
@@ -40,11 +41,22 @@ function say(frame) {
   fs.writeSync(1, `${JSON.stringify({ timestamp: new Date().toISOString(), ...frame })}\n`);
 }
 
-function answer(prompt) {
+async function asked(prompt) {
+  const { GOOGLE_GEMINI_BASE_URL: base, GEMINI_API_KEY: key } = process.env;
+  const headers = { "x-goog-api-key": key, "Content-Type": "application/json" };
+  const body = JSON.stringify({ contents: [{ role: "user", parts: [{ text: prompt }] }] });
+  const address = `${base}/v1beta/models/gemini-2.5-flash:generateContent`;
+  const response = await fetch(address, { method: "POST", headers, body });
+  const { candidates } = await response.json();
+  return candidates[0].content.parts.map((part) => part.text).join("");
+}
+
+async function answer(prompt) {
   record("user", [{ text: prompt }]);
   say({ type: "init", session_id: id, model: "stand-in" });
-  say({ type: "message", role: "assistant", content: `${process.pid}`, delta: true });
-  record("gemini", `${process.pid}`);
+  const text = process.env.STAND_IN_ASKS ? await asked(prompt) : `${process.pid}`;
+  say({ type: "message", role: "assistant", content: text, delta: true });
+  record("gemini", text);
   say({ type: "result", status: "success", stats: {} });
 }
 
