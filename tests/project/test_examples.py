@@ -27,6 +27,7 @@ import pytest
 from command_home import A, B, SavedHome
 from geminorum import events
 from geminorum.contracts.local_adapter import CONFIG_FIELDS
+from stand_in import make_package
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -249,10 +250,12 @@ def test_a_web_service_streams_events_and_stops_the_run_of_a_client_that_hangs_u
         )
 
 
-@pytest.mark.gemini_cli
 def test_the_page_is_mounted_in_a_program_of_ones_own(fake_gemini, tmp_path):
+    """The page is what is tested: a stand-in asks the model and says its answer."""
     fake_gemini.whenever().say("Hello world.")
-    with served(tmp_path, fake_gemini.env, "web_embedded.py") as client:
+    cli = make_package(tmp_path / "package")
+    env = {**fake_gemini.env, "GEMINI_CLI_PATH": str(cli), "STAND_IN_ASKS": "1"}
+    with served(tmp_path, env, "web_embedded.py") as client:
         [link] = re.findall(r"^Open (\S+)$", (tmp_path / "server.log").read_text(), re.M)
         path = link.replace("127.0.0.1:0", "x").partition("x")[2]
         client.follow_redirects = True
@@ -303,7 +306,12 @@ def until(condition) -> None:
 def test_an_agent_is_edited_saved_checked_and_run_in_a_browser(fake_gemini, tmp_path):
     fake_gemini.whenever("Respond with: hello").say("hello")
     fake_gemini.whenever("Greet").say("Hello <world>.")
-    with portal(tmp_path, fake_gemini.env) as client:
+    # The real CLI, but for its version, which test_doctor.py asks it for.
+    cli = tmp_path / "bin/gemini"
+    cli.parent.mkdir()
+    cli.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo 0.61.0\nexec "{GEMINI}" "$@"\n')
+    cli.chmod(0o755)
+    with portal(tmp_path, {**fake_gemini.env, "GEMINI_CLI_PATH": str(cli)}) as client:
         form = client.get("/writer").text
         assert [f.key for f in CONFIG_FIELDS if f'name="{f.key}"' not in form] == []
         assert 'value="run"' not in form
