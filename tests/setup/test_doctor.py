@@ -189,6 +189,30 @@ def is_well_after(mended: Mended, found: Check) -> bool:
     return mended.text == "In." and (found.name, found.level, found.code) in findings
 
 
+class WellEnough(NamedTuple):
+    """What the doctor found where all is well enough for a run, and what that run said."""
+
+    found: dict[str, Check]
+    text: str
+
+
+@pytest.fixture(scope="module")
+def well_enough(real_transport: Cli, tmp_path_factory: pytest.TempPathFactory) -> WellEnough:
+    """A key in the environment, a base URL without a choice, the user's settings empty, and a
+    folder that is trusted by the level of its sibling: at once, in a run of the real CLI."""
+    machine = Machine(tmp_path_factory.mktemp("enough"), real_transport)
+    machine.wishes = {"trust_workspace": False}
+    sibling = str(machine.work.parent / "sibling")
+    put(machine.home / ".gemini/trustedFolders.json", {sibling: "TRUST_PARENT"})
+    put(machine.settings, "")
+    with FakeGemini(default="In.") as fake, pytest.MonkeyPatch.context() as patch:
+        forget_logins(patch)
+        patch.setenv("XDG_CACHE_HOME", str(COMPILED.parent.parent))
+        machine.talks_to(fake)
+        found = doctor.check(machine.options, via=machine.quick)
+        return WellEnough({check.name: check for check in found}, machine.ask())
+
+
 # ---- all is well
 
 
@@ -303,7 +327,9 @@ def test_a_program_that_may_not_be_executed_is_mended_by_the_fix(tmp_path: Path)
 
 
 @pytest.mark.gemini_cli
-def test_no_auth_is_named_and_the_fix_mends_it(machine: Machine, fake_gemini: FakeGemini) -> None:
+def test_no_auth_is_named_and_the_fix_mends_it(
+    machine: Machine, fake_gemini: FakeGemini, well_enough: WellEnough
+) -> None:
     """S1-24, B-17: without a login the check fails, the real CLI prints nothing and exits with 41,
     which raises AuthError, and after the fix a real run succeeds."""
     del machine.env["GEMINI_API_KEY"]
@@ -313,11 +339,10 @@ def test_no_auth_is_named_and_the_fix_mends_it(machine: Machine, fake_gemini: Fa
     with pytest.raises(AuthError, match="set GEMINI_API_KEY") as caught:
         machine.ask()
     assert caught.value.exit_code == 41
-    fake_gemini.say("In.")
     machine.talks_to(fake_gemini)  # exports the key that the fix asks for
     put(machine.settings, SELECT_KEY)
     assert machine.check("auth").level == "ok"
-    assert machine.ask() == "In."
+    assert (well_enough.found["auth"].level, well_enough.text) == ("ok", "In.")
 
 
 ADC = {"GOOGLE_CLOUD_PROJECT": "p", "GOOGLE_CLOUD_LOCATION": "global"}
@@ -517,15 +542,15 @@ def test_a_base_url_without_a_choice_is_warned_of_and_the_fix_mends_it(
     fake_gemini: FakeGemini,
     real_cli: list[str],
     quick_start: dict[str, str],
+    well_enough: WellEnough,
 ) -> None:
     """Our runs choose by themselves; the plain CLI takes the URL for a gateway and refuses."""
-    fake_gemini.say("Ours.")
     fake_gemini.say("Plain.")
     machine.talks_to(fake_gemini)
     found = machine.check("base url")
     assert found.level == "warn"
     assert "exit with 41" in found.detail
-    assert machine.ask() == "Ours."
+    assert (well_enough.found["base url"].level, well_enough.text) == ("warn", "In.")
     assert machine.plain(real_cli, quick_start)[0] == 41
     put_in(found.fix)
     assert machine.check("base url").level == "ok"
@@ -589,9 +614,13 @@ def test_an_untrusted_folder_is_named_and_the_fix_mends_it(
     ],
 )
 def test_the_list_of_trusted_folders_is_read_as_the_cli_does(
-    machine: Machine, fake_gemini: FakeGemini, rules: dict[str, str], trusted: bool
+    machine: Machine,
+    fake_gemini: FakeGemini,
+    rules: dict[str, str],
+    trusted: bool,
+    well_enough: WellEnough,
 ) -> None:
-    fake_gemini.say("In.")
+    """Into a folder that is on the list itself goes the live probe."""
     machine.talks_to(fake_gemini)
     machine.wishes = {"trust_workspace": False}
     paths = {str(machine.work.parent / name): level for name, level in rules.items()}
@@ -599,7 +628,7 @@ def test_the_list_of_trusted_folders_is_read_as_the_cli_does(
     found = doctor.trust_check(machine.options, machine.env)
     assert found.level == ("ok" if trusted else "fail")
     if trusted:
-        assert machine.ask() == "In."
+        assert (well_enough.found["folder trust"].level, well_enough.text) == ("ok", "In.")
     else:
         with pytest.raises(TrustError):
             machine.ask()
@@ -823,14 +852,14 @@ def test_empty_settings_of_the_user_stop_only_the_plain_cli(
     fake_gemini: FakeGemini,
     real_cli: list[str],
     quick_start: dict[str, str],
+    well_enough: WellEnough,
 ) -> None:
-    fake_gemini.say("In.")
     machine.env |= fake_gemini.env | {"GEMINI_CLI_HOME": str(machine.home)}
     put(machine.settings, "")
     found = doctor.settings_check(machine.options, machine.env)
     assert found.level == "warn"
     assert machine.plain(real_cli, quick_start)[0] == 52
-    assert machine.ask() == "In."
+    assert (well_enough.found["settings"].level, well_enough.text) == ("warn", "In.")
     typed(found.fix)
     assert doctor.settings_check(machine.options, machine.env).level == "ok"
 
@@ -916,11 +945,13 @@ def test_the_live_probe_has_twenty_seconds_unless_told_otherwise() -> None:
 async def test_the_live_probe_asks_for_a_hello_even_where_a_loop_is_running(
     machine: Machine, fake_gemini: FakeGemini, real_cli: list[str]
 ) -> None:
-    """S1-54, B-31: the real CLI, in a session of its own; but for its version, which it tells in
-    the first test here."""
+    """S1-54, B-31: the real CLI, in a session of its own and a folder that is on the list of
+    trusted ones; but for its version, which it tells in the first test here."""
     fake_gemini.say("Hello.")
     machine.env |= fake_gemini.env
-    machine.wishes = {"resume": "a-session-that-is-not-there"}
+    machine.wishes = {"resume": "a-session-that-is-not-there", "trust_workspace": False}
+    trusted = {str(machine.work): "TRUST_FOLDER"}
+    put(fake_gemini.home / ".gemini/trustedFolders.json", trusted)
     program = machine.work.parent / "gemini"
     say_version = f'[ "$1" = --version ] && exec echo {PINNED_CLI}'
     command = " ".join(f"'{word}'" for word in real_cli)
