@@ -582,15 +582,6 @@ class TestARun:
         assert second.session_id == result.session_id
         assert "Remember seven" in json.dumps(cut_short.requests[-1].contents)
 
-    async def test_a_failure_of_the_api_is_a_result(self, fake_gemini, config, store):
-        """S1-72: the CLI discards a failed first prompt, so the result is not resumable."""
-        fake_gemini.fail(400, "not like this")
-        result = await local.execute(config, asked("Hi"), store=store)
-        assert (result.success, result.error_code) == (False, "API")
-        assert "not like this" in result.error
-        assert (result.resumable, result.clear_session) == (False, False)
-        assert store.list() == []
-
     def test_a_run_creates_its_folder_and_returns_a_result(self, conversation):
         """S1-6, S1-67, S1-72, B-29: a real run creates `cwd` and returns a complete result."""
         result = conversation.results[0]
@@ -659,21 +650,32 @@ class TestSessions:
         assert (again.output, again.fresh_session) == ("Afresh.", True)
         assert {stored.cwd for stored in conversation.stored[3]} == {folder, f"{folder}-2"}
 
-    async def test_a_lost_session_is_told_and_forgotten(self, fake_gemini, config, store):
-        """S1-50, B-22: the real CLI prints nothing, exits with 42, and explains on stderr; the
-        store forgets the session."""
-        remember(store, config, "gone")
-        result = await local.execute(config, asked("Hi"), store=store)
+
+class TestWhatTheCliRefuses:
+    """As the real CLI was recorded; test_resuming loses a session of the real one, and has a fresh
+    start and a first prompt that failed on it."""
+
+    async def test_a_failure_of_the_api_is_a_result(self, stand_in, plain, store):
+        """S1-72: the CLI discards a failed first prompt, so the result is not resumable."""
+        failed = recording("0.61.0", "err400")
+        via = stand_in(failed["stdout"].encode(), exit=failed["exit"], stderr=failed["stderr"])
+        result = await local.execute(plain, asked("Hi"), via=via, store=store)
+        assert (result.success, result.error_code) == (False, "API")
+        assert "fake 400 INVALID_ARGUMENT" in result.error
+        assert (result.resumable, result.clear_session) == (False, False)
+        assert store.list() == []
+
+    async def test_a_lost_session_is_told_and_forgotten(self, plain, forgetful, store):
+        """S1-50, B-22: the CLI prints nothing, exits with 42, and explains on stderr; the store
+        forgets the session."""
+        remember(store, plain, "gone")
+        via = forgetful(INIT, {**SAID, "content": "Hello."}, SUCCESS)
+        result = await local.execute(plain, asked("Hi"), via=via, store=store)
         assert (result.success, result.clear_session) == (False, True)
         assert (result.error_code, result.exit_code) == ("SESSION_LOST", 42)
         assert "resuming session" in result.error
         assert (result.session_id, result.fresh_session) == (None, False)
         assert store.list() == []
-        assert fake_gemini.requests == []
-
-
-class TestALostSession:
-    """It is lost as the real CLI loses it; test_resuming has a fresh start on the real one."""
 
     @pytest.fixture
     def forgetful(self, stand_in, tmp_path):
@@ -1138,15 +1140,26 @@ class TestTheForm:
         assert "AIza" not in str(problem)
 
 
-@pytest.mark.gemini_cli
+def telling_its_version(tmp_path: Path, *command: str) -> str:
+    """The path of a program that is this one, but for its version, which it tells at once."""
+    program = tmp_path / "with-a-version"
+    words = " ".join(f"'{word}'" for word in command)
+    program.write_text(f'#!/bin/sh\n[ "$1" = --version ] && exec echo 0.61.0\nexec {words} "$@"\n')
+    program.chmod(0o755)
+    return str(program)
+
+
 class TestTheHealthChecks:
-    def test_the_checks_come_in_order_and_all_pass(self, fake_gemini, config, tmp_path):
+    @pytest.mark.gemini_cli
+    def test_the_checks_come_in_order_and_all_pass(self, fake_gemini, config, real_cli, tmp_path):
         """S1-51, S1-52, S1-53, S1-54, S1-69, B-2, B-31: a healthy agent passes CLI, cwd,
         instructions and live probe, in this order."""
         (tmp_path / "AGENT.md").write_text("Be brief.")
         Path(config.cwd).mkdir()
         fake_gemini.say("hello")
-        healthy = changed(config, instructions_file_path=str(tmp_path / "AGENT.md"), yolo=True)
+        # test_doctor.py asks the real CLI for its version.
+        quick = changed(config, executable=telling_its_version(tmp_path, *real_cli))
+        healthy = changed(quick, instructions_file_path=str(tmp_path / "AGENT.md"), yolo=True)
         checks = local.test_environment(healthy, probe_timeout=60)
         assert [(check.name, check.level) for check in checks] == [
             *(("cli", "ok"), ("cwd", "ok"), ("instructions", "ok"), ("live", "ok"))
@@ -1154,9 +1167,13 @@ class TestTheHealthChecks:
         assert fake_gemini.requests[0].prompt == "Respond with: hello"
         assert "write_file" in fake_gemini.requests[0].tools
 
-    def test_a_folder_that_will_be_created_is_well_and_stays_uncreated(self, fake_gemini, config):
+    def test_a_folder_that_will_be_created_is_well_and_stays_uncreated(
+        self, stand_in, plain, tmp_path
+    ):
         """S1-52, S1-54: the check creates nothing, and a probe that fails says why."""
-        fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
+        refused = recording("0.61.0", "err401")
+        via = stand_in(refused["stdout"].encode(), exit=refused["exit"], stderr=refused["stderr"])
+        config = changed(plain, executable=telling_its_version(tmp_path, str(via.executable)))
         checks = {c.name: c for c in local.test_environment(config, probe_timeout=60)}
         assert checks["cwd"].level == "ok"
         assert "the first run creates it" in checks["cwd"].detail
