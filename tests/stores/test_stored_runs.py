@@ -50,44 +50,35 @@ def told_of(events) -> list[str]:
 async def test_a_session_travels_between_machines_and_transports(
     fake_gemini, machines, real_transport
 ):
-    fake_gemini.call("read_file", file_path="note.txt").say("Noted.").say("Seven.").say("Bye.")
-    first = await ask("Read the note", machines.options("a"), via=real_transport)
-    acp = Acp(executable=real_transport.executable)
-    there = machines.options("b", resume=first.session_id)
-    async with Pool(acp, size=1) as pool, connect(there, via=pool) as chat:
-        with pytest.raises(errors.SessionBusy, match="open elsewhere"):
-            await ask("Me too", machines.options("a", resume="latest"), via=real_transport)
-        second = await chat.ask("Which number was it?")
-    assert (second.text, second.session_id, second.errors) == ("Seven.", first.session_id, [])
-    before = fake_gemini.requests[-1]
-    assert said_to(before) == ["Read the note", "Noted.", "Which number was it?"]
-    assert str(before.body).count("'functionResponse': {") == 1
-    third = await ask("Goodbye", machines.options("a", resume="latest"), via=real_transport)
-    assert (third.text, third.session_id, third.errors) == ("Bye.", first.session_id, [])
-    history = ["Read the note", "Noted.", "Which number was it?", "Seven.", "Goodbye"]
-    assert said_to(fake_gemini.requests[-1]) == history
-    (info,) = listed_in(machines.store)
-    assert (info.id, info.title, info.cli_version) == (first.session_id, "Read the note", "0.61.0")
-
-
-@pytest.mark.gemini_cli
-async def test_a_chat_saves_each_turn_and_a_cancelled_one(fake_gemini, machines, real_transport):
-    """One process per turn, each started ahead; another machine may go on at any time after."""
-    fake_gemini.say("One.").say("Two.").say("Wait", "for it", drip=30).say("Three.")
+    """A chat saves each turn, also one that was cancelled; its processes are started ahead. Others
+    go on at any time after."""
+    fake_gemini.call("read_file", file_path="note.txt").say("Noted.").say("Wait", "for it", drip=30)
+    fake_gemini.say("Seven.").say("Bye.")
     async with connect(machines.options("a"), via=real_transport) as chat:
-        await chat.ask("First")
-        saved = [*machines.store.load(chat.session_id)]
-        await chat.ask("Second")
-        async with chat.turn("Third") as live:
+        await chat.ask("Read the note")
+        saved = [[*machines.store.load(chat.session_id)]]
+        async with chat.turn("Cancelled") as live:
             async for event in live:
                 if event.type == "text_delta":
                     break
-        again = [*machines.store.load(chat.session_id)]
-    assert [len(saved), len(again)] == [1, 5]
+        saved.append([*machines.store.load(chat.session_id)])
+    assert [len(entries) for entries in saved] == [1, 3]
+    acp = Acp(executable=real_transport.executable)
     there = machines.options("b", resume=chat.session_id)
-    result = await ask("Fourth", there, via=real_transport)
-    assert (result.text, result.errors) == ("Three.", [])
-    assert said_to(fake_gemini.requests[-1])[:4] == ["First", "One.", "Second", "Two."]
+    async with Pool(acp, size=1) as pool, connect(there, via=pool) as other:
+        with pytest.raises(errors.SessionBusy, match="open elsewhere"):
+            await ask("Me too", machines.options("a", resume="latest"), via=real_transport)
+        second = await other.ask("Which number was it?")
+    assert (second.text, second.session_id, second.errors) == ("Seven.", chat.session_id, [])
+    before = fake_gemini.requests[-1]
+    history = said_to(before)
+    assert [*history[:2], history[-1]] == ["Read the note", "Noted.", "Which number was it?"]
+    assert str(before.body).count("'functionResponse': {") == 1
+    third = await ask("Goodbye", machines.options("a", resume="latest"), via=real_transport)
+    assert (third.text, third.session_id, third.errors) == ("Bye.", chat.session_id, [])
+    assert said_to(fake_gemini.requests[-1]) == [*history, "Seven.", "Goodbye"]
+    (info,) = listed_in(machines.store)
+    assert (info.id, info.title, info.cli_version) == (chat.session_id, "Read the note", "0.61.0")
 
 
 class Failing:
