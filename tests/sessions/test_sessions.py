@@ -23,13 +23,12 @@ from geminorum import (
     UserMessage,
     ask,
     errors,
-    run,
     sessions,
     sync,
     usage,
 )
 from geminorum.errors import InvalidOptions, SessionBusy, SessionLost, SessionUnreadable
-from geminorum.sessions import places
+from geminorum.sessions import SessionInfo, places
 from geminorum.sessions.lock import SessionLock
 from geminorum.sessions.tailing import FileTail
 from geminorum.testing import FakeGemini
@@ -541,10 +540,12 @@ def history(fake_gemini) -> str:
     return json.dumps(fake_gemini.requests[-1].contents)
 
 
-async def test_real_sessions_are_listed_found_and_deleted(fake_gemini, options, real_transport):
+async def test_real_sessions_are_listed_found_forked_and_deleted(
+    fake_gemini, options, real_transport
+):
     """S3-31, S3-33, B-4: two sessions, one of them resumed in another minute."""
     home = fake_gemini.home
-    fake_gemini.say("Noted.").say("Red.").say("It was seven.")
+    fake_gemini.call("list_directory", dir_path=".").say("Noted.").say("Red.").say("It was seven.")
     first = await ask("Remember seven", options, via=real_transport)
     second = await ask("A colour?", options, via=real_transport)
     path = sessions.find(options.cwd, first.session_id, home=home).path
@@ -564,27 +565,24 @@ async def test_real_sessions_are_listed_found_and_deleted(fake_gemini, options, 
     loaded = sessions.load(listed[0])
     spoken = [text for message in loaded.messages if (text := words_of(message))]
     assert spoken == ["Remember seven", "Noted.", "What was it?", "It was seven."]
+    await a_fork_goes_on(fake_gemini, options, real_transport, listed[0])
 
     removed = sessions.delete(listed[0], home=home)
     assert len([gone for gone in removed if gone.suffix == ".jsonl"]) >= 1
-    assert [info.id for info in sessions.list(home=home)] == [second.session_id]
+    assert first.session_id not in [info.id for info in sessions.list(home=home)]
+    assert [*home.rglob(f"*{first.session_id[:8]}*")] == []
     with pytest.raises(SessionLost):
-        await ask("And now?", resume, via=real_transport)
+        sessions.load(first.session_id, home=home)
 
 
-async def test_the_real_cli_resumes_a_fork(fake_gemini, options, real_transport):
-    """The original's bytes stay as they are; the fork goes on with tools and all.
-
-    B-5: so do forks of older formats, and of a session that a resumption within the minute wiped.
-    """
-    home = fake_gemini.home
-    fake_gemini.call("list_directory", dir_path=".").say("Noted.").say("From the fork.")
-    first = await ask("Remember seven", options, via=real_transport)
-    original = sessions.find(options.cwd, first.session_id, home=home)
-    before = original.path.read_bytes()
+async def a_fork_goes_on(
+    fake_gemini: FakeGemini, options: Options, via: Cli, original: SessionInfo
+) -> None:
+    """The original's bytes stay as they are; the fork goes on with tools and all."""
+    home, before = fake_gemini.home, original.path.read_bytes()
     info = sessions.fork(original, home=home)
-    resume = options.changed(resume=info.id)
-    result = await ask("What was it?", resume, via=real_transport)
+    fake_gemini.say("From the fork.")
+    result = await ask("And now?", options.changed(resume=info.id), via=via)
     assert (result.text, result.session_id) == ("From the fork.", info.id)
     assert "Remember seven" in history(fake_gemini)
     assert "functionResponse" in history(fake_gemini)
@@ -592,9 +590,7 @@ async def test_the_real_cli_resumes_a_fork(fake_gemini, options, real_transport)
     forked = sessions.load(info.id, home=home)
     assert text_of(forked.messages[-1].content) == "From the fork."
     assert [c.name for m in forked.messages for c in m.tool_calls or ()] == ["list_directory"]
-    assert len(sessions.list(options.cwd, home=home)) == 2
-    chats = original.path.parent
-    await forks_of_old_or_damaged_sessions_go_on(fake_gemini, options, real_transport, chats)
+    assert len(sessions.list(options.cwd, home=home)) == 3
 
 
 OLD_OR_DAMAGED = {
@@ -604,32 +600,24 @@ OLD_OR_DAMAGED = {
 """And what somebody said in it."""
 
 
-async def forks_of_old_or_damaged_sessions_go_on(
-    fake_gemini: FakeGemini, options: Options, via: Cli, chats: Path
-) -> None:
+async def test_the_real_cli_resumes_forks_of_old_or_damaged_sessions(
+    fake_gemini, options, real_transport
+):
+    """B-5: of older formats, and of a session that a resumption within the minute wiped."""
     home = fake_gemini.home
+    chats = home / ".gemini/tmp/workspace/chats"
+    chats.mkdir(parents=True)
+    (chats.parent / ".project_root").write_text(str(options.cwd))
     for name, said in OLD_OR_DAMAGED.items():
         source = chats / f"session-2026-01-01T10-00-recorded{Path(name).suffix}"
         shutil.copy(RECORDINGS / name, source)
         info = sessions.fork(source, home=home)
         fake_gemini.say("From another fork.")
-        result = await ask("Go on", options.changed(resume=info.id), via=via)
+        result = await ask("Go on", options.changed(resume=info.id), via=real_transport)
         assert result.text == "From another fork."
         assert said in history(fake_gemini)
         assert source.read_bytes() == (RECORDINGS / name).read_bytes()
         assert sessions.load(info.id, home=home).usage.tool_calls == 4
-
-
-async def test_a_real_run_at_work_keeps_its_session(fake_gemini, options, real_transport):
-    fake_gemini.hang("Well, ")
-    chosen = options.changed(session_id=NEW)
-    async with run("Hello", chosen, via=real_transport) as live:
-        async for event in live:
-            if event.type == "text_delta":
-                break
-        with pytest.raises(SessionBusy):
-            sessions.delete(NEW, home=fake_gemini.home)
-    assert sessions.delete(NEW, home=fake_gemini.home)
 
 
 class TestHostileStores:

@@ -10,6 +10,7 @@ import pytest
 
 from geminorum import Event, Options, Result, Thinking, ToolResult, ToolUse, sessions
 from geminorum import run as start
+from geminorum.errors import SessionBusy
 from geminorum.sessions import tail
 from geminorum.testing import FakeGemini
 from shared_run import private_place
@@ -46,14 +47,24 @@ class Followed(NamedTuple):
     events: list[Event]
     result: Result
     outside: list[Event]
+    deleted: list[str]
+    """What came of deleting the session while the agent was at work, and afterwards."""
     named: list[str | None]
     """What a tail says first that is given the session's id, or the session as it was found."""
+
+
+def what_comes_of_deleting(session: str | None, home: Path) -> str:
+    try:
+        return "deleted" if sessions.delete(str(session), home=home) else "nothing"
+    except SessionBusy:
+        return "busy"
 
 
 @pytest.fixture(scope="module")
 def work(real_transport, tmp_path_factory) -> Followed:
     async def follow(fake: FakeGemini, options: Options) -> Followed:
         events: list[Event] = []
+        deleted: list[str] = []
 
         async def watch() -> list[Event]:
             return await followed(await appeared(fake.home / ".gemini" / "tmp"), "All done.")
@@ -65,12 +76,15 @@ def work(real_transport, tmp_path_factory) -> Followed:
                     events += await asyncio.wait_for(live.read(), 0.003)
                 except TimeoutError:
                     continue
+                if not deleted and "tool_use" in [event.type for event in events]:
+                    deleted.append(what_comes_of_deleting(live.session_id, fake.home))
             outside = await watching
         first = []
         for named in (live.session_id, sessions.find(options.cwd, home=fake.home)):
             async with aclosing(tail(named, home=fake.home)) as told:
                 first.append((await anext(told)).session_id)
-        return Followed(events, live.result, outside, first)
+        deleted.append(what_comes_of_deleting(live.session_id, fake.home))
+        return Followed(events, live.result, outside, deleted, first)
 
     with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
         works(fake)
@@ -99,6 +113,10 @@ def test_a_reader_that_is_cancelled_while_it_waits_loses_nothing(work):
     assert [event.type for event in work.events].count("tool_result") == 4
     assert [event.type for event in work.events].count("thinking") == 2
     assert work.result.text == "All done."
+
+
+def test_a_real_run_at_work_keeps_its_session(work):
+    assert work.deleted == ["busy", "deleted"]
 
 
 def test_a_live_run_can_be_followed_from_outside(work):
