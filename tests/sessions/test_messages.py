@@ -710,55 +710,6 @@ def loaded(fake, session_id):
     return max(map(load, files), key=lambda session: len(session.messages))
 
 
-@pytest.mark.gemini_cli
-def test_a_run_reads_the_same_live_and_loaded(fake_gemini, real_transport, tmp_path):
-    """S3-1, S3-41, B-34: text, thoughts, reading, writing, a shell, a refusal, calls at once."""
-    (tmp_path / "a.txt").write_text("alpha\nbeta\n")
-    read = {"functionCall": {"name": "read_file", "args": {"file_path": "a.txt"}}}
-    fake_gemini.say("\nI read ", "it. ", read, thoughts=["**Plan** I read it", "**Then** I write"])
-    fake_gemini.calls(
-        ("write_file", {"file_path": "b.txt", "content": "hi\n"}),
-        ("run_shell_command", {"command": "echo out; exit 3", "description": "Try"}),
-        ("read_file", {"file_path": "missing.txt"}),
-        ("google_web_search", {"query": "pipes"}),
-        text="Several at once. ",
-    )
-    fake_gemini.calls(
-        (
-            "replace",
-            {"file_path": "b.txt", "instruction": "i", "old_string": "hi", "new_string": "ho"},
-        ),
-        ("list_directory", {"dir_path": "."}),
-    )
-    fake_gemini.say("Done", " now.\n\n", thoughts=["**End** nothing is left"])
-    stream = live_events(
-        "Do it\n",
-        fake_gemini,
-        real_transport,
-        cwd=tmp_path,
-        approval="yolo",
-        disallowed_tools=["google_web_search"],
-    )
-    session = loaded(fake_gemini, stream[0].session_id)
-    told = claude(stream)
-    assert without_origin(told) == without_origin(claude(session))
-    assert claude(session.events()) == claude(session)
-    assert [kinds(message) for message in told] == [
-        ["text"],
-        ["thinking", "thinking", "Read", "tool_result", "text"],
-        [
-            *("Write", "tool_result", "Bash", "tool_result", "Read", "tool_result"),
-            *("WebSearch", "tool_result", "text"),
-        ],
-        ["Edit", "tool_result", "Glob", "tool_result"],
-        ["thinking", "text"],
-    ]
-    errors = [block["is_error"] for block in told[2]["content"] if "is_error" in block]
-    assert errors == [False, False, True, True]
-    assert all(message["usage"]["input_tokens"] > 0 for message in told[1:])
-    assert not fake_gemini.unused
-
-
 class Kept(NamedTuple):
     """Runs in one session, as they were told live, and the session as it was saved."""
 
@@ -789,13 +740,49 @@ def keep(real_transport, tmp_path_factory) -> Iterator[Callable[..., Kept]]:
 
 @pytest.fixture(scope="module")
 def resumed(keep) -> Kept:
-    """Two runs; the second prompt has signs that the CLI takes for orders."""
+    """Two runs: text, thoughts, reading, writing, a shell, a refusal, calls at once; and a prompt
+    with signs that the CLI takes for orders."""
+    read = {"functionCall": {"name": "read_file", "args": {"file_path": "a.txt"}}}
+    change = {"file_path": "b.txt", "instruction": "i", "old_string": "hi", "new_string": "ho"}
 
     def script(fake: FakeGemini) -> None:
-        fake.say("Seven it is.", thoughts=["**Keep** the number"])
-        fake.call("read_file", file_path="a.txt").say("Seven, and alpha.")
+        fake.say("\nI read ", "it. ", read, thoughts=["**Plan** I read it", "**Then** I write"])
+        fake.calls(
+            ("write_file", {"file_path": "b.txt", "content": "hi\n"}),
+            ("run_shell_command", {"command": "echo out; exit 3", "description": "Try"}),
+            ("read_file", {"file_path": "missing.txt"}),
+            ("google_web_search", {"query": "pipes"}),
+            text="Several at once. ",
+        )
+        fake.calls(("replace", change), ("list_directory", {"dir_path": "."}))
+        fake.say("Done", " now.\n\n", thoughts=["**End** nothing is left"])
+        fake.call("read_file", file_path="a.txt").say("It is alpha.")
 
-    return keep(script, ("Remember seven", {}), ("/help @a.txt  ", {"literal": True}))
+    chosen = {"approval": "yolo", "disallowed_tools": ["google_web_search"]}
+    return keep(script, ("Do it\n", chosen), ("/help @a.txt  ", {"literal": True}))
+
+
+@pytest.mark.gemini_cli
+def test_a_run_reads_the_same_live_and_loaded(resumed):
+    """S3-1, S3-41, B-34: live, loaded, and loaded as events."""
+    told = claude(resumed.streams[0])
+    saved = claude(resumed.session)
+    assert without_origin(told) == without_origin(saved)[: len(told)]
+    assert claude(resumed.session.events()) == saved
+    assert [kinds(message) for message in told] == [
+        ["text"],
+        ["thinking", "thinking", "Read", "tool_result", "text"],
+        [
+            *("Write", "tool_result", "Bash", "tool_result", "Read", "tool_result"),
+            *("WebSearch", "tool_result", "text"),
+        ],
+        ["Edit", "tool_result", "Glob", "tool_result"],
+        ["thinking", "text"],
+    ]
+    errors = [block["is_error"] for block in told[2]["content"] if "is_error" in block]
+    assert errors == [False, False, True, True]
+    assert all(message["usage"]["input_tokens"] > 0 for message in told[1:])
+    assert len(saved) > len(told)
 
 
 @pytest.fixture(scope="module")
