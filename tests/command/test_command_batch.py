@@ -76,42 +76,42 @@ def kill_when(happened: Callable[[], bool], child: Started | subprocess.Popen[by
 
 def test_a_batch_that_was_killed_goes_on_and_every_prompt_has_one_result(fake_gemini, tmp_path):
     shouting(fake_gemini)
-    file = prompts(tmp_path, 200)
-    killed_after(60, file, *API, env=fake_gemini.env)
+    file = prompts(tmp_path, 80)
+    killed_after(25, file, *API, env=fake_gemini.env)
     before = results(tmp_path)
-    assert 60 <= len(before) < 200
+    assert 25 <= len(before) < 80
     done = command("batch", file, *API, env=fake_gemini.env)
     assert done.returncode == 0, done.stderr
-    words = f"{len(before)} of 200 prompts are done already; {200 - len(before)} to go\n"
+    words = f"{len(before)} of 80 prompts are done already; {80 - len(before)} to go\n"
     assert done.stderr.startswith(words)
     after = results(tmp_path)
     assert after[: len(before)] == before
-    assert Counter(one["id"] for one in after) == {f"p{n}": 1 for n in range(200)}
+    assert Counter(one["id"] for one in after) == {f"p{n}": 1 for n in range(80)}
     assert all(one["text"] == one["prompt"].upper() for one in after)
     # What was in flight at the kill was asked twice, and nothing else was.
     asked = Counter(request.prompt for request in fake_gemini.requests)
-    assert len(asked) == 200
-    assert asked.total() <= 204
+    assert len(asked) == 80
+    assert asked.total() <= 84
     again = command("batch", file, *API, env=fake_gemini.env)
     assert (again.returncode, len(fake_gemini.requests)) == (0, asked.total())
 
 
 def test_the_budget_holds_over_a_kill(fake_gemini, tmp_path):
     shouting(fake_gemini)
-    file = prompts(tmp_path, 100)
-    budget = ("--budget", str(PRICE * 50))
-    killed_after(20, file, *API, *budget, env=fake_gemini.env)
+    file = prompts(tmp_path, 50)
+    budget = ("--budget", str(PRICE * 25))
+    killed_after(10, file, *API, *budget, env=fake_gemini.env)
     done = command("batch", file, *API, *budget, env=fake_gemini.env)
     assert done.returncode == Exit.LIMIT
     assert "raise --budget" in done.stderr
-    assert len(fake_gemini.requests) <= 50
+    assert len(fake_gemini.requests) <= 25
     told = results(tmp_path)
     # Four may have been in flight at the kill: their cost was never told, and is counted in full.
-    assert 46 <= len(told) <= 50
+    assert 21 <= len(told) <= 25
     assert {one["status"] for one in told} == {"success"}
     more = command("batch", file, *API, "--budget", "1", env=fake_gemini.env)
     assert more.returncode == 0
-    assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(100)}
+    assert Counter(one["id"] for one in results(tmp_path)) == {f"p{n}": 1 for n in range(50)}
 
 
 def test_what_a_killed_attempt_cost_is_called_an_assumption(fake_gemini, tmp_path):
