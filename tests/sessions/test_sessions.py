@@ -603,21 +603,23 @@ OLD_OR_DAMAGED = {
 async def test_the_real_cli_resumes_forks_of_old_or_damaged_sessions(
     fake_gemini, options, real_transport
 ):
-    """B-5: of older formats, and of a session that a resumption within the minute wiped."""
+    """B-5: of older formats, and of a session that a resumption within the minute wiped; on a warm
+    CLI, and on one of its own a fork of a session that it has just written."""
     home = fake_gemini.home
     chats = home / ".gemini/tmp/workspace/chats"
     chats.mkdir(parents=True)
     (chats.parent / ".project_root").write_text(str(options.cwd))
-    for name, said in OLD_OR_DAMAGED.items():
-        source = chats / f"session-2026-01-01T10-00-recorded{Path(name).suffix}"
-        shutil.copy(RECORDINGS / name, source)
-        info = sessions.fork(source, home=home)
-        fake_gemini.say("From another fork.")
-        result = await ask("Go on", options.changed(resume=info.id), via=real_transport)
-        assert result.text == "From another fork."
-        assert said in history(fake_gemini)
-        assert source.read_bytes() == (RECORDINGS / name).read_bytes()
-        assert sessions.load(info.id, home=home).usage.tool_calls == 4
+    async with Acp(executable=real_transport.executable).warm(options) as warm:
+        for name, said in OLD_OR_DAMAGED.items():
+            source = chats / f"session-2026-01-01T10-00-recorded{Path(name).suffix}"
+            shutil.copy(RECORDINGS / name, source)
+            info = sessions.fork(source, home=home)
+            fake_gemini.say("From another fork.")
+            result = await ask("Go on", options.changed(resume=info.id), via=warm)
+            assert result.text == "From another fork."
+            assert said in history(fake_gemini)
+            assert source.read_bytes() == (RECORDINGS / name).read_bytes()
+            assert sessions.load(info.id, home=home).usage.tool_calls == 4
 
 
 class TestHostileStores:
