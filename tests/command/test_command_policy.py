@@ -233,19 +233,6 @@ def test_a_session_is_replayed_against_a_policy(saved):
     assert end == "5 allowed, 1 denied"
 
 
-@pytest.mark.gemini_cli
-def test_a_call_that_run_denied_was_denied(real_transport, fake_gemini, tmp_path):
-    """Of a warm CLI: `test_quiet_is_the_text_only_on_the_warm_transport_too`."""
-    fake_gemini.call("write_file", file_path="a.txt", content="a").say("I may not.")
-    env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake_gemini.env}
-    assert "] denied" in command("run", "Write", env=env, cwd=tmp_path).stderr
-    done = command("policy", "test", "latest", env=env, cwd=tmp_path)
-    row, end = done.stdout.splitlines()[1:]
-    assert row.split()[:3] == ["denied", "denied", "write_file"]
-    assert "nobody to ask" in row
-    assert end == "0 allowed, 1 denied; `chat`, or `decide` in Python, would ask about 1 of them"
-
-
 def test_a_replay_in_json_has_each_call(saved):
     done = command("policy", "test", A, "--json", "-p", "file_write=allow", env=saved.env)
     told = [json.loads(line) for line in done.stdout.splitlines()]

@@ -50,18 +50,22 @@ def env(fake_gemini, cli) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def two_runs(real_transport, tmp_path_factory) -> Iterator[SimpleNamespace]:
-    """A run in a pipe, and another one in JSON that goes on with its session and may write."""
+    """A run in a pipe, which may not write, its calls judged once more by `policy test`; and
+    another run in JSON that goes on with its session and may write."""
     work = tmp_path_factory.mktemp("work")
     with FakeGemini() as fake:
-        fake.call("list_directory", dir_path=".").say("**Four** ", "files.\n")
+        fake.call("list_directory", dir_path=".").call("write_file", file_path="b.txt", content="b")
+        fake.say("**Four** ", "files.\n")
         fake.call("write_file", file_path="a.txt", content="hi").say("Dóne ✓")
         env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake.env}
         env |= shared_environment(work)
         first = command("run", "How many?", env=env, cwd=work)
         session = first.stderr.split("session ")[1].strip()
+        judged = command("policy", "test", "latest", env=env, cwd=work)
         more = ("--json", "Write", "--approval", "auto_edit", "--resume", session)
         second = command("run", *more, env=env, cwd=work)
-        yield SimpleNamespace(first=first, second=second, requests=fake.requests, work=work)
+        found = {"first": first, "judged": judged, "second": second}
+        yield SimpleNamespace(**found, requests=fake.requests, work=work)
 
 
 @pytest.mark.gemini_cli
@@ -90,9 +94,21 @@ def test_json_lines_are_our_events(two_runs):
 
 @pytest.mark.gemini_cli
 def test_a_session_goes_on(two_runs):
-    assert [request.prompt for request in two_runs.requests][2] == "Write"
-    assert "How many?" in str(two_runs.requests[2].contents)
-    assert "**Four** files." in str(two_runs.requests[2].contents)
+    assert [request.prompt for request in two_runs.requests][3] == "Write"
+    assert "How many?" in str(two_runs.requests[3].contents)
+    assert "**Four** files." in str(two_runs.requests[3].contents)
+
+
+@pytest.mark.gemini_cli
+def test_policy_test_says_of_a_call_that_run_denied_that_it_was(two_runs):
+    """Of a warm CLI, too: `test_quiet_is_the_text_only_on_the_warm_transport_too`."""
+    assert "[write_file b.txt] denied" in two_runs.first.stderr
+    assert not (two_runs.work / "b.txt").exists()
+    _, allowed, denied, end = two_runs.judged.stdout.splitlines()
+    assert allowed.split()[:3] == ["allowed", "success", "list_directory"]
+    assert denied.split()[:3] == ["denied", "denied", "write_file"]
+    assert "nobody to ask" in denied
+    assert end == "1 allowed, 1 denied; `chat`, or `decide` in Python, would ask about 1 of them"
 
 
 @pytest.mark.gemini_cli
