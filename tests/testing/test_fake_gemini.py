@@ -745,28 +745,32 @@ class Work(NamedTuple):
 class TestRealCli:
     @pytest.fixture(scope="class")
     @classmethod
-    def hello(cls, real_cli, quick_start, tmp_path_factory) -> tuple[list[dict], list[Request]]:
-        """A run on a machine whose proxy answers nobody."""
-        with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
+    def hello(cls, real_cli, quick_start, tmp_path_factory) -> Work:
+        """A run on a machine whose proxy answers nobody, and whose model is chosen by another."""
+        with private_place(tmp_path_factory) as cwd, FakeGemini(routing="flash") as fake:
             tokens = Tokens(prompt=100, cached=20, output=10, thoughts=20)
             fake.say("Hello ", "world.", thoughts=["Plan"], tokens=tokens)
             proxies = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
             env = {**quick_start, **dict.fromkeys(proxies, "http://127.0.0.1:9")}
-            args = ("-m", "gemini-2.5-flash")
-            return cli_run(fake, [*real_cli, *args], env, cwd, "Hi there"), fake.requests
+            events = cli_run(fake, [*real_cli, "-m", "auto"], env, cwd, "Hi there")
+            return Work(events, fake.requests, fake.side_calls, fake.unused, cwd)
 
     def test_the_cli_says_what_the_script_says(self, hello):
-        events, requests = hello
-        assert said(events) == ["Hello ", "world."]
-        assert events[-1]["status"] == "success"
-        used = events[-1]["stats"]["models"]["gemini-2.5-flash"]
+        [request] = hello.requests
+        assert said(hello.events) == ["Hello ", "world."]
+        assert hello.events[-1]["status"] == "success"
+        used = hello.events[-1]["stats"]["models"][request.model]
         assert (used["input_tokens"], used["cached"], used["output_tokens"]) == (100, 20, 10)
-        [request] = requests
         assert (request.prompt, request.kind) == ("Hi there", "main")
         assert "read_file" in request.tools
 
     def test_the_machines_proxy_does_not_divert_the_cli(self, hello):
-        assert said(hello[0]) == ["Hello ", "world."]
+        assert said(hello.events) == ["Hello ", "world."]
+
+    def test_routing_does_not_eat_the_script(self, hello):
+        assert said(hello.events) == ["Hello ", "world."]
+        assert [call.kind for call in hello.side_calls] == ["routing"]
+        assert "flash" in hello.requests[0].model
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -811,14 +815,6 @@ class TestRealCli:
     def test_thirty_turns_bring_a_loop_check_that_lets_the_cli_go_on(self, work):
         assert said(work.events) == ["Done."]
         assert [call.kind for call in work.side_calls] == ["web_search", "loop_check"]
-
-    def test_routing_does_not_eat_the_script(self, run_cli_on):
-        with FakeGemini(routing="flash") as fake:
-            fake.when("Hi").say("Routed.")
-            events = run_cli_on(fake, "Hi", "-m", "auto")
-            assert said(events) == ["Routed."]
-            assert [call.kind for call in fake.side_calls] == ["routing"]
-            assert "flash" in fake.requests[0].model
 
     def test_a_script_that_ran_out_stops_the_cli_at_once(self, run_cli_on):
         """… on the model to which it was routed."""
