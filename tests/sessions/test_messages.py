@@ -740,8 +740,9 @@ def keep(real_transport, tmp_path_factory) -> Iterator[Callable[..., Kept]]:
 
 @pytest.fixture(scope="module")
 def resumed(keep) -> Kept:
-    """Two runs: text, thoughts, reading, writing, a shell, a refusal, calls at once; and a prompt
-    with signs that the CLI takes for orders."""
+    """Three runs: text, thoughts, reading, writing, a shell, a refusal, calls at once; a prompt
+    with signs that the CLI takes for orders; and one that read a file by the prompt's own order,
+    then one by itself, then failed."""
     read = {"functionCall": {"name": "read_file", "args": {"file_path": "a.txt"}}}
     change = {"file_path": "b.txt", "instruction": "i", "old_string": "hi", "new_string": "ho"}
 
@@ -757,9 +758,11 @@ def resumed(keep) -> Kept:
         fake.calls(("replace", change), ("list_directory", {"dir_path": "."}))
         fake.say("Done", " now.\n\n", thoughts=["**End** nothing is left"])
         fake.call("read_file", file_path="a.txt").say("It is alpha.")
+        fake.call("read_file", file_path="a.txt").fail(400, "no more")
 
     chosen = {"approval": "yolo", "disallowed_tools": ["google_web_search"]}
-    return keep(script, ("Do it\n", chosen), ("/help @a.txt  ", {"literal": True}))
+    prompts = (("/help @a.txt  ", {"literal": True}), ("What is @a.txt ?", {"literal": False}))
+    return keep(script, ("Do it\n", chosen), *prompts)
 
 
 @pytest.mark.gemini_cli
@@ -785,37 +788,28 @@ def test_a_run_reads_the_same_live_and_loaded(resumed):
     assert len(saved) > len(told)
 
 
-@pytest.fixture(scope="module")
-def failed(keep) -> Kept:
-    """A run that read a file by the prompt's own order, then one by itself, then failed."""
-
-    def script(fake: FakeGemini) -> None:
-        fake.call("read_file", file_path="a.txt").fail(400, "no more")
-
-    return keep(script, ("What is @a.txt ?", {"literal": False}))
+@pytest.mark.gemini_cli
+def test_a_prompt_with_signs_that_the_cli_takes_for_orders_reads_the_same(resumed):
+    saved = without_origin(claude(resumed.session))
+    first, *others = (without_origin(claude(stream)) for stream in resumed.streams)
+    begin = len(first)
+    for told in others:
+        assert told == saved[begin : begin + len(told)]
+        assert told[0]["role"] == "user"
+        assert "@a.txt" in told[0]["content"][0]["text"]
+        assert "alpha" not in told[0]["content"][0]["text"]
+        begin += len(told)
 
 
 @pytest.mark.gemini_cli
-def test_a_prompt_with_signs_that_the_cli_takes_for_orders_reads_the_same(resumed, failed):
-    for kept in (resumed, failed):
-        told = without_origin(claude(kept.streams[-1]))
-        saved = without_origin(claude(kept.session))[-len(told) :]
-        assert told == saved
-        assert saved[0]["role"] == "user"
-        assert "@a.txt" in saved[0]["content"][0]["text"]
-        assert "alpha" not in saved[0]["content"][0]["text"]
-
-
-@pytest.mark.gemini_cli
-def test_a_failed_run_reads_the_same_as_far_as_it_went(failed):
+def test_a_failed_run_reads_the_same_as_far_as_it_went(resumed):
     """S3-46: the stream of a failed run and its session file give the same messages."""
-    told = without_origin(claude(failed.streams[0]))
+    told = without_origin(claude(resumed.streams[-1]))
     assert [message["role"] for message in told] == ["user", "assistant"]
-    assert told == without_origin(claude(failed.session))
+    assert told == without_origin(claude(resumed.session))[-2:]
 
 
 @pytest.mark.gemini_cli
 def test_a_resumed_session_is_its_runs_one_behind_the_other(resumed):
-    first, second = resumed.streams
-    both = without_origin([*claude(first), *claude(second)])
-    assert both == without_origin(claude(resumed.session))
+    told = without_origin([message for one in resumed.streams for message in claude(one)])
+    assert told == without_origin(claude(resumed.session))
