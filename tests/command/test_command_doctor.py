@@ -76,8 +76,13 @@ def test_a_narrow_code_page_gets_plain_marks(tmp_path):
 def test_a_healthy_machine_is_all_well_and_the_live_probe_asks_the_model(
     real_transport, fake_gemini, tmp_path
 ):
+    """test_doctor.py asks the real CLI for its version, too."""
     fake_gemini.say("hello")
-    env = {"GEMINI_CLI_PATH": str(real_transport.executable), **fake_gemini.env}
+    cli = tmp_path / "gemini"
+    tell = f'[ "$1" = --version ] && exec echo {PINNED_CLI}'
+    cli.write_text(f'#!/bin/sh\n{tell}\nexec "{real_transport.executable}" "$@"\n')
+    cli.chmod(0o755)
+    env = {"GEMINI_CLI_PATH": str(cli), **fake_gemini.env}
     done = command("doctor", "--live", env=env, cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     assert PINNED_CLI in done.stdout
