@@ -101,7 +101,7 @@ def test_a_chat_offers_the_sessions_of_the_store(fake_gemini, url, tmp_path, rea
     cwd.mkdir()
     flags = ("--cli", str(real_transport.executable), "-m", "gemini-2.5-flash")
     lines = "\n/resume\n1\nWhich?\n/save all.md\n"
-    done = command("chat", "--pick", *flags, stdin=lines, env=env, cwd=cwd)
+    done = command("chat", "--via", "acp", "--pick", *flags, stdin=lines, env=env, cwd=cwd)
     assert done.returncode == 0, done.stderr
     assert "here: Remember seven" in done.stdout
     assert f"continuing {SESSION}: Remember seven" in done.stdout
