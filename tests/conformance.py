@@ -99,9 +99,17 @@ def _cases() -> Iterator[Case]:
         tree = ast.parse(file.read_text(encoding="utf-8"))
         is_extra = file.parent.name == "other_projects"
         yield Case(file.stem, "", ast.get_docstring(tree) or "", is_extra)
-        for node in ast.walk(tree):
+        for node in _defined(tree):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_test(node.name):
                 yield Case(file.stem, node.name, ast.get_docstring(node) or "", is_extra)
+
+
+def _defined(scope: ast.Module | ast.ClassDef) -> Iterator[ast.stmt]:
+    """What stands in a module and in its classes: tests stand nowhere else."""
+    for node in scope.body:
+        yield node
+        if isinstance(node, ast.ClassDef):
+            yield from _defined(node)
 
 
 @cache
