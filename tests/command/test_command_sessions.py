@@ -371,6 +371,8 @@ def test_a_session_of_the_real_cli_is_listed_shown_forked_and_costs_what_its_run
     assert run.cost is not None
     assert told["usd"] == f"{run.cost.usd}"
     copy = command("sessions", "fork", "latest", env=env, cwd=tmp_path).stdout.strip()
-    fake_gemini.say("Still nothing.")
-    again = sync.ask("And now?", options.changed(resume=copy), via=real_transport)
-    assert (again.text, again.session_id) == ("Still nothing.", copy)
+    # test_sessions.py goes on with a fork on the real CLI.
+    assert copy != run.session_id
+    of_copy = command("sessions", "show", copy, env=env, cwd=tmp_path)
+    assert "list_directory" in of_copy.stdout
+    assert "Nothing here." in of_copy.stdout
