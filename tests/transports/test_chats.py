@@ -135,20 +135,18 @@ class TestWhoDecides:
                 (call,) = (await chat.ask("Pay")).tools
         assert call.status == "denied"
 
+    @on_shared
     @pytest.mark.gemini_cli
-    async def test_chats_in_one_warm_process_have_each_their_own(
-        self, fake_gemini, options, real_transport
-    ):
-        acp = Acp(executable=real_transport.executable, decide=no)
-        fake_gemini.when("one").call(SHELL, command="touch one").say("Done.")
-        fake_gemini.when("two").call(SHELL, command="touch two").say("Done.")
+    async def test_chats_in_one_warm_process_have_each_their_own(self, process, tmp_path):
+        shared = process.afresh(tmp_path / "workspace")
+        shared.fake.when("one").call(SHELL, command="touch one").say("Done.")
+        shared.fake.when("two").call(SHELL, command="touch two").say("Done.")
         async with (
-            Pool(acp, size=1) as pool,
-            connect(options, via=pool, decide=yes) as one,
-            connect(options, via=pool) as two,
+            connect(shared.options, via=shared.warm, decide=yes) as one,
+            connect(shared.options, via=shared.warm) as two,
         ):
             await asyncio.gather(one.ask("one"), two.ask("two"))
-        assert {file.name for file in options.cwd.iterdir()} == {"one"}
+        assert {file.name for file in shared.options.cwd.iterdir()} == {"one"}
 
     @pytest.mark.parametrize("shared", [Pool(Acp()), Acp().warm(), sync.Pool(Acp())])
     def test_a_process_that_was_started_to_ask_nobody_refuses_one(self, shared):
