@@ -306,20 +306,21 @@ class TestTheRealCli:
         assert len(fake_gemini.requests) == 4
         assert not [*tried.folder.glob("*.txt")]
 
-    @pytest.mark.parametrize("transport", [Cli, Acp])
+    @pytest.mark.parametrize("kind", ["cli", "acp"])
     async def test_a_function_that_the_user_denies_is_refused_before_the_start(
-        self, fake_gemini, real_transport, tmp_path, users, transport
+        self, fake_gemini, stand_in, stand_in_acp, tmp_path, users, kind
     ):
+        """What comes before a start is the same for every CLI."""
+
         def weather(city: str) -> str:
             """The weather in a city."""
             return "sunny"
 
         users(rule("mcp_*", "deny"), rule("read_file", "allow"))
         options = Options(env=fake_gemini.env, cwd=tmp_path)
-        via = transport(executable=real_transport.executable, tools=[weather])
+        via = stand_in() if kind == "cli" else stand_in_acp("well_behaved")
         with pytest.raises(ConfigError, match="denies weather"):
-            await ask("Go", options, via=via)
-        shaped = options.changed(output_schema=list[int])
+            await ask("Go", options, via=replace(via, tools=[weather]))
         with pytest.raises(ConfigError, match="denies"):
-            await ask("Go", shaped, via=replace(via, tools=()))
+            await ask("Go", options.changed(output_schema=list[int]), via=via)
         assert fake_gemini.requests == []
