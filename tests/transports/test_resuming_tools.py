@@ -19,7 +19,7 @@ from geminorum.sessions.repairing import repair_file, repaired_copy
 from geminorum.testing import FakeGemini
 from geminorum.transports.launch.resuming import files_of
 from geminorum.wire.sessions.repair import _without_told, repaired
-from shared_acp import Sessions, SharedAcp, having, on_shared, shared_acp
+from shared_acp import Sessions, SharedAcp, on_shared, shared_acp
 
 READ_A = ("read_file", {"file_path": "a.txt"})
 READ_B = ("read_file", {"file_path": "b.txt"})
@@ -171,14 +171,12 @@ async def test_a_chat_goes_on_after_a_tool_that_was_cancelled_and_one_before_a_f
 
 
 @on_shared
-async def test_an_answer_asked_for_again_after_tools_is_accepted(
-    fake_gemini, options, any_transport
-):
-    """`output_schema` asks once more in the same session when the answer did not arrive."""
+async def test_an_answer_asked_for_again_after_tools_is_accepted(fake_gemini, options, warm):
+    """`output_schema` asks once more in the same session when the answer did not arrive; headless:
+    test_structured_output.py."""
     fake_gemini.call(READ_A[0], **READ_A[1]).say("Forgot to answer.").always()
     wanted = options.changed(output_schema={"type": "object", "properties": {}})
-    twice = having(any_transport, answer_attempts=2)
-    async with start("Answer", wanted, via=twice) as live:
+    async with start("Answer", wanted, via=warm) as live:
         events = [event async for event in live]
     assert sum(isinstance(event, ToolUse) for event in events) == 1
     assert live.result.errors[-1].code == errors.InvalidAnswer.code

@@ -77,11 +77,13 @@ async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def two_turns(real_transport, tmp_path_factory) -> SimpleNamespace:
-    """A headless chat: an answer that is wrong at first, and one that has to be asked for again."""
+    """A headless chat: an answer that is wrong at first, and one that has to be asked for again,
+    after a tool."""
     with FakeGemini() as fake:
         fake.call(ANSWER, name="Ada", age="very").call(ANSWER, name="Ada", age=36)
         fake.say("That is Ada.")
-        fake.say("Hm.").call(ANSWER, name="Bo", age=1).say("Done.")
+        fake.call("list_directory", dir_path=".").say("Hm.")
+        fake.call(ANSWER, name="Bo", age=1).say("Done.")
         options = private_options(fake, tmp_path_factory.mktemp("turns"), timeout=60)
         # Those that are started ahead: test_spares.py.
         via, typed = replace(real_transport, spare=0), options.changed(output_schema=Person)
@@ -130,6 +132,8 @@ class TestTheRealCli(OnEitherWay):
         assert "age" in str(two_turns.requests[1].tool_results[0].response)
 
     async def test_each_turn_of_a_chat_has_an_answer_of_its_own(self, two_turns):
+        """The second was asked for again after a tool, which the API would refuse if the history
+        did not pair its calls."""
         people = [turn.result.data for turn in (two_turns.first, two_turns.second)]
         assert [person.name for person in people] == ["Ada", "Bo"]
 
@@ -137,7 +141,7 @@ class TestTheRealCli(OnEitherWay):
         kinds = [type(event) for event in two_turns.second.events]
         assert (kinds.count(Init), kinds.count(Done), kinds.count(UserMessage)) == (1, 1, 2)
         usage = two_turns.second.result.usage
-        assert len(usage.requests) == len(two_turns.requests[3:]) == 3
+        assert len(usage.requests) == len(two_turns.requests[3:]) == 4
         assert usage.total == sum(request.total for request in usage.requests)
 
     @on_acp
