@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from geminorum import (
     Acp,
+    Allow,
     Cli,
     Deny,
     Done,
@@ -58,16 +59,19 @@ def named(*names: str) -> list[Tool]:
     return [Tool.of(ring, name=name) for name in names]
 
 
+ASKED_TO_PAY = Policy(rules=(Rule("mcp_geminorum_pay", "ask"),))
 LISTED = ("put", "answer", "several", "stuck", "meet")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
-    """One process for all warm sessions, with a list of the functions that they may use."""
-    transport = Acp(executable=real_transport.executable, tools=named(*LISTED, "peek"))
-    allowed = [f"mcp_geminorum_{name}" for name in LISTED]
-    folder = tmp_path_factory.mktemp("process")
-    async with shared_acp(transport, folder, allowed_tools=allowed) as shared:
+    """One process for all warm sessions, with a list of the functions that they may use. Somebody
+    says no, but is asked about one of them only."""
+    how = {"tools": named(*LISTED, "peek", "pay"), "decide": lambda request: False}
+    transport = Acp(executable=real_transport.executable, **how)
+    allowed = [f"mcp_geminorum_{name}" for name in (*LISTED, "pay")]
+    chosen = {"allowed_tools": allowed, "policy": ASKED_TO_PAY}
+    async with shared_acp(transport, tmp_path_factory.mktemp("process"), **chosen) as shared:
         yield shared
 
 
@@ -139,6 +143,25 @@ async def warm_call(process, tmp_path_factory) -> SimpleNamespace:
         events = [event async for event in live]
     found = {"basket": basket, "events": events, "requests": shared.fake.requests}
     return SimpleNamespace(**found, result=live.result)
+
+
+PAYMENTS = [("mcp_geminorum_pay", {"amount": amount}) for amount in (5, 50)]
+
+
+def paying_into(paid: list[int]) -> Tool:
+    def pay(amount: int) -> None:
+        paid.append(amount)
+
+    return Tool.of(pay)
+
+
+def allow_little(request: PermissionRequest) -> Allow | Deny:
+    return Allow() if request.input.get("amount", 50) < 10 else Deny("too much")
+
+
+def assert_little_was_paid(results: list[ToolResult], paid: list[int]) -> None:
+    assert sorted(one.status for one in results if one.name == "pay") == ["denied", "success"]
+    assert paid == [5]
 
 
 def noting(called: list[str], name: str) -> Tool:
@@ -232,21 +255,24 @@ class TestTheRealCli(OnEitherWay):
             ("success", "[1,2]"),
         ]
 
-    @pytest.mark.filterwarnings("ignore:decide is never called")
     @on_cli
     async def test_the_lists_of_the_options_hold_for_functions_too(
         self, fake_gemini, options, any_transport
     ):
-        """S0-24: and a function opens nothing else. Nobody is asked about what is listed."""
-        called = []
+        """S0-24: and a function opens nothing else. Nobody is asked about what is listed, unless a
+        rule says so."""
+        called, paid = [], []
         tools = [noting(called, name) for name in ("peek", "poke", "prod")]
         calls = [(f"mcp_geminorum_{tool.name}", {}) for tool in tools]
-        fake_gemini.calls(*calls, ("run_shell_command", {"command": "touch made"})).say("Done.")
-        lists = {"allowed_tools": ["peek", "prod"], "disallowed_tools": ["prod"]}
-        via = having(any_transport, tools=tools, decide=lambda request: False)
-        async with run("Go", options.changed(**lists), via=via) as live:
+        fake_gemini.calls(*calls, ("run_shell_command", {"command": "touch made"}))
+        fake_gemini.calls(*PAYMENTS).say("Done.")
+        lists = {"allowed_tools": ["peek", "prod", "pay"], "disallowed_tools": ["prod"]}
+        chosen = options.changed(policy=ASKED_TO_PAY, **lists)
+        via = having(any_transport, tools=[*tools, paying_into(paid)], decide=allow_little)
+        async with run("Go", chosen, via=via) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
-        found = {result.name: result.status for result in results}
+        assert_little_was_paid(results, paid)
+        found = {result.name: result.status for result in results if result.name != "pay"}
         assert found.pop("peek") == "success"
         assert set(found.values()) == {"denied"}
         assert len(found) == 3
@@ -269,6 +295,18 @@ class TestTheRealCli(OnEitherWay):
         assert found == {"put": "success", "peek": "denied", "run_shell_command": "denied"}
         assert called == ["put"]
         assert not (options.cwd / "made").exists()
+
+    @on_acp
+    async def test_a_function_in_the_list_is_asked_about_where_a_rule_says_so(
+        self, fake_gemini, options, any_transport
+    ):
+        """In a warm CLI; in another, above."""
+        fake_gemini.calls(*PAYMENTS).say("Done.")
+        paid: list[int] = []
+        via = having(any_transport, tools=[paying_into(paid)], decide=allow_little)
+        async with run("Go", options, via=via) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert_little_was_paid(results, paid)
 
     @pytest.mark.parametrize(
         ("place", "kind"), [(Cli, "thread"), ("process", "async")], indirect=["place"]

@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -15,7 +14,6 @@ from geminorum import (
     Allow,
     Cli,
     Deny,
-    Options,
     PermissionDecision,
     PermissionRequest,
     Policy,
@@ -26,7 +24,7 @@ from geminorum import (
 )
 from geminorum.testing import FakeGemini
 from geminorum.transports.callbacks import loopback
-from shared_acp import MODEL, on_shared, private_options
+from shared_acp import on_shared, private_options
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -73,13 +71,6 @@ print(re.findall(b"known-token-.", b"".join(texts)))
 print("own key", "GEMINI_API_KEY" in os.environ)
 print("key of the CLI", b"GEMINI_API_KEY=" in b"".join(texts))
 """
-
-
-@pytest.fixture
-def options(fake_gemini, tmp_path) -> Options:
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
 
 
 GOOD, BAD = "good " * 200, "bad " * 200
@@ -182,24 +173,3 @@ async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(att
     assert {use.id for use in uses} == {result.id for result in results}
     assert len(uses) == 2
     assert "not that" in str(attacked.requests[3].tool_results)
-
-
-async def test_a_function_in_the_list_of_tools_is_asked_about_where_a_rule_says_so(
-    fake_gemini, options, any_transport
-):
-    ran = []
-
-    def pay(amount: int) -> None:
-        ran.append(amount)
-
-    def decide(request: PermissionRequest) -> Allow | Deny:
-        return Allow() if request.input["amount"] < 10 else Deny("too much")
-
-    fake_gemini.call("mcp_geminorum_pay", amount=5).call("mcp_geminorum_pay", amount=50)
-    fake_gemini.say("Done.")
-    policy = Policy(rules=(Rule("mcp_geminorum_pay", "ask"),))
-    limited = options.changed(policy=policy, allowed_tools=["pay"])
-    async with run("Go", limited, via=replace(any_transport, tools=[pay], decide=decide)) as live:
-        results = [event async for event in live if isinstance(event, ToolResult)]
-    assert [result.status for result in results] == ["success", "denied"]
-    assert ran == [5]
