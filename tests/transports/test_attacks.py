@@ -273,7 +273,7 @@ REDIRECTED = (
     "git status; git status > made",
     "git status $(git status > made)",
 )
-ONLY_STATUS = {"allowed_tools": [f"{SHELL}(git status)"]}
+ONLY_STATUS = {"allowed_tools": ["read_file", f"{SHELL}(git status)"]}
 STATUS_RULE = (Rule(SHELL, "allow", "git status"),)
 EVALUATED = "git status ${x:='a[$(touch PWNED)]'}"
 NOT_THAT_COMMAND = (
@@ -281,6 +281,9 @@ NOT_THAT_COMMAND = (
     {"command": f"{EVALUATED} ${{y[x]}}"},
     {"command": f"{EVALUATED} $[x]"},
     {"command": "git status `touch PWNED`"},
+    {"command": "git status $(touch PWNED)"},
+    {"command": "git status; touch PWNED"},
+    {"command": "git push"},
     # What the CLI does not take for commands of a line, and so lets through.
     {"command": "git status ; PATH=. ; git status"},
     {"command": "git status && HOME=./evil && git status"},
@@ -331,6 +334,7 @@ WHITELISTS = {
 STATUS = (SHELL, {"command": "git status --short"})
 OTHERS = (STATUS, *((SHELL, arguments) for arguments in NOT_THAT_COMMAND))
 WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
+READ = ("read_file", {"file_path": "notes.txt"})
 
 
 @pytest.fixture
@@ -340,7 +344,9 @@ def attack_whitelist(attack_once):
     async def attacked(name: str) -> Attacked:
         def scenes(run: Attacked) -> dict[str, Calls]:
             more = {
-                "Cli, yolo": {"other": OTHERS, "judged": judged(run.cwd)},
+                "Cli, yolo": {"other": OTHERS, "judged": judged(run.cwd), "files": [WRITE, READ]},
+                "Cli, auto_edit": {"judged": judged(run.cwd)},
+                "Cli, no writing": {"written": [WRITE]},
                 "Acp, yolo": {"other": OTHERS},
                 "Cli, pre-approved": {"written": [WRITE]},
             }
@@ -378,10 +384,23 @@ async def test_a_whitelist_of_one_command_runs_nothing_else(attack_whitelist, na
     assert policy_toml(Options(**ONLY_STATUS)) == policy_toml(Options(**WHITELISTS[name][1]))
 
 
-async def test_a_verdict_says_what_the_cli_does_with_one_command_in_yolo(attack_whitelist):
+async def test_a_whitelist_of_a_tool_and_a_command_opens_no_other_tool_in_yolo(attack_whitelist):
     run = await attack_whitelist("Cli, yolo")
+    assert sorted(one.status for one in run.results["files"]) == ["denied", "success"]
+    assert not (run.cwd / "a.txt").exists()
+
+
+async def test_a_denied_write_does_not_happen_in_a_mode_that_writes(attack_whitelist):
+    run = await attack_whitelist("Cli, no writing")
+    assert [one.status for one in run.results["written"]] == ["denied"]
+    assert not (run.cwd / "a.txt").exists()
+
+
+@pytest.mark.parametrize("name", ["Cli, yolo", "Cli, auto_edit"])
+async def test_a_verdict_says_what_the_cli_does_with_one_command(attack_whitelist, name):
+    run = await attack_whitelist(name)
     calls = judged(run.cwd)
-    assert_as_foreseen("", WHITELISTS["Cli, yolo"][1], run.cwd, calls, run.results["judged"])
+    assert_as_foreseen("", WHITELISTS[name][1], run.cwd, calls, run.results["judged"])
 
 
 async def test_auto_edit_still_writes_where_a_command_is_pre_approved(attack_whitelist):
@@ -396,14 +415,6 @@ IN_A_WHOLE_SHELL = (
     "cat <<EOF\nhi\nEOF",
     "wc -l < written",
 )
-
-
-async def test_a_shell_that_may_do_everything_may_redirect(attack, clone):
-    """In a warm CLI; in another, the table of verdicts below tells."""
-    policy = Policy(shell_execute="allow")
-    results = await attack(shell(*IN_A_WHOLE_SHELL), Acp(), at_once=True, policy=policy)
-    assert len(ran(results)) == len(IN_A_WHOLE_SHELL), results
-    assert (clone / "written").read_text() == "hi\n"
 
 
 EDIT = {"instruction": "Make it.", "old_string": "", "new_string": "{}"}
@@ -634,9 +645,8 @@ JUDGED = (
     *("for f in a b; do echo $f; done", "if true; then ls; fi", "ls && git status && id"),
 )
 JUDGES = {
-    "the whole shell": {"policy": Policy(shell_execute="allow")},
+    "the whole shell": {"policy": Policy(shell_execute="allow")},  # In a warm CLI.
     "the shell, no writing": {"policy": Policy("deny", "allow"), "approval": "auto_edit"},
-    "one command": {"policy": Policy(rules=STATUS_RULE)},
     "all but one command": {
         "policy": Policy(shell_execute="allow", rules=(Rule(SHELL, "deny", "git log"),))
     },
@@ -660,8 +670,13 @@ def judged(cwd: Path, name: str = "") -> Calls:
 
 @pytest.mark.parametrize("name", JUDGES)
 async def test_a_verdict_says_what_the_cli_does(attack, clone, name):
+    """And a shell that may do everything may redirect."""
     calls = judged(clone, name)
-    results = await attack(calls, at_once=True, **JUDGES[name])
+    transport = Acp() if name == "the whole shell" else Cli()
+    results = await attack(calls, transport, at_once=True, **JUDGES[name])
+    if isinstance(transport, Acp):
+        # Told as they end, in any order; the CLI numbers the calls of one answer.
+        results.sort(key=lambda result: int(result.id.rpartition("_")[2]))
     assert_as_foreseen(name, JUDGES[name], clone, calls, results)
 
 
@@ -672,13 +687,15 @@ def assert_as_foreseen(
     word, sure = SURE.get(name, ("", ()))
     verdicts = {str(a): rules.verdict(tool, a).decision for tool, a in calls}
     foreseen = {call: decision == "allow" for call, decision in verdicts.items()}
+    assert {result.name for result in results} == {SHELL}
     happened = {
         str(call[1]): result.status == "success"
         for call, result in zip(calls, results, strict=True)
     }
     assert foreseen == happened
     assert {verdicts[str(a)] for _, a in shell(*sure)} == ({word} if sure else set())
-    assert (clone / "written").exists() == (name == "the whole shell")
+    written = clone / "written"
+    assert (written.exists() and written.read_text()) == (name == "the whole shell" and "hi\n")
 
 
 @pytest.mark.parametrize("kind", [Cli, Acp])
@@ -725,10 +742,14 @@ def files_in(folder: Path) -> dict[Path, bytes]:
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-async def test_a_search_runs_no_program(attack, tmp_path):
+async def test_a_search_runs_no_program_and_a_disallowed_tool_does_nothing(attack, clone, tmp_path):
     """In yolo without a shell; where nothing is chosen, and in a whitelist, below."""
     options = {"approval": "yolo", "disallowed_tools": [SHELL]}
-    assert_no_program_ran(await attack(searches(tmp_path), Cli(), **options), tmp_path)
+    calls = [*shell("touch made"), *searches(tmp_path)]
+    refused, *found = await attack(calls, Cli(), **options)
+    assert refused.status == "denied"
+    assert not (clone / "made").exists()
+    assert_no_program_ran(found, tmp_path)
 
 
 def searches(folder: Path) -> list[tuple[str, dict]]:

@@ -32,14 +32,19 @@ def loops(fake_gemini, tokens: Told, delay: float = 0.0) -> None:
     fake_gemini.calls(call, tokens=tokens, delay=delay).always()
 
 
-async def test_the_cost_is_exact_per_request_and_model(fake_gemini, options, real_transport):
-    """B-15, B-16: the cost equals a hand calculation with cached tokens, thoughts and tool
-    tokens."""
+def test_the_cost_is_exact_per_request_and_model_and_a_resumed_run_pays_for_its_own(
+    fake_gemini, options, real_transport
+):
+    """B-15, B-16: the cost equals a hand calculation with cached tokens, thoughts and tool tokens.
+
+    S1-49: the session file has both turns, the bill of the second only what is its own. It keeps
+    its budget while nobody reads.
+    """
     call = ("run_shell_command", {"command": "true"})
     fake_gemini.calls(call, tokens=Told(prompt=1000, cached=400, output=10, thoughts=100))
     fake_gemini.say("Done", tokens=Told(prompt=2000, cached=1500, output=20, thoughts=0, tool=50))
-    result = await ask("Go", options, via=real_transport)
-    usage, bill = result.usage, result.cost
+    first = sync.ask("Go", options, via=real_transport)
+    usage, bill = first.usage, first.cost
     assert usage.exact
     assert bill.exact
     assert usage.by_model[MODEL] == Tokens(3000, 30, 1900, 100, 50, 3180)
@@ -50,6 +55,14 @@ async def test_the_cost_is_exact_per_request_and_model(fake_gemini, options, rea
     # 1,150 fresh at 0.30, 1,900 cached at 0.03, 130 out at 2.50 dollars per million.
     assert bill.usd == Decimal("0.000345") + Decimal("0.000057") + Decimal("0.000325")
     assert bill.billing == "api_key"
+    loops(fake_gemini, Told(prompt=1_000_000), delay=0.5)
+    again = options.changed(max_budget_usd=0.25, resume=first.session_id)
+    with sync.run("Go on", again, via=real_transport) as live:
+        wait_for_requests(fake_gemini, 3)
+        assert 3 <= len(fake_gemini.requests) <= 4
+        *_, done = live
+    assert done.status == "max_budget"
+    assert {one.input for one in done.usage.requests} == {1_000_000}
 
 
 async def test_from_the_stream_alone_the_cost_is_an_estimate(stand_in):
@@ -67,27 +80,25 @@ async def test_from_the_stream_alone_the_cost_is_an_estimate(stand_in):
     assert not result.cost.exact
 
 
-async def test_the_question_which_model_to_take_is_paid_too(fake_gemini, options, real_transport):
-    """S1-19: `auto` asks a small model first; its tokens are in the stats, but in no session
-    file."""
-    fake_gemini.say("Hi", tokens=Told(prompt=1000, output=10))
-    result = await ask("Hi", options.changed(model="auto"), via=real_transport)
-    asked = {request.model for request in result.usage.requests}
-    assert len(asked) == 1
-    assert len(result.usage.by_model) == 2
-    assert result.usage.exact
-    assert set(result.cost.by_model) == set(result.usage.by_model)
+def wait_for_requests(fake_gemini, count: int) -> None:
+    """And a while longer: time for the requests that must not come."""
+    deadline = time.monotonic() + 30
+    while len(fake_gemini.requests) < count and time.monotonic() < deadline:
+        time.sleep(0.05)
+    time.sleep(2.5)
 
 
-async def test_the_budget_stops_a_model_that_loops(fake_gemini, options, real_transport):
+def test_the_budget_stops_a_model_that_loops_while_nobody_reads(
+    fake_gemini, options, real_transport
+):
     """S0-30, S0-33: each turn costs $0.30; the third exceeds the budget of 0.75, and no fifth is
-    requested."""
+    requested. The spending is followed by our own clock, not by the consumer's; for one that reads
+    see test_wrong_clocks.py."""
     loops(fake_gemini, Told(prompt=1_000_000), delay=0.5)
-    events = []
-    async with start("Go", options.changed(max_budget_usd=0.75), via=real_transport) as live:
-        async for event in live:
-            events.append(event)
-    done = events[-1]
+    with sync.run("Go", options.changed(max_budget_usd=0.75), via=real_transport) as live:
+        wait_for_requests(fake_gemini, 3)
+        assert 3 <= len(fake_gemini.requests) <= 4
+        *_, done = live
     assert isinstance(done, Done)
     assert done.status == "max_budget"
     assert Decimal("0.75") < done.cost.usd <= Decimal("1.20")
@@ -96,41 +107,6 @@ async def test_the_budget_stops_a_model_that_loops(fake_gemini, options, real_tr
     assert len(done.usage.requests) >= 3
     with pytest.raises(errors.BudgetExceeded, match="budget"):
         live.result.raise_on_failure()
-
-
-def test_the_budget_holds_while_nobody_reads(fake_gemini, options, real_transport):
-    """The spending is followed by our own clock, not by the consumer's."""
-    loops(fake_gemini, Told(prompt=1_000_000), delay=0.5)
-    with sync.run("Go", options.changed(max_budget_usd=0.25), via=real_transport) as live:
-        deadline = time.monotonic() + 30
-        while len(fake_gemini.requests) < 1 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(2.5)
-        asked = len(fake_gemini.requests)
-        assert 1 <= asked <= 2
-        *_, done = live
-    assert done.status == "max_budget"
-
-
-def test_a_resumed_run_keeps_its_budget_while_nobody_reads(fake_gemini, options, real_transport):
-    """S1-49: and a second turn counts only its own requests: the session file has both turns, the
-    bill only the second."""
-    fake_gemini.say("One", tokens=Told(prompt=1000, output=10))
-    fake_gemini.say("Two", tokens=Told(prompt=3000, output=30))
-    first = sync.ask("Hi", options, via=real_transport)
-    second = sync.ask("More", options.changed(resume=first.session_id), via=real_transport)
-    assert [request.input for request in second.usage.requests] == [3000]
-    assert (second.usage.input, second.usage.exact) == (3000, True)
-    loops(fake_gemini, Told(prompt=1_000_000), delay=0.5)
-    again = options.changed(max_budget_usd=0.25, resume=first.session_id)
-    with sync.run("Go", again, via=real_transport) as live:
-        deadline = time.monotonic() + 30
-        while len(fake_gemini.requests) < 3 and time.monotonic() < deadline:
-            time.sleep(0.05)
-        time.sleep(2.5)
-        assert 3 <= len(fake_gemini.requests) <= 4
-        *_, done = live
-    assert done.status == "max_budget"
 
 
 async def test_a_budget_without_a_price_is_not_kept_blindly(fake_gemini, options, real_transport):

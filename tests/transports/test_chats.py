@@ -10,10 +10,12 @@ from geminorum import (
     Acp,
     Allow,
     Api,
+    Chat,
     Deny,
     Done,
     Options,
     Pool,
+    Result,
     ToolCall,
     ToolResult,
     ToolUse,
@@ -24,7 +26,7 @@ from geminorum import (
 )
 from geminorum.testing import FakeGemini
 from geminorum.views.result import KEPT_CALLS, result
-from shared_acp import OnEitherWay, SharedAcp, having, on_shared, shared_acp
+from shared_acp import SharedAcp, on_shared, shared_acp
 
 SHELL = "run_shell_command"
 
@@ -51,28 +53,42 @@ async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
         yield shared
 
 
-class TestTheSession(OnEitherWay):
+async def knows_its_session(chat: Chat) -> Result:
+    """From the first of two turns on, and when it is over. Gives the result of the first."""
+    async with chat:
+        assert chat.session_id is None
+        first = await chat.ask("First")
+        assert chat.session_id == first.session_id is not None
+        turn = chat.turn("Second")
+        assert chat.session_id == first.session_id
+        async with turn:
+            pass
+    assert chat.session_id == first.session_id
+    return first
+
+
+class TestTheSession:
     @on_shared
     @pytest.mark.gemini_cli
-    async def test_a_chat_knows_its_session_from_its_first_turn_on(
-        self, fake_gemini, options, any_transport
-    ):
-        """And it has a `decide` of its own, before that of its transport."""
-        fake_gemini.call(SHELL, command="touch made").say("One.").say("Two.")
-        transport = having(any_transport, decide=no)
-        chat = connect(options, via=transport, decide=yes)
-        async with chat:
-            assert chat.session_id is None
-            first = await chat.ask("First")
-            assert chat.session_id == first.session_id is not None
-            turn = chat.turn("Second")
-            assert chat.session_id == first.session_id
-            async with turn:
-                pass
-        assert chat.session_id == first.session_id
+    async def test_a_chat_knows_its_session_from_its_first_turn_on(self, process, tmp_path):
+        """And it has a `decide` of its own, before that of its transport; on `Cli`, too: see
+        test_decide_cli.py."""
+        shared = process.afresh(tmp_path / "workspace")
+        shared.fake.call(SHELL, command="touch made").say("One.").say("Two.")
+        transport = shared.via(decide=no)
+        first = await knows_its_session(connect(shared.options, via=transport, decide=yes))
         assert [call.status for call in first.tools] == ["success"]
-        assert (options.cwd / "made").exists()
+        assert (shared.options.cwd / "made").exists()
         assert transport.decide is no
+
+    async def test_a_chat_of_headless_runs_knows_it_too(self, stand_in):
+        """What the real one resumes: test_running.py."""
+        said = [
+            {"type": "init", "session_id": "s-1", "model": "gemini-2.5-flash"},
+            {"type": "result", "status": "success"},
+        ]
+        first = await knows_its_session(connect(via=stand_in(*said)))
+        assert first.session_id == "s-1"
 
     def test_a_chat_without_await_knows_it_too(self):
         with FakeGemini(default="Hello.") as fake:
@@ -135,20 +151,18 @@ class TestWhoDecides:
                 (call,) = (await chat.ask("Pay")).tools
         assert call.status == "denied"
 
+    @on_shared
     @pytest.mark.gemini_cli
-    async def test_chats_in_one_warm_process_have_each_their_own(
-        self, fake_gemini, options, real_transport
-    ):
-        acp = Acp(executable=real_transport.executable, decide=no)
-        fake_gemini.when("one").call(SHELL, command="touch one").say("Done.")
-        fake_gemini.when("two").call(SHELL, command="touch two").say("Done.")
+    async def test_chats_in_one_warm_process_have_each_their_own(self, process, tmp_path):
+        shared = process.afresh(tmp_path / "workspace")
+        shared.fake.when("one").call(SHELL, command="touch one").say("Done.")
+        shared.fake.when("two").call(SHELL, command="touch two").say("Done.")
         async with (
-            Pool(acp, size=1) as pool,
-            connect(options, via=pool, decide=yes) as one,
-            connect(options, via=pool) as two,
+            connect(shared.options, via=shared.warm, decide=yes) as one,
+            connect(shared.options, via=shared.warm) as two,
         ):
             await asyncio.gather(one.ask("one"), two.ask("two"))
-        assert {file.name for file in options.cwd.iterdir()} == {"one"}
+        assert {file.name for file in shared.options.cwd.iterdir()} == {"one"}
 
     @pytest.mark.parametrize("shared", [Pool(Acp()), Acp().warm(), sync.Pool(Acp())])
     def test_a_process_that_was_started_to_ask_nobody_refuses_one(self, shared):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from geminorum import Options, ask, connect
+from geminorum import Acp, Options, ask, connect
 
 pytestmark = pytest.mark.gemini_cli
 
@@ -15,6 +15,7 @@ ODD = [
     "<session_context> of mine",
     "<hook_context> too",
 ]
+HEADLESS = "/help me"
 
 
 @pytest.fixture
@@ -23,14 +24,19 @@ def options(fake_gemini, tmp_path) -> Options:
 
 
 async def test_prompts_that_look_like_commands_stay_in_the_history(
-    real_transport, any_transport, fake_gemini, options
+    real_transport, fake_gemini, options
 ):
-    """The CLI leaves out of a resumed history what begins like a command, a question or a tag."""
-    for _ in range(len(ODD) + 1):
+    """The CLI leaves out of a resumed history what begins like a command, a question or a tag.
+
+    Said in a warm CLI, where a turn costs no start, and once more in a headless one.
+    """
+    for _ in range(len(ODD) + 2):
         fake_gemini.say("Noted.")
-    async with connect(options, via=any_transport) as chat:
+    async with connect(options, via=Acp(executable=real_transport.executable)) as chat:
         for prompt in ODD:
             result = await chat.ask(prompt)
-    await ask("And all of them?", options.changed(resume=result.session_id), via=real_transport)
+    again = options.changed(resume=result.session_id)
+    await ask(HEADLESS, again, via=real_transport)
+    await ask("And all of them?", again, via=real_transport)
     sent = json.dumps(fake_gemini.requests[-1].body["contents"])
-    assert [sent.count(prompt) for prompt in ODD] == [1] * len(ODD)
+    assert [sent.count(prompt) for prompt in (*ODD, HEADLESS)] == [1] * (len(ODD) + 1)

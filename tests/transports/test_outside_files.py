@@ -5,16 +5,17 @@ import os
 import re
 import subprocess
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
-from geminorum import Acp, Cli, Options, Pool, ToolResult, ask, connect, run
+from geminorum import Acp, Cli, Options, Pool, Result, ToolResult, ask, connect, run
 from geminorum.detect import find_cli
 from geminorum.errors import ConfigError, Unsupported
 from geminorum.testing import FakeGemini
 from geminorum.transports.launch.preloads.read_guard import ReadGuard
+from shared_run import Once
 
 MODEL = "gemini-2.5-flash"
 SKILL = "---\nname: {name}\ndescription: {words}\n---\nBODY-OF-{words}\n"
@@ -74,6 +75,21 @@ def put_links(work: Path, outside: Path) -> None:
     (work / "listing").symlink_to(outside / "listing")
 
 
+def put_double_names(root: Path, outside: Path) -> None:
+    """The CLI checks `d%64` decoded and reads it as it stands. Node asks the folder's package.json
+    where a preloaded script lies."""
+    for folder in (root, root / "docs"):
+        (folder / "d%64").mkdir()
+        for name in (".xignore", ".env", ".gitignore"):
+            (folder / "d%64" / name).symlink_to(outside / "secret")
+    rules = "INSIDE-RULES @./d%64/.xignore @./d%64/.env @./d%64/.gitignore\n"
+    (root / "docs/rules.md").write_text(rules)
+    work = root / "work"
+    (work / "l%64").symlink_to(outside / "listing")
+    (work / "package.json").write_text('{"name": "", "exports": {"./*": "./evil.cjs"}}')
+    (work / "evil.cjs").write_text("require('fs').writeFileSync(__dirname + '/PWNED', '')")
+
+
 def sent(fake: FakeGemini) -> set[str]:
     """What of our words the model was sent."""
     return {
@@ -88,20 +104,25 @@ def sent(fake: FakeGemini) -> set[str]:
 async def test_nothing_from_outside_of_the_project_is_sent(
     fake_gemini, real_transport, clone, outside, kind
 ):
-    """At the start, when a tool meets a folder, and when a skill is activated by its name."""
+    """At the start, when a tool meets a folder, and when a skill is activated by its name. Neither
+    names in two readings nor a package of the folder get round the guard."""
     put_links(clone / "work", outside)
+    put_double_names(clone, outside)
     for folder in ("sub/b.txt", "imports/c.txt", "notes/a.txt"):
         fake_gemini.call("read_file", file_path=folder)
     fake_gemini.call("activate_skill", name="borrowed").call("activate_skill", name="fine")
-    fake_gemini.say("Done.")
+    fake_gemini.call("list_directory", dir_path="l%64").say("Done.")
     options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL, approval="yolo")
     transport = kind(executable=real_transport.executable)
     with pytest.warns(UserWarning, match="leads outside of the project") as warned:
         async with run("Go", options, via=transport) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
-    assert [one.status for one in results] == ["success"] * 3 + ["error", "success"]
+    *found, _ = results
+    assert [one.status for one in found] == ["success"] * 3 + ["error", "success"]
     inside = {"INSIDE-RULES", "INSIDE-SKILL", "INSIDE-NOTES"}
     assert sent(fake_gemini) == inside
+    assert "SECRET" not in str([request.body for request in fake_gemini.requests])
+    assert not (clone / "work/PWNED").exists()
     named = {str(one.message).split("'")[1] for one in warned}
     left_out = ("GEMINI.md", ".gemini/skills/borrowed/SKILL.md", ".agents/skills/other/SKILL.md")
     assert named == {str(clone / "work" / file) for file in left_out}
@@ -109,52 +130,93 @@ async def test_nothing_from_outside_of_the_project_is_sent(
 
 
 @pytest.mark.gemini_cli
-@pytest.mark.parametrize("kind", [Cli, Acp])
-async def test_one_option_lets_the_links_in(fake_gemini, real_transport, clone, outside, kind):
+async def test_one_option_lets_the_links_in(fake_gemini, real_transport, clone, outside):
     put_links(clone / "work", outside)
     fake_gemini.say("Done.")
     options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL)
-    transport = kind(executable=real_transport.executable, outside_links=True)
+    transport = replace(real_transport, outside_links=True)
     assert (await ask("Go", options, via=transport)).text == "Done."
     assert {"SECRET-CONTEXT", "SECRET-SKILL"} <= sent(fake_gemini)
 
 
+@dataclass
+class Included:
+    """A run with a folder that is included by its options, one by a flag, and one by the user."""
+
+    clone: Path
+    folders: list[Path]
+    sent: set[str]
+    bodies: str
+    warned: list[str]
+    result: Result
+
+
+@pytest.fixture(scope="module")
+def once() -> Once:
+    return Once()
+
+
+@pytest.fixture
+def included(once, fake_gemini, real_transport, clone, outside, monkeypatch):
+    """Each included folder has links that lead outside, and so has the clone, to a file within one.
+
+    The temporary folder, and so the run's home, is in the project.
+    """
+
+    async def made() -> Included:
+        (clone / "tmp").mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(clone / "tmp"))
+        (fake_gemini.home / ".gemini/GEMINI.md").write_text("INSIDE-HOME\n")
+        (clone / "work/package.json").write_text("<<<<<<< HEAD\n")
+        folders = [outside.parent / name for name in ("by-options", "by-flag", "by-user")]
+        for folder in folders:
+            (folder / "docs").mkdir(parents=True)
+            (folder / "shared").write_text("INSIDE-SHARED\n")
+            (folder / "AGENTS.md").symlink_to(outside / "secret")
+            (folder / "docs/HOUSE.md").symlink_to(outside / "secret")
+        by_options, by_flag, by_user = folders
+        (clone / "work/AGENTS.md").symlink_to(by_options / "shared")
+        file = fake_gemini.home / ".gemini/settings.json"
+        theirs = {"includeDirectories": [str(by_user)], "loadMemoryFromIncludeDirectories": True}
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"context": theirs}))
+        via = replace(
+            real_transport,
+            settings={"context": {"fileName": ["AGENTS.md", "docs/HOUSE.md"]}},
+            extra_args=("--include-directories", str(by_flag)),
+        )
+        options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL)
+        options = options.changed(include_directories=(by_options,), approval="auto_edit")
+        fake_gemini.call("activate_skill", name="fine").say("Done.")
+        with pytest.warns(UserWarning, match="leads outside") as warned:
+            result = await ask("Go", options, via=via)
+        bodies = str([one.body for one in fake_gemini.requests])
+        told = [str(one.message).split("'")[1] for one in warned]
+        return Included(clone, folders, sent(fake_gemini), bodies, told, result)
+
+    return lambda: once("included", made)
+
+
 @pytest.mark.gemini_cli
-@pytest.mark.parametrize("named_by", ["options", "the user's settings", "extra_args"])
-async def test_an_included_folder_and_a_name_from_the_settings_count_too(
-    fake_gemini, real_transport, clone, outside, monkeypatch, named_by
-):
+async def test_an_included_folder_and_a_name_from_the_settings_count_too(included):
     """An included folder may be linked to; what is read in it may not lead outside. The user's
     own file is read also where the temporary folder, and so the run's home, is in the project."""
-    (clone / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(clone / "tmp"))
-    (fake_gemini.home / ".gemini/GEMINI.md").write_text("INSIDE-HOME\n")
-    settings = {"context": {"fileName": ["AGENTS.md", "docs/HOUSE.md"]}}
-    included = outside.parent / "included"
-    (included / "docs").mkdir(parents=True)
-    (included / "shared").write_text("INSIDE-SHARED\n")
-    (included / "AGENTS.md").symlink_to(outside / "secret")
-    (included / "docs/HOUSE.md").symlink_to(outside / "secret")
-    (clone / "work/AGENTS.md").symlink_to(included / "shared")
-    fake_gemini.say("Done.")
-    options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL)
-    transport = Cli(executable=real_transport.executable, settings=settings)
-    if named_by == "options":
-        options = options.changed(include_directories=(included,))
-    elif named_by == "extra_args":
-        transport = replace(transport, extra_args=("--include-directories", str(included)))
-    else:
-        file = fake_gemini.home / ".gemini/settings.json"
-        theirs = {"includeDirectories": [str(included)], "loadMemoryFromIncludeDirectories": True}
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"context": theirs}))
-    with pytest.warns(UserWarning, match="leads outside") as warned:
-        assert (await ask("Go", options, via=transport)).text == "Done."
-    assert {"INSIDE-SHARED", "INSIDE-RULES", "INSIDE-HOME"} <= sent(fake_gemini)
-    assert "SECRET-CONTEXT" not in sent(fake_gemini)
-    assert {str(one.message).split("'")[1] for one in warned} == {
-        str(included / "AGENTS.md"),
-        str(included / "docs/HOUSE.md"),
-    }
+    run = await included()
+    assert run.result.text == "Done."
+    assert {"INSIDE-SHARED", "INSIDE-RULES", "INSIDE-HOME"} <= run.sent
+    assert "SECRET-CONTEXT" not in run.sent
+    links = [folder / name for folder in run.folders for name in ("AGENTS.md", "docs/HOUSE.md")]
+    assert sorted(run.warned) == sorted(map(str, links))
+
+
+@pytest.mark.gemini_cli
+async def test_a_folders_own_skill_is_listed_but_only_yolo_activates_it_unasked(included):
+    """Without `trust_workspace`; that `yolo` does is seen above. And a broken package file of the
+    folder, which Node would read for what is loaded ahead of the CLI, stops no run."""
+    run = await included()
+    assert (run.result.status, run.result.text) == ("success", "Done.")
+    assert [(one.name, one.status) for one in run.result.tools] == [("activate_skill", "error")]
+    assert "INSIDE-SKILL" in run.sent
+    assert "BODY-OF" not in run.bodies
 
 
 @pytest.mark.gemini_cli
@@ -198,6 +260,16 @@ async def test_a_cli_that_cannot_be_kept_from_it_is_not_started(stand_in, tmp_pa
     assert not [*(tmp_path / "stand-in").glob("*.call")]
 
 
+async def test_one_option_starts_a_warm_cli_with_such_links_too(stand_in_acp, clone, outside):
+    """One that cannot be kept from them is started only so."""
+    put_links(clone / "work", outside)
+    options = Options(cwd=clone / "work")
+    with pytest.raises(Unsupported, match=r"GEMINI\.md"):
+        await ask("Go", options, via=stand_in_acp("well_behaved"))
+    transport = stand_in_acp("well_behaved", outside_links=True)
+    assert (await ask("Go", options, via=transport)).text == "Hello"
+
+
 async def test_a_sandbox_has_a_cli_of_its_own_and_is_not_started_either(real_transport, tmp_path):
     (tmp_path / "secret").write_text("SECRET\n")
     (tmp_path / "work").mkdir()
@@ -205,24 +277,6 @@ async def test_a_sandbox_has_a_cli_of_its_own_and_is_not_started_either(real_tra
     transport = Cli(executable=real_transport.executable, sandbox=True)
     with pytest.raises(Unsupported, match="without a sandbox"):
         await ask("Go", Options(cwd=tmp_path / "work"), via=transport)
-
-
-@pytest.mark.gemini_cli
-async def test_a_folders_own_skill_is_listed_but_only_yolo_activates_it_unasked(
-    fake_gemini, real_transport, clone
-):
-    """Without `trust_workspace`; that `yolo` does is seen above. And a broken package file of the
-    folder, which Node would read for what is loaded ahead of the CLI, stops no run."""
-    (clone / "work/package.json").write_text("<<<<<<< HEAD\n")
-    fake_gemini.call("activate_skill", name="fine").say("Done.")
-    options = Options(cwd=clone / "work", env=fake_gemini.env, model=MODEL, approval="auto_edit")
-    async with run("Go", options, via=real_transport) as live:
-        results = [event async for event in live if isinstance(event, ToolResult)]
-    assert (live.result.status, live.result.text) == ("success", "Done.")
-    assert [one.status for one in results] == ["error"]
-    everything = str([one.body for one in fake_gemini.requests])
-    assert "INSIDE-SKILL" in everything
-    assert "BODY-OF" not in everything
 
 
 @pytest.mark.gemini_cli
@@ -256,31 +310,6 @@ async def test_pipes_in_place_of_files_keep_no_run_waiting(
         work / "GEMINI.md",
         work / ".gemini/skills/pipe/SKILL.md",
     }
-
-
-@pytest.mark.gemini_cli
-@pytest.mark.parametrize("kind", [Cli, Acp])
-async def test_neither_names_in_two_readings_nor_a_package_of_the_folder_get_round_the_guard(
-    fake_gemini, real_transport, tmp_path, outside, kind
-):
-    """The CLI checks `d%64` decoded and reads it as it stands; Node asks the folder's package.json
-    where a preloaded script lies."""
-    repo = tmp_path / "clone"
-    for folder in (".git", "d%64"):
-        (repo / folder).mkdir(parents=True)
-    for name in (".xignore", ".env", ".gitignore"):
-        (repo / "d%64" / name).symlink_to(outside / "secret")
-    (repo / "GEMINI.md").write_text("@./d%64/.xignore @./d%64/.env @./d%64/.gitignore\n")
-    (repo / "l%64").symlink_to(outside / "listing")
-    (repo / "package.json").write_text('{"name": "", "exports": {"./*": "./evil.cjs"}}')
-    (repo / "evil.cjs").write_text("require('fs').writeFileSync(__dirname + '/PWNED', '')")
-    fake_gemini.call("list_directory", dir_path="l%64").say("Done.")
-    options = Options(cwd=repo, env=fake_gemini.env, model=MODEL)
-    assert (
-        await ask("Go", options, via=kind(executable=real_transport.executable))
-    ).text == "Done."
-    assert "SECRET" not in str([request.body for request in fake_gemini.requests])
-    assert not (repo / "PWNED").exists()
 
 
 @pytest.mark.parametrize("name", ["HEAD", "index", "config"])

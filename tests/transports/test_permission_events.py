@@ -1,10 +1,12 @@
 """A permission request is in the stream while it is open; the decision follows with the same id."""
 
 import asyncio
-from dataclasses import dataclass, field, replace
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from geminorum import (
     Acp,
@@ -29,6 +31,7 @@ from geminorum.contracts.local_adapter.transcript import build_transcript
 from geminorum.events import decode
 from geminorum.testing import FakeGemini
 from geminorum.views.markdown import document
+from shared_acp import Sessions, SharedAcp, having, on_shared, private_options, shared_acp
 from shared_run import Once
 
 SHELL = "run_shell_command"
@@ -78,58 +81,80 @@ def once() -> Once:
     return Once()
 
 
-@pytest.fixture
-def options(fake_gemini, tmp_path) -> Options:
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
+    """One process for all warm sessions of this module."""
+    transport = Acp(executable=real_transport.executable, decide=lambda request: False)
+    async with shared_acp(transport, tmp_path_factory.mktemp("process"), timeout=60) as shared:
+        yield shared
 
 
 @pytest.mark.gemini_cli
 class TestTheRealCli:
+    @pytest.fixture(params=["cli", "acp"])
+    def kind(self, request) -> str:
+        return request.param
+
     @pytest.fixture
-    def told(self, once, any_transport, tmp_path_factory):
+    def told(self, once, kind, real_transport, request, tmp_path_factory):
         """One run of each transport: two requests that somebody reads while they are open, two
         while nobody reads, and on `Cli` one of a subagent."""
 
+        process = None if kind == "cli" else request.getfixturevalue("process")
+
         async def made() -> Told:
             told = Told(tmp_path_factory.mktemp("workspace"))
-            people = {"touch a": Person(Allow()), "touch b": Person(Deny("not now"))}
-            of_subagent = Person(Deny())
-
-            async def decide(request: PermissionRequest) -> Allow | Deny:
-                command = request.input["command"]
-                if command in ("touch one", "touch two"):
-                    return Allow()
-                return await people.get(command, of_subagent).decide(request)
-
-            with FakeGemini() as fake:
-                fake.call(SHELL, command="touch a").call(SHELL, command="touch b")
-                if isinstance(any_transport, Cli):
-                    people["touch made"] = of_subagent
-                    fake.call("invoke_agent", agent_name="generalist", prompt="Touch it")
-                    fake.call(SHELL, command="touch made")
-                    fake.call("complete_task", result={"response": "I could not."})
-                fake.call(SHELL, command="touch one").call(SHELL, command="touch two").say("Done.")
-                options = Options(env=fake.env, cwd=told.cwd, model=MODEL, timeout=60)
-                async with run("Go", options, via=replace(any_transport, decide=decide)) as live:
-                    for command, person in people.items():
-                        request = await read_until_asked(live, told.events)
-                        assert not person.may_answer.is_set()
-                        assert (request.name, request.input["command"]) == (SHELL, command)
-                        assert request.decision is None
-                        told.read.append(request)
-                        person.may_answer.set()
-                    async with asyncio.timeout(30):
-                        while not (told.cwd / "two").exists():
-                            await asyncio.sleep(0.02)
-                    told.late = [event async for event in live]
-                    told.events += told.late
-                told.status = live.result.status
+            if process is None:
+                with FakeGemini() as fake:
+                    options = private_options(fake, told.cwd, timeout=60)
+                    await self.listen(told, fake, options, real_transport, has_subagent=True)
+            else:
+                shared = process.afresh(told.cwd)
+                await self.listen(told, shared.fake, shared.options, shared.via())
             return told
 
-        return lambda: once(type(any_transport), made)
+        return lambda: once(kind, made)
 
+    async def listen(
+        self,
+        told: Told,
+        fake: FakeGemini,
+        options: Options,
+        via: Cli | Sessions,
+        has_subagent: bool = False,
+    ) -> None:
+        people = {"touch a": Person(Allow()), "touch b": Person(Deny("not now"))}
+        of_subagent = Person(Deny())
+
+        async def decide(request: PermissionRequest) -> Allow | Deny:
+            command = request.input["command"]
+            if command in ("touch one", "touch two"):
+                return Allow()
+            return await people.get(command, of_subagent).decide(request)
+
+        fake.call(SHELL, command="touch a").call(SHELL, command="touch b")
+        if has_subagent:
+            people["touch made"] = of_subagent
+            fake.call("invoke_agent", agent_name="generalist", prompt="Touch it")
+            fake.call(SHELL, command="touch made")
+            fake.call("complete_task", result={"response": "I could not."})
+        fake.call(SHELL, command="touch one").call(SHELL, command="touch two").say("Done.")
+        async with run("Go", options, via=having(via, decide=decide)) as live:
+            for command, person in people.items():
+                request = await read_until_asked(live, told.events)
+                assert not person.may_answer.is_set()
+                assert (request.name, request.input["command"]) == (SHELL, command)
+                assert request.decision is None
+                told.read.append(request)
+                person.may_answer.set()
+            async with asyncio.timeout(30):
+                while not (told.cwd / "two").exists():
+                    await asyncio.sleep(0.02)
+            told.late = [event async for event in live]
+            told.events += told.late
+        told.status = live.result.status
+
+    @on_shared
     async def test_the_request_comes_when_it_is_asked_and_the_decision_when_it_is_answered(
         self, told
     ):
@@ -148,6 +173,7 @@ class TestTheRealCli:
         assert (seen.cwd / "a").exists()
         assert not (seen.cwd / "b").exists()
 
+    @on_shared
     async def test_a_reader_that_comes_late_finds_every_pair_in_order(self, told):
         seen = await told()
         commands = {"touch one", "touch two"}
@@ -165,7 +191,8 @@ class TestTheRealCli:
             (PermissionDecision, seen.read[-1].id)
         ]
 
-    @pytest.mark.parametrize("any_transport", [Cli], ids=["cli"], indirect=True)
+    @pytest.mark.parametrize("kind", ["cli"])
+    @on_shared
     async def test_a_subagent_s_request_is_told_while_it_is_open(self, told):
         """Its calls are not in the stream; the question is."""
         seen = await told()
@@ -179,21 +206,20 @@ class TestTheRealCli:
         assert not (seen.cwd / "made").exists()
         assert seen.status == "success"
 
-    async def test_a_cancel_answers_the_open_request_with_no(
-        self, fake_gemini, options, real_transport
-    ):
+    @on_shared
+    async def test_a_cancel_answers_the_open_request_with_no(self, process, tmp_path):
         """In a warm CLI; another is cancelled so in `test_decide_cli.py`."""
-        fake_gemini.call(SHELL, command="touch made").say("Never said.")
+        shared = process.afresh(tmp_path / "workspace")
+        shared.fake.call(SHELL, command="touch made").say("Never said.")
         person = Person(Allow())
-        transport = Acp(executable=real_transport.executable, decide=person.decide)
-        async with run("Go", options, via=transport) as live:
+        async with run("Go", shared.options, via=shared.via(decide=person.decide)) as live:
             request = await read_until_asked(live)
             await live.cancel()
             rest = [event async for event in live]
         (decision,) = permissions_in(rest)
         assert (decision.id, decision.decision) == (request.id, "deny")
         assert isinstance(rest[-1], Done)
-        assert not (options.cwd / "made").exists()
+        assert not (shared.options.cwd / "made").exists()
 
 
 class TestTheApi:

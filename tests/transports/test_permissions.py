@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import tomllib
+from dataclasses import replace
 
 import pytest
 
@@ -203,67 +204,62 @@ class TestTheRealCli:
 
     WRITE = ("write_file", {"file_path": "a.txt", "content": "hi"})
 
-    async def test_a_denied_write_does_not_happen(self, attempt):
-        result = await attempt(*self.WRITE, policy=Policy(file_write="deny"), approval="auto_edit")
-        assert result.status == "denied"
-        assert not (attempt.workspace / "a.txt").exists()
+    @pytest.fixture
+    def three_levels(self, attempt, once):
+        """One run without any mode, in which files may be written, the network is asked about, and
+        there is no shell."""
 
-    async def test_an_allowed_write_happens_without_any_mode(self, attempt):
-        result = await attempt(*self.WRITE, policy=Policy(file_write="allow"))
-        assert result.status == "success"
-        assert (attempt.workspace / "a.txt").read_text() == "hi"
+        async def made():
+            calls = [self.WRITE, ("web_fetch", {"prompt": "What is at http://localhost:1/ ?"})]
+            calls.append(("run_shell_command", {"command": "touch made"}))
+            policy = Policy(file_write="allow", shell_execute="deny", network_access="ask")
+            results = await attempt.all(calls, policy=policy)
+            return [one.status for one in results], attempt.result, attempt.workspace
 
-    async def test_ask_is_refused_where_nobody_can_be_asked(self, attempt):
+        return lambda: once("three levels", made)
+
+    async def test_an_allowed_write_happens_without_any_mode(self, three_levels):
+        (write, _, _), _, workspace = await three_levels()
+        assert write == "success"
+        assert (workspace / "a.txt").read_text() == "hi"
+
+    async def test_a_denied_command_does_not_run(self, three_levels):
+        """Nor is a denied file written in a mode that writes: test_attacks.py."""
+        (_, _, command), _, workspace = await three_levels()
+        assert command == "denied"
+        assert not (workspace / "made").exists()
+
+    async def test_ask_is_refused_where_nobody_can_be_asked(self, three_levels):
         """S0-32, B-13: and a warning in the stream says why, and what to write instead."""
-        result = await attempt(*self.WRITE, policy=Policy(file_write="ask"))
-        assert result.status == "denied"
-        assert not (attempt.workspace / "a.txt").exists()
-        (warning,) = attempt.result.errors
+        (_, fetch, _), result, _ = await three_levels()
+        assert fetch == "denied"
+        (warning,) = result.errors
         assert (warning.code, warning.recoverable) == ("NOBODY_TO_ASK", True)
-        assert "write_file needs approval" in warning.message
+        assert "web_fetch needs approval" in warning.message
         assert "Policy" in warning.hint
 
     @pytest.fixture
     def whitelisted(self, attempt, once):
-        """One run for each mode, with a tool and a command in the list."""
+        """One run with a tool and a command in the list; test_attacks.py has one in yolo."""
 
-        async def made(approval):
+        async def made():
             (attempt.workspace / "b.txt").write_text("readable")
             calls = [self.WRITE, ("read_file", {"file_path": "b.txt"})]
             calls += [("run_shell_command", {"command": command}) for command in COMMANDS]
             listed = ["read_file", "run_shell_command(git status)"]
-            results = await attempt.all(calls, allowed_tools=listed, approval=approval)
-            return results, attempt.workspace
+            return await attempt.all(calls, allowed_tools=listed), attempt.workspace
 
-        return lambda approval: once(("whitelisted", approval), lambda: made(approval))
+        return lambda: once("whitelisted", made)
 
-    @pytest.mark.parametrize("approval", [None, "yolo"])
-    async def test_with_a_whitelist_nothing_else_runs(self, whitelisted, approval):
-        results, workspace = await whitelisted(approval)
+    async def test_with_a_whitelist_nothing_else_runs(self, whitelisted):
+        results, workspace = await whitelisted()
         assert [result.status for result in results[:2]] == ["denied", "success"]
         assert not (workspace / "a.txt").exists()
 
-    @pytest.mark.parametrize("approval", [None, "yolo"])
-    async def test_only_the_allowed_command_runs(self, whitelisted, approval):
-        results, workspace = await whitelisted(approval)
+    async def test_only_the_allowed_command_runs(self, whitelisted):
+        results, workspace = await whitelisted()
         assert [result.status for result in results[2:]] == [*COMMANDS.values()], results
         assert not (workspace / "made").exists()
-
-    async def test_a_tool_that_is_disallowed_is_not_run_in_yolo_either(self, attempt):
-        shell = ("run_shell_command", {"command": "touch made"})
-        chosen = {"disallowed_tools": ["run_shell_command"], "approval": "yolo"}
-        assert (await attempt(*shell, **chosen)).status == "denied"
-        assert not (attempt.workspace / "made").exists()
-
-    async def test_the_users_own_policies_still_hold(self, attempt, fake_gemini):
-        folder = fake_gemini.home / ".gemini/policies"
-        folder.mkdir(parents=True)
-        (folder / "mine.toml").write_text(
-            '[[rule]]\ntoolName = "write_file"\ndecision = "deny"\npriority = 950\n'
-        )
-        result = await attempt(*self.WRITE, approval="auto_edit")
-        assert result.status != "success"
-        assert not (attempt.workspace / "a.txt").exists()
 
     async def test_a_broken_policy_of_the_users_is_fatal(
         self, fake_gemini, tmp_path, real_transport
@@ -285,10 +281,10 @@ class TestSafeByDefault:
 
     @pytest.fixture
     def tried(self, once, real_transport, tmp_path_factory):
-        """Every hole, tried in one run where all are open. Where all are closed there are two: one
-        that begins without a mode, and one in which the shell may run."""
+        """Every hole, tried in one run where all are open, and in one where all are closed. Both
+        begin without a mode; one command may run, which shows what commands are given."""
 
-        async def made(opened: bool, approval: str | None) -> dict:
+        async def made(opened: bool) -> dict:
             folder = tmp_path_factory.mktemp("holes")
             workspace, room = folder / "workspace", folder / "tmp"
             (workspace / ".gemini").mkdir(parents=True)
@@ -302,17 +298,16 @@ class TestSafeByDefault:
                     # Only the folder says where it is.
                     url = env.pop("GOOGLE_GEMINI_BASE_URL")
                     (workspace / ".env").write_text(f"GOOGLE_GEMINI_BASE_URL={url}\n")
-                if approval is None:
-                    fake.call("enter_plan_mode", reason="to plan")
-                    plan = "# Plan\n\n1. touch made\n"
-                    fake.call("write_file", file_path="plan.md", content=plan)
-                    fake.call("exit_plan_mode", plan_filename="plan.md")
-                    fake.call("run_shell_command", command="touch made")
-                fake.call("run_shell_command", command="echo key=$GEMINI_API_KEY.")
+                fake.call("enter_plan_mode", reason="to plan")
+                fake.call("write_file", file_path="plan.md", content="# Plan\n\n1. touch made\n")
+                fake.call("exit_plan_mode", plan_filename="plan.md")
+                fake.call("run_shell_command", command="touch made")
+                fake.call("run_shell_command", command="env")
                 fake.fail(400, "no")
                 options = Options(env=env, cwd=workspace, model="gemini-2.5-flash", timeout=60)
-                options = options.changed(approval=approval, trust_workspace=opened or None)
-                via = Cli(executable=real_transport.executable, **(holes if opened else {}))
+                options = options.changed(trust_workspace=opened or None)
+                via = replace(real_transport, pre_approved=("run_shell_command(env)",))
+                via = replace(via, **(holes if opened else {}))
                 async with start("My secret", options, via=via) as live:
                     results = [event async for event in live if isinstance(event, ToolResult)]
                 assert not fake.unused
@@ -325,11 +320,7 @@ class TestSafeByDefault:
                 "reached": reached,
             }
 
-        async def shared(opened: bool, approval: str | None = None) -> dict:
-            approval = None if opened else approval
-            return await once(("holes", opened, approval), lambda: made(opened, approval))
-
-        return shared
+        return lambda opened: once(("holes", opened), lambda: made(opened))
 
     @pytest.mark.parametrize("opened", [False, True])
     async def test_a_model_cannot_approve_its_own_plan(self, tried, opened):
@@ -356,18 +347,19 @@ class TestSafeByDefault:
 
     @pytest.mark.parametrize("opened", [False, True])
     async def test_shell_tools_do_not_see_the_key(self, tried, opened):
-        result = (await tried(opened, "yolo"))["key"]
+        result = (await tried(opened))["key"]
         assert result.status == "success"
-        assert (result.output != "key=.") is opened
+        assert "GEMINI_CLI" in result.output
+        assert ("GEMINI_API_KEY" in result.output) is opened
 
     @pytest.mark.parametrize("opened", [False, True])
     async def test_no_conversation_is_left_in_the_temporary_folder(self, tried, opened):
-        assert bool((await tried(opened, "yolo"))["reports"]) is opened
+        assert bool((await tried(opened))["reports"]) is opened
 
     @pytest.mark.parametrize("trusted", [None, True])
     async def test_a_folders_own_settings_are_not_loaded_unless_it_is_trusted(self, tried, trusted):
         """B-30: a hook in the folder's settings runs only with `trust_workspace=True`."""
-        assert (await tried(bool(trusted), "yolo"))["hooked"] is bool(trusted)
+        assert (await tried(bool(trusted)))["hooked"] is bool(trusted)
 
 
 async def test_a_broken_policy_is_fatal_however_late_it_is_noticed(stand_in):

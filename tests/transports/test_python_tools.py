@@ -17,11 +17,12 @@ from geminorum import (
     Cli,
     Deny,
     Done,
+    Event,
     Options,
-    PermissionDecision,
     PermissionRequest,
     Policy,
     Rule,
+    Run,
     Tool,
     ToolResult,
     ToolUse,
@@ -58,21 +59,19 @@ def named(*names: str) -> list[Tool]:
     return [Tool.of(ring, name=name) for name in names]
 
 
+ASKED_TO_PAY = Policy(rules=(Rule("mcp_geminorum_pay", "ask"),))
+LISTED = ("put", "answer", "several", "stuck", "meet")
+
+
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
-    """One process for all warm sessions in which nobody is asked."""
-    tools = named("put", "answer", "several", "stuck", "meet")
-    transport = Acp(executable=real_transport.executable, tools=tools)
-    async with shared_acp(transport, tmp_path_factory.mktemp("process")) as shared:
-        yield shared
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def asking_process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
-    """And one for those in which somebody is."""
-    tools = named("give", "take__back", "peek")
-    transport = Acp(executable=real_transport.executable, tools=tools, decide=lambda request: False)
-    async with shared_acp(transport, tmp_path_factory.mktemp("asking")) as shared:
+    """One process for all warm sessions, with a list of the functions that they may use. Somebody
+    says no, but is asked about one of them only."""
+    how = {"tools": named(*LISTED, "peek", "pay"), "decide": lambda request: False}
+    transport = Acp(executable=real_transport.executable, **how)
+    allowed = [f"mcp_geminorum_{name}" for name in (*LISTED, "pay")]
+    chosen = {"allowed_tools": allowed, "policy": ASKED_TO_PAY}
+    async with shared_acp(transport, tmp_path_factory.mktemp("process"), **chosen) as shared:
         yield shared
 
 
@@ -80,7 +79,7 @@ async def asking_process(real_transport, tmp_path_factory) -> AsyncIterator[Shar
 async def many_calls(real_transport, tmp_path_factory) -> SimpleNamespace:
     """One chat of headless runs that calls every function there is; its second turn is short.
 
-    The user's choice of servers does not shut ours out.
+    The user's choice of servers does not shut ours out. In yolo nobody is asked about any.
     """
     basket: dict[str, int] = {}
     meeting, seen = asyncio.Barrier(2), []
@@ -105,23 +104,32 @@ async def many_calls(real_transport, tmp_path_factory) -> SimpleNamespace:
         fake.calls(*[("mcp_geminorum_meet", {"name": name}) for name in ("Ada", "Bea")])
         fake.calls(("mcp_geminorum_here", {}), ("mcp_geminorum_note", {"word": "one"})).say("Oh.")
         fake.call("mcp_geminorum_note", word="two").say("Noted.")
-        options = private_options(fake, tmp_path_factory.mktemp("many"), timeout=60)
+        folder = tmp_path_factory.mktemp("many")
+        options = private_options(fake, folder, timeout=60, approval="yolo")
         via = replace(
             real_transport,
             tools=[putting_into(basket), divide, meet, here, note],
+            decide=lambda request: False,
             settings={"mcp": {"allowed": ["another"]}},
             spare=0,  # Functions of one that is started ahead: test_spares.py.
         )
-        async with connect(options, via=via) as chat:
-            async with chat.turn("Go") as live:
-                events = [event async for event in live]
-            await chat.ask("Second")
+        with pytest.warns(UserWarning, match="decide is never called"):
+            live, events = await two_turns(options, via)
         results: dict[str, list[ToolResult]] = {}
         for event in events:
             if isinstance(event, ToolResult):
                 results.setdefault(event.name, []).append(event)
         found = {"basket": basket, "seen": seen, "events": events, "requests": fake.requests}
         return SimpleNamespace(**found, results=results, result=live.result)
+
+
+async def two_turns(options: Options, via: Cli) -> tuple[Run, list[Event]]:
+    """The first turn of a chat, and what it told."""
+    async with connect(options, via=via) as chat:
+        async with chat.turn("Go") as live:
+            events = [event async for event in live]
+        await chat.ask("Second")
+    return live, events
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -135,6 +143,34 @@ async def warm_call(process, tmp_path_factory) -> SimpleNamespace:
         events = [event async for event in live]
     found = {"basket": basket, "events": events, "requests": shared.fake.requests}
     return SimpleNamespace(**found, result=live.result)
+
+
+PAYMENTS = [("mcp_geminorum_pay", {"amount": amount}) for amount in (5, 50)]
+
+
+def paying_into(paid: list[int]) -> Tool:
+    def pay(amount: int) -> None:
+        paid.append(amount)
+
+    return Tool.of(pay)
+
+
+def allow_little(request: PermissionRequest) -> Allow | Deny:
+    return Allow() if request.input.get("amount", 50) < 10 else Deny("too much")
+
+
+def assert_little_was_paid(results: list[ToolResult], paid: list[int]) -> None:
+    assert sorted(one.status for one in results if one.name == "pay") == ["denied", "success"]
+    assert paid == [5]
+
+
+def noting(called: list[str], name: str) -> Tool:
+    """A function that only notes that it was called."""
+
+    def note() -> None:
+        called.append(name)
+
+    return Tool.of(note, name=name)
 
 
 def putting_into(basket: dict[str, int]) -> Callable[..., dict]:
@@ -151,9 +187,6 @@ def touched(request) -> SimpleNamespace:
     return request.getfixturevalue("many_calls" if request.param == "cli" else "warm_call")
 
 
-CLI_AND_ASKED = pytest.mark.parametrize(
-    "place", [Cli, "asking_process"], indirect=True, ids=["cli", "acp"]
-)
 on_cli = pytest.mark.parametrize("place", [Cli], indirect=True, ids=["cli"])
 on_acp = pytest.mark.parametrize("place", ["process"], indirect=True, ids=["acp"])
 """Where both transports share what is tested, one will do: each start of the CLI takes seconds."""
@@ -222,34 +255,58 @@ class TestTheRealCli(OnEitherWay):
             ("success", "[1,2]"),
         ]
 
-    @pytest.mark.parametrize(
-        ("kind", "lists", "statuses"),
-        [
-            (Cli, {"allowed_tools": ["peek"]}, ["success", "denied"]),
-            (Acp, {"allowed_tools": ["mcp_geminorum_peek"]}, ["success", "denied"]),
-            (Acp, {"allowed_tools": ["read_file"]}, ["denied", "denied"]),
-            (Cli, {"disallowed_tools": ["peek"]}, ["denied", "denied"]),
-        ],
-    )
     @on_cli
     async def test_the_lists_of_the_options_hold_for_functions_too(
-        self, fake_gemini, options, real_transport, kind, lists, statuses
+        self, fake_gemini, options, any_transport
     ):
-        """S0-24: and a function opens nothing else. Lists belong to a process."""
-        peeked = []
+        """S0-24: and a function opens nothing else. Nobody is asked about what is listed, unless a
+        rule says so."""
+        called, paid = [], []
+        tools = [noting(called, name) for name in ("peek", "poke", "prod")]
+        calls = [(f"mcp_geminorum_{tool.name}", {}) for tool in tools]
+        fake_gemini.calls(*calls, ("run_shell_command", {"command": "touch made"}))
+        fake_gemini.calls(*PAYMENTS).say("Done.")
+        lists = {"allowed_tools": ["peek", "prod", "pay"], "disallowed_tools": ["prod"]}
+        chosen = options.changed(policy=ASKED_TO_PAY, **lists)
+        via = having(any_transport, tools=[*tools, paying_into(paid)], decide=allow_little)
+        async with run("Go", chosen, via=via) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert_little_was_paid(results, paid)
+        found = {result.name: result.status for result in results if result.name != "pay"}
+        assert found.pop("peek") == "success"
+        assert set(found.values()) == {"denied"}
+        assert len(found) == 3
+        assert called == ["peek"]
+        assert not (options.cwd / "made").exists()
 
-        def peek() -> None:
-            peeked.append(True)
+    @on_acp
+    async def test_a_list_holds_for_functions_in_a_warm_cli_too(
+        self, fake_gemini, options, any_transport
+    ):
+        """Lists belong to a process."""
+        called = []
 
-        calls = [("mcp_geminorum_peek", {}), ("run_shell_command", {"command": "touch made"})]
-        fake_gemini.calls(*calls).say("Done.")
-        transport = kind(executable=real_transport.executable, tools=[peek])
-        async with run("Go", options.changed(**lists), via=transport) as live:
+        tools = [noting(called, name) for name in ("put", "peek")]
+        calls = [(f"mcp_geminorum_{tool.name}", {}) for tool in tools]
+        fake_gemini.calls(*calls, ("run_shell_command", {"command": "touch made"})).say("Done.")
+        async with run("Go", options, via=having(any_transport, tools=tools)) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         found = {result.name: result.status for result in results}
-        assert [found["peek"], found["run_shell_command"]] == statuses
-        assert bool(peeked) == (statuses[0] == "success")
+        assert found == {"put": "success", "peek": "denied", "run_shell_command": "denied"}
+        assert called == ["put"]
         assert not (options.cwd / "made").exists()
+
+    @on_acp
+    async def test_a_function_in_the_list_is_asked_about_where_a_rule_says_so(
+        self, fake_gemini, options, any_transport
+    ):
+        """In a warm CLI; in another, above."""
+        fake_gemini.calls(*PAYMENTS).say("Done.")
+        paid: list[int] = []
+        via = having(any_transport, tools=[paying_into(paid)], decide=allow_little)
+        async with run("Go", options, via=via) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert_little_was_paid(results, paid)
 
     @pytest.mark.parametrize(
         ("place", "kind"), [(Cli, "thread"), ("process", "async")], indirect=["place"]
@@ -308,57 +365,11 @@ class TestTheRealCli(OnEitherWay):
         assert (await asyncio.to_thread(sync.ask, "Go", options, via=transport)).ok
         assert seen == ["hey"]
 
-    @CLI_AND_ASKED
-    async def test_whoever_decides_is_asked_about_functions_too(
+    @on_cli
+    async def test_nobody_is_asked_about_a_function_that_a_rule_allows(
         self, fake_gemini, options, any_transport
     ):
-        """S0-29, S0-30: `decide` sees the function under the caller's name, and the model receives
-        the answer."""
-        ran, asked = [], []
-
-        def give(word: str) -> str:
-            ran.append(word)
-            return word
-
-        def take__back(word: str) -> None:
-            ran.append(f"no {word}")
-
-        def may_i(request: PermissionRequest) -> Allow | Deny:
-            asked.append((request.name, request.input))
-            return Allow() if request.name == "give" else Deny("not that")
-
-        calls = [("mcp_geminorum_give", {"word": "a"}), ("mcp_geminorum_take__back", {"word": "b"})]
-        fake_gemini.calls(*calls).say("Done.")
-        transport = having(any_transport, tools=[give, take__back], decide=may_i)
-        async with run("Go", options, via=transport) as live:
-            events = [event async for event in live]
-        assert ran == ["a"]
-        # Asked about both at once, so in either order.
-        assert sorted(asked, key=str) == [("give", {"word": "a"}), ("take__back", {"word": "b"})]
-        results = [event for event in events if isinstance(event, ToolResult)]
-        found = {result.name: (result.status, result.output) for result in results}
-        assert found["give"] == ("success", "a")
-        assert found["take__back"][0] == "denied"
-        decisions = {
-            event.name: event.decision for event in events if isinstance(event, PermissionDecision)
-        }
-        assert decisions == {"give": "allow", "take__back": "deny"}
-        assert len(fake_gemini.requests[1].tool_results) == 2
-
-    @pytest.mark.parametrize(
-        ("place", "unasked"),
-        [
-            (Cli, {"allowed_tools": ["peek"]}),
-            ("asking_process", {"approval": "yolo"}),
-            (Cli, {"policy": Policy(rules=(Rule("mcp_geminorum_*", "allow"),))}),
-        ],
-        ids=["allowed_tools", "yolo", "rule"],
-        indirect=["place"],
-    )
-    @pytest.mark.filterwarnings("ignore:decide is never called")
-    async def test_nobody_is_asked_about_a_function_that_is_allowed(
-        self, fake_gemini, options, any_transport, unasked
-    ):
+        """Nor about one in a list, or in yolo: above."""
         peeked = []
 
         def peek() -> None:
@@ -366,7 +377,8 @@ class TestTheRealCli(OnEitherWay):
 
         fake_gemini.call("mcp_geminorum_peek").say("Done.")
         transport = having(any_transport, tools=[peek], decide=lambda request: False)
-        assert (await ask("Go", options.changed(**unasked), via=transport)).ok
+        policy = Policy(rules=(Rule("mcp_geminorum_*", "allow"),))
+        assert (await ask("Go", options.changed(policy=policy), via=transport)).ok
         assert peeked == [True]
 
     @on_cli

@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
-from geminorum import Cli, Error, Options, Result, ask, connect, errors
+from geminorum import Cli, Error, Event, Options, Result, ask, connect, errors
 from geminorum import run as start
 from geminorum.sessions import places
 from geminorum.sessions.lock import SessionLock
@@ -19,6 +20,7 @@ from geminorum.testing import FakeGemini
 from shared_run import private_place
 
 BOGUS = "00000000-0000-4000-8000-000000000000"
+MINE = "11111111-2222-4333-8444-555555555555"
 
 
 @pytest.fixture
@@ -26,11 +28,6 @@ def options(fake_gemini, tmp_path):
     cwd = tmp_path / "work"
     cwd.mkdir()
     return Options(cwd=cwd, model="gemini-2.5-flash", env=fake_gemini.env)
-
-
-@pytest.fixture
-def forgiving(real_transport) -> Cli:
-    return Cli(executable=real_transport.executable, fresh_if_lost=True)
 
 
 def history(fake_gemini) -> str:
@@ -45,49 +42,79 @@ def contents_below(folder: Path) -> list[bytes]:
 
 class Conversation(NamedTuple):
     first: Result
-    unrelated: Result
     second: Result
     third: Result
-    told: list[str]
-    """All that the model was told in the last request of each."""
+    fresh: tuple[Result, Result]
+    """Two turns of a chat that was to resume a session that is not there."""
+    fresh_events: list[Event]
+    told: dict[str, str]
+    """All that the model was told in the last request of each prompt."""
     killed: str
     """How the run ended that was killed behind the first."""
+    refused: list[errors.GeminorumError]
+    """A second session with the id of the first, and a resume of it from another folder."""
 
 
-@pytest.fixture(scope="module")
-def conversation(real_transport, tmp_path_factory) -> Conversation:
-    """Runs in one folder: a session, a resume of it that is killed at its start, another session,
-    and two more resumes of the first."""
-    told: list[str] = []
+class Talk:
+    """Runs in one folder: a session with an id of the caller's, a resume of it that is killed at
+    its start, another session, and two more resumes of the first."""
 
-    async def talk(fake: FakeGemini, options: Options) -> Conversation:
-        async def say(prompt: str, **chosen: str) -> Result:
-            result = await ask(prompt, options.changed(**chosen), via=real_transport)
-            told.append(history(fake))
-            return result
+    def __init__(self, fake: FakeGemini, options: Options, cli: Cli) -> None:
+        self.fake, self.options, self.cli = fake, options, cli
+        self.told: dict[str, str] = {}
 
-        first = await say("I am Ada.")
-        again = options.changed(resume=first.session_id)
-        chats = fake.home / ".gemini/tmp"
+    async def say(self, prompt: str, **chosen: str) -> Result:
+        result = await ask(prompt, self.options.changed(**chosen), via=self.cli)
+        self.told[prompt] = history(self.fake)
+        return result
+
+    async def refuse(self, **chosen: Any) -> errors.GeminorumError:
+        with pytest.raises(errors.InvalidOptions) as caught:
+            await ask("Hi", self.options.changed(**chosen), via=self.cli)
+        return caught.value
+
+    async def kill_at_start(self) -> str:
+        chats = self.fake.home / ".gemini/tmp"
         before = contents_below(chats)
-        hasty = Cli(executable=real_transport.executable, grace=0)
+        again, hasty = self.options.changed(resume=MINE), replace(self.cli, grace=0)
         async with start("Never mind", again, via=hasty) as live:
             async with asyncio.timeout(30):
                 while contents_below(chats) == before:
                     await asyncio.sleep(0.001)
             await live.cancel()
-        unrelated = await say("Nothing of importance")
-        second = await say("And I am Grace.", resume=first.session_id)
-        third = await say("Margaret here.", resume="latest")
-        return Conversation(first, unrelated, second, third, told, live.result.status)
+        return live.result.status
 
+    async def begin_afresh(self) -> tuple[list[Event], Result, Result]:
+        forgiving = replace(self.cli, fresh_if_lost=True)
+        async with connect(self.options.changed(resume=BOGUS), via=forgiving) as chat:
+            async with chat.turn("Nothing of importance") as live:
+                events = [event async for event in live]
+            second = await chat.ask("Nor this")
+        self.told["Nor this"] = history(self.fake)
+        return events, live.result, second
+
+    async def whole(self) -> Conversation:
+        first = await self.say("I am Ada.", session_id=MINE)
+        elsewhere = self.options.cwd.parent
+        refused = [await self.refuse(session_id=MINE)]
+        refused.append(await self.refuse(cwd=elsewhere, resume=MINE))
+        assert len(self.fake.requests) == 1
+        killed = await self.kill_at_start()
+        events, *fresh = await self.begin_afresh()
+        second = await self.say("And I am Grace.", resume=MINE)
+        third = await self.say("Margaret here.", resume="latest")
+        return Conversation(first, second, third, tuple(fresh), events, self.told, killed, refused)
+
+
+@pytest.fixture(scope="module")
+def conversation(real_transport, tmp_path_factory) -> Conversation:
     with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
         # If it came so far; its words may stand before those of the next one.
         fake.when(lambda request: request.prompt == "Never mind").say("never asked for")
-        for word in ("Ada", "Something else", "Grace", "Margaret"):
+        for word in ("Ada", "Something else", "Something more", "Grace", "Margaret"):
             fake.say(f"Hello {word}")
         options = Options(cwd=cwd, model="gemini-2.5-flash", env=fake.env)
-        return asyncio.run(talk(fake, options))
+        return asyncio.run(Talk(fake, options, real_transport).whole())
 
 
 def test_a_conversation_goes_on_over_three_processes(conversation):
@@ -95,8 +122,9 @@ def test_a_conversation_goes_on_over_three_processes(conversation):
 
     The latest is where somebody spoke last; the CLI itself would take the one begun last.
     """
-    first, unrelated, second, third, (*_, told), _ = conversation
+    first, second, third, (unrelated, _), *_ = conversation
     assert first.session_id == second.session_id == third.session_id != unrelated.session_id
+    told = conversation.told["Margaret here."]
     for said in ("I am Ada.", "Hello Ada", "And I am Grace.", "Hello Grace", "Margaret here."):
         assert said in told
     assert "Nothing of importance" not in told
@@ -105,55 +133,44 @@ def test_a_conversation_goes_on_over_three_processes(conversation):
 def test_a_resume_that_is_killed_at_its_start_leaves_the_history(conversation):
     """In the minute of a session's birth, the CLI begins its next file with the same name."""
     assert conversation.killed == "interrupted"
-    assert "I am Ada." in conversation.told[2]
+    assert "I am Ada." in conversation.told["And I am Grace."]
 
 
-async def test_an_id_of_one_s_own_is_kept_and_one_that_is_not_there_is_lost(
-    fake_gemini, options, real_transport, tmp_path
-):
-    """B-37: an orchestrator may choose the id, and a second session cannot have it.
-
-    S1-50, B-22: a lost one is told by the CLI's exit code and stderr, with no event at all. Where
-    it is known to be in another folder, the error names that; nothing is started.
-    """
-    fake_gemini.say("Hi").say("Again")
-    mine = "11111111-2222-4333-8444-555555555555"
-    first = await ask("Hi", options.changed(session_id=mine), via=real_transport)
-    assert first.session_id == mine
-    with pytest.raises(errors.InvalidOptions, match="already exists"):
-        await ask("Hi", options.changed(session_id=mine), via=real_transport)
-    with pytest.raises(errors.SessionLost, match="Error resuming session") as caught:
-        await ask("Hi", options.changed(resume=BOGUS), via=real_transport)
-    assert caught.value.result.clear_session
-    assert "without `resume`" in caught.value.hint
-    with pytest.raises(errors.InvalidOptions, match="belongs to the folder") as refused:
-        await ask("Hi", options.changed(cwd=tmp_path, resume=mine), via=real_transport)
-    assert str(options.cwd) in str(refused.value.hint)
-    assert len(fake_gemini.requests) == 1
-    resumed = await ask("Hi", options.changed(resume=mine), via=real_transport)
-    assert resumed.text == "Again"
+def test_an_id_of_one_s_own_is_kept_and_belongs_to_one_session_in_one_folder(conversation):
+    """B-37: an orchestrator may choose the id, and a second session cannot have it. Where a session
+    is known to be in another folder, the error names that; nothing is started."""
+    assert conversation.first.session_id == MINE
+    twice, elsewhere = conversation.refused
+    assert "already exists" in str(twice)
+    assert "belongs to the folder" in str(elsewhere)
+    assert "/work" in str(elsewhere.hint)
 
 
-async def test_a_lost_session_may_be_replaced_by_a_fresh_one(fake_gemini, options, forgiving):
+def test_a_lost_session_may_be_replaced_by_a_fresh_one(conversation):
     """B-22: once, the stream says so with the CLI's reason, and a chat goes on in it."""
-    fake_gemini.say("A fresh start").say("And on")
-    async with connect(options.changed(resume=BOGUS), via=forgiving) as chat:
-        async with chat.turn("I am Ada.") as live:
-            events = [event async for event in live]
-        second = await chat.ask("Who am I?")
+    events = conversation.fresh_events
     told = [event for event in events if isinstance(event, Error)]
     assert [(error.code, error.recoverable) for error in told] == [("SESSION_LOST", True)]
     assert "fresh session" in told[0].message
-    assert "No previous sessions found" in told[0].message
-    first = live.result
-    assert (first.text, first.ok, first.clear_session) == ("A fresh start", True, True)
+    assert "Invalid session identifier" in told[0].message
+    first, second = conversation.fresh
+    assert (first.text, first.ok, first.clear_session) == ("Hello Something else", True, True)
     assert first.session_id not in (None, BOGUS)
     assert sum(event.type == "done" for event in events) == 1
     assert (second.session_id, second.clear_session) == (first.session_id, False)
-    assert "I am Ada." in history(fake_gemini)
+    assert "Nothing of importance" in conversation.told["Nor this"]
 
 
 LOST = {"exit": 42, "stderr": 'Error resuming session: Invalid session identifier "mine"'}
+
+
+async def test_a_session_that_is_not_there_is_lost(stand_in, options):
+    """S1-50, B-22: the CLI tells it by its exit code and stderr, with no event at all; above, the
+    real one does."""
+    with pytest.raises(errors.SessionLost, match="Error resuming session") as caught:
+        await ask("Hi", options.changed(resume="mine"), via=stand_in(**LOST))
+    assert caught.value.result.clear_session
+    assert "without `resume`" in caught.value.hint
 
 
 @pytest.mark.parametrize("how", ["leave", "cancel", "timeout"])
@@ -267,26 +284,6 @@ async def test_many_contenders_are_served_one_after_the_other(tmp_path):
 
     await asyncio.gather(*(contend() for _ in range(20)))
     assert (most, served) == (1, 20)
-
-
-async def test_a_cancelled_first_turn_can_be_resumed(fake_gemini, options, real_transport):
-    """S1-49: `Done` carries what to resume, also after a cancel.
-
-    B-37: a second run that learns the generated session id cannot resume it before that.
-    """
-    fake_gemini.call("run_shell_command", command="sleep 300").say("Back again")
-    yolo = options.changed(approval="yolo")
-    async with start("Remember Ada.", yolo, via=real_transport) as live:
-        async for event in live:
-            if event.type == "tool_use":
-                break
-        with pytest.raises(errors.SessionBusy):
-            await ask("Hi", options.changed(resume=live.session_id), via=real_transport)
-    session = live.result.session_id
-    assert session
-    result = await ask("Go on", options.changed(resume=session), via=real_transport)
-    assert (result.text, result.session_id) == ("Back again", session)
-    assert "Remember Ada." in history(fake_gemini)
 
 
 class TestPlaces:

@@ -7,9 +7,11 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from geminorum import Acp, Cli, Options, ToolResult, ToolUse, ask, connect, errors, sessions
 from geminorum import run as start
@@ -17,25 +19,55 @@ from geminorum.sessions.repairing import repair_file, repaired_copy
 from geminorum.testing import FakeGemini
 from geminorum.transports.launch.resuming import files_of
 from geminorum.wire.sessions.repair import _without_told, repaired
+from shared_acp import Sessions, SharedAcp, on_shared, shared_acp
 
 READ_A = ("read_file", {"file_path": "a.txt"})
 READ_B = ("read_file", {"file_path": "b.txt"})
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
+    """One process for all warm sessions; headless runs find its home, so either resumes both."""
+    transport = Acp(executable=real_transport.executable)
+    folder = tmp_path_factory.mktemp("process")
+    async with shared_acp(transport, folder, approval="yolo") as shared:
+        yield shared
+
+
 @pytest.fixture
-def options(fake_gemini, tmp_path) -> Options:
+def shared(process, tmp_path) -> SharedAcp:
     cwd = tmp_path / "work"
     cwd.mkdir()
     for name in ("a", "b"):
         (cwd / f"{name}.txt").write_text(f"content of {name}")
-    return Options(cwd=cwd, model="gemini-2.5-flash", env=fake_gemini.env, approval="yolo")
+    return process.afresh(cwd)
 
 
 @pytest.fixture
-def other_transport(any_transport) -> Cli | Acp:
+def fake_gemini(shared) -> FakeGemini:
+    return shared.fake
+
+
+@pytest.fixture
+def options(shared) -> Options:
+    return shared.options
+
+
+@pytest.fixture
+def warm(shared) -> Sessions:
+    return shared.via()
+
+
+@pytest.fixture(params=["cli", "acp"])
+def any_transport(request, real_transport, warm) -> Cli | Sessions:
+    """A headless CLI, or the warm one of all these tests."""
+    return real_transport if request.param == "cli" else warm
+
+
+@pytest.fixture
+def other_transport(any_transport, real_transport, warm) -> Cli | Sessions:
     """The way that `any_transport` is not."""
-    kind = Acp if isinstance(any_transport, Cli) else Cli
-    return kind(executable=any_transport.executable)
+    return warm if any_transport is real_transport else real_transport
 
 
 def turns(fake_gemini: FakeGemini) -> list[list[str]]:
@@ -74,8 +106,9 @@ EXPECTED = [
 ]
 
 
+@on_shared
 async def test_a_session_with_tools_is_resumed(
-    fake_gemini, options, any_transport, other_transport
+    fake_gemini, options, any_transport, other_transport, warm
 ):
     """Twice, by either transport: each call stands in its own turn, with one response. So in a
     fork of it."""
@@ -94,46 +127,56 @@ async def test_a_session_with_tools_is_resumed(
         ["And again"],
     ]
     # The original has gone on meanwhile.
-    copied = await ask("Copy", options.changed(resume=copy.id), via=any_transport)
+    copied = await ask("Copy", options.changed(resume=copy.id), via=warm)
     assert copied.text == "In the copy."
     assert turns(fake_gemini) == [*EXPECTED, ["Copy"]]
 
 
+@on_shared
 async def test_a_chat_goes_on_after_a_tool_that_was_cancelled_and_one_before_a_failure(
     fake_gemini, options, any_transport
 ):
     """The CLI keeps the cancelled call without a response in memory; the next turns are accepted
     anyway, in the same chat and in a resumed session. So are those after a request that the API
-    refused behind a tool."""
-    fake_gemini.call("run_shell_command", command="touch begun; sleep 250").say("Gone on.")
-    fake_gemini.call(READ_A[0], **READ_A[1]).fail(400, "Too warm today.")
-    fake_gemini.say("Better.").say("Resumed.")
+    refused behind a tool.
+
+    S1-49: `Done` carries what to resume, also after a cancel. B-37: a second run that learns the
+    generated session id cannot resume it before that.
+    """
+    fake_gemini.call("run_shell_command", command="touch begun; sleep 250")
+    fake_gemini.call(READ_A[0], **READ_A[1]).fail(400, "Too warm today.").say("Resumed.")
     begun = Path(options.cwd) / "begun"
     async with connect(options, via=any_transport) as chat:
         async with chat.turn("Sleep") as live:
+            async for event in live:
+                if isinstance(event, ToolUse):
+                    break
             while not begun.exists():
                 await asyncio.sleep(0.01)
+            with pytest.raises(errors.SessionBusy):
+                await ask("Hi", options.changed(resume=live.session_id), via=any_transport)
             await live.cancel()
-        assert (await chat.ask("Go on")).text == "Gone on."
         with pytest.raises(errors.ApiError, match="Too warm"):
             await chat.ask("Read")
-        assert (await chat.ask("Again")).text == "Better."
     session = live.result.session_id
     resumed = await ask("Resume", options.changed(resume=session), via=any_transport)
     assert (resumed.text, resumed.session_id) == ("Resumed.", session)
     told = turns(fake_gemini)
-    assert [text for turn in told for text in turn if text == "Go on"]
+    assert [text for turn in told for text in turn if text in ("Sleep", "Read")] == [
+        "Sleep",
+        "Read",
+    ]
     called = told.index(["call read_file a.txt"])
     assert told[called + 1][0] == "response content of a"
 
 
-async def test_an_answer_asked_for_again_after_tools_is_accepted(
-    fake_gemini, options, any_transport
-):
-    """`output_schema` asks once more in the same session when the answer did not arrive."""
+@on_shared
+async def test_an_answer_asked_for_again_after_tools_is_accepted(fake_gemini, options, warm):
+    """`output_schema` asks once more in the same session when the answer did not arrive; headless:
+    test_structured_output.py."""
     fake_gemini.call(READ_A[0], **READ_A[1]).say("Forgot to answer.").always()
     wanted = options.changed(output_schema={"type": "object", "properties": {}})
-    async with start("Answer", wanted, via=any_transport) as live:
+    async with start("Answer", wanted, via=warm) as live:
         events = [event async for event in live]
     assert sum(isinstance(event, ToolUse) for event in events) == 1
     assert live.result.errors[-1].code == errors.InvalidAnswer.code
@@ -141,14 +184,16 @@ async def test_an_answer_asked_for_again_after_tools_is_accepted(
     assert len(fake_gemini.requests) >= 3
 
 
-async def test_a_session_reads_the_same_after_it_was_repaired(fake_gemini, options, real_transport):
+@on_shared
+async def test_a_session_reads_the_same_after_it_was_repaired(fake_gemini, options, warm):
     """No call, result, text or token is lost from the file, and the list stays in order."""
-    session = await with_tools(fake_gemini, options, real_transport)
+    session = await with_tools(fake_gemini, options, warm)
     before = sessions.load(session, home=fake_gemini.home)
     told = [event for event in before.events() if isinstance(event, ToolResult)]
     [path] = files_of(fake_gemini.home, Path(options.cwd), session)
-    usage, stamp = before.usage, path.stat().st_mtime_ns
+    usage, stamp, broken = before.usage, path.stat().st_mtime_ns, path.read_bytes()
     repair_file(path)
+    assert path.read_bytes() != broken
     after = sessions.load(session, home=fake_gemini.home)
     results = [event for event in after.events() if isinstance(event, ToolResult)]
     assert {one.id for one in told} <= {one.id for one in results}

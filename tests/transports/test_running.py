@@ -10,6 +10,7 @@ import pytest
 
 from geminorum import (
     Acp,
+    Cli,
     Done,
     Event,
     Init,
@@ -17,7 +18,6 @@ from geminorum import (
     Result,
     Text,
     TextDelta,
-    ToolResult,
     UserMessage,
     ask,
     connect,
@@ -39,6 +39,9 @@ def options(fake_gemini, tmp_path):
     return Options(env=fake_gemini.env, cwd=workspace, model=MODEL)
 
 
+Script = Callable[[FakeGemini, Path], object]
+
+
 class Read(NamedTuple):
     """A run whose events were all read, and what was there when it was over."""
 
@@ -48,13 +51,17 @@ class Read(NamedTuple):
     requests: list[Request]
     sessions: list[Path]
     settings: tuple[bytes, bytes]
+    memory: str
+    """What the user tells every agent."""
 
 
 @pytest.fixture(scope="module")
 def shared(real_transport, tmp_path_factory) -> Callable[..., Read]:
-    """Makes a run for several tests."""
+    """Makes a run for several tests; `script` says what the model says, and may prepare folders."""
 
-    def make(prompt: str, script: Callable[[FakeGemini], object], slowly: float = 0, **chosen):
+    def make(
+        prompt: str, script: Callable[[FakeGemini, Path], object], slowly: float = 0, **chosen
+    ):
         async def read(fake: FakeGemini, cwd: Path) -> Read:
             settings = fake.home / ".gemini/settings.json"
             before = settings.read_bytes()
@@ -65,11 +72,12 @@ def shared(real_transport, tmp_path_factory) -> Callable[..., Read]:
                     await asyncio.sleep(slowly)
                     events.append(event)
             kept = list((fake.home / ".gemini/tmp").rglob("session-*.jsonl"))
-            same = (before, settings.read_bytes())
-            return Read(options, events, live.result, fake.requests, kept, same)
+            same, memory = (before, settings.read_bytes()), fake.home / ".gemini/GEMINI.md"
+            told = memory.read_text() if memory.exists() else ""
+            return Read(options, events, live.result, fake.requests, kept, same, told)
 
         with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
-            script(fake)
+            script(fake, cwd)
             return asyncio.run(read(fake, cwd))
 
     return make
@@ -80,20 +88,28 @@ def hello(shared) -> Read:
     tokens = Tokens(prompt=1000, cached=400, output=10, thoughts=100)
     return shared(
         "Say hello",
-        lambda fake: fake.say("Hello ", "world.", tokens=tokens),
+        lambda fake, _: fake.say("Hello ", "world.", tokens=tokens),
         session_id="3e0923c9-7033-438d-a978-a361d8031f47",
         effort="low",
     )
 
 
+ODD_PROMPT = "/memory show @secret.txt"
+
+
 @pytest.fixture(scope="module")
 def at_work(shared) -> Read:
-    def script(fake: FakeGemini) -> None:
+    """In yolo, with a prompt that looks like a command, and instructions of user and caller."""
+
+    def script(fake: FakeGemini, cwd: Path) -> None:
+        (fake.home / ".gemini/GEMINI.md").write_text("Always be kind.")
+        (cwd / "secret.txt").write_text("the password is swordfish")
         fake.call("write_file", file_path="a.txt", content="hi")
         fake.call("run_shell_command", command="cat a.txt")
         fake.say("Done.")
 
-    return shared("Write it", script, approval="yolo", model="flash", effort="low")
+    chosen = {"model": "flash", "effort": "low", "system_prompt": "Answer in Latin."}
+    return shared(ODD_PROMPT, script, approval="yolo", **chosen)
 
 
 CHUNKS = [prose(2048, seed=number) for number in range(300)]
@@ -102,7 +118,8 @@ BOOK = prose(1_500_000, seed=1)
 
 @pytest.fixture(scope="module")
 def long_answer(shared) -> Read:
-    return shared("Tell me a lot", lambda fake: fake.say(*CHUNKS, BOOK), slowly=0.015)
+    parrot = {"system_prompt": "You are a parrot.", "replace_system_prompt": True}
+    return shared("Tell me a lot", lambda fake, _: fake.say(*CHUNKS, BOOK), slowly=0.015, **parrot)
 
 
 def test_a_prompt_becomes_a_stream_of_events(hello):
@@ -169,21 +186,35 @@ def test_an_answer_of_a_megabyte_and_a_half_arrives_whole(long_answer):
     assert answer == BOOK
 
 
-@pytest.fixture(scope="module")
-def conversation(real_transport, tmp_path_factory) -> tuple[list[Result], list[Request]]:
-    """Three turns of a chat on the model `auto`, and what the model was sent."""
+class Talk(NamedTuple):
+    """Three turns of a chat on the model `auto`."""
 
-    async def talk(options: Options) -> list[Result]:
-        async with connect(options, via=real_transport) as chat:
-            with pytest.raises(ApiError) as failed:
-                await chat.ask("Hello?")
-            first = await chat.ask("Remember seven")
-            return [failed.value.result, first, await chat.ask("What did I say?")]
+    refused: ApiError
+    looped: LoopDetected
+    last: Result
+    requests: list[Request]
 
+
+async def talk(fake: FakeGemini, options: Options, via: Cli | Acp) -> Talk:
+    fake.when("What").say("You said seven.")
+    fake.fail(400, "not now").call("list_directory", dir_path=".").always()
+    async with connect(options, via=via) as chat:
+        with pytest.raises(ApiError) as refused:
+            await chat.ask("Hello?")
+        with pytest.raises(LoopDetected) as looped:
+            await chat.ask("Remember seven")
+        return Talk(refused.value, looped.value, await chat.ask("What did I say?"), fake.requests)
+
+
+@pytest.fixture(scope="module", params=[Cli, Acp], ids=["cli", "acp"])
+def conversation(request, real_transport, tmp_path_factory) -> Talk:
     with private_place(tmp_path_factory) as cwd, FakeGemini() as fake:
-        fake.fail(400, "not now").say("Noted.").say("You said seven.")
         options = Options(env=fake.env, cwd=cwd, model="auto")
-        return asyncio.run(talk(options)), fake.requests
+        via = request.param(executable=real_transport.executable)
+        return asyncio.run(talk(fake, options, via))
+
+
+ON_CLI = pytest.mark.parametrize("conversation", [Cli], indirect=True, ids=["cli"])
 
 
 def test_a_conversation_remembers_and_survives_a_first_turn_that_failed(conversation):
@@ -191,44 +222,36 @@ def test_a_conversation_remembers_and_survives_a_first_turn_that_failed(conversa
 
     The CLI rolls a failed first prompt back: after it there is nothing to resume.
     """
-    (_, first, second), requests = conversation
-    assert (first.text, second.text) == ("Noted.", "You said seven.")
-    assert first.session_id == second.session_id
-    assert "Remember seven" in json.dumps(requests[-1].contents)
+    assert "not now" in str(conversation.refused)
+    assert conversation.last.text == "You said seven."
+    assert conversation.last.session_id == conversation.looped.session_id
+    assert "Remember seven" in json.dumps(conversation.requests[-1].contents)
 
 
+def test_a_loop_that_the_cli_stops_is_the_same_failure_through_every_transport(conversation):
+    """Nobody set a limit of turns, so none is to be raised."""
+    assert "repeated itself" in str(conversation.looped)
+    assert conversation.looped.result.status == "error"
+    assert "max_turns" not in conversation.looped.hint
+
+
+@ON_CLI
 def test_model_auto_is_routed_and_its_real_model_told(conversation):
     """S1-19, B-16: `init` says auto; the stats name who answered."""
-    (_, result, _), _ = conversation
-    assert result.text == "Noted."
+    result = conversation.last
+    assert result.text == "You said seven."
     assert result.model not in (None, "auto")
 
 
-async def test_the_turn_limit_ends_the_run(fake_gemini, options, real_transport):
-    """S0-21, B-19: through settings, since there is no flag for it."""
-    for number in range(3):
-        fake_gemini.call("glob", pattern=f"*.{number}")
-    limited = options.changed(max_turns=2)
-    async with start("Go on forever", limited, via=real_transport) as live:
-        events = [event async for event in live]
-    assert events[-1].status == "max_turns"
-    assert live.result.exit_code == 53
-    assert len([event for event in events if isinstance(event, ToolResult)]) == 2
-
-
-async def test_a_loop_that_the_cli_stops_is_the_same_failure_through_every_transport(
-    fake_gemini, options, any_transport
-):
-    """Nobody set a limit of turns, so none is to be raised."""
-    fake_gemini.when("Enough").say("Well then.")
-    fake_gemini.call("list_directory", dir_path=".").always()
-    async with connect(options, via=any_transport) as chat:
-        with pytest.raises(LoopDetected, match="repeated itself") as caught:
-            await chat.ask("Go on forever")
-        assert caught.value.result.status == "error"
-        assert "max_turns" not in caught.value.hint
-        assert (await chat.ask("Enough")).session_id == caught.value.session_id
-    assert "forever" in str(fake_gemini.requests[-1].contents)
+@ON_CLI
+def test_the_question_which_model_to_take_is_paid_too(conversation):
+    """S1-19: `auto` asks a small model first; its tokens are in the stats, but in no session
+    file."""
+    usage = conversation.last.usage
+    assert len({request.model for request in usage.requests}) == 1
+    assert len(usage.by_model) == 2
+    assert usage.exact
+    assert set(conversation.last.cost.by_model) == set(usage.by_model)
 
 
 async def test_a_limit_of_turns_in_the_settings_of_a_warm_cli_is_told_from_a_loop(
@@ -242,35 +265,23 @@ async def test_a_limit_of_turns_in_the_settings_of_a_warm_cli_is_told_from_a_loo
         await ask("Go on forever", options, via=via)
 
 
-async def test_a_slash_and_an_at_sign_are_text(fake_gemini, options, real_transport):
-    (options.cwd / "secret.txt").write_text("the password is swordfish")
-    fake_gemini.say("I see text.")
-    await ask("/memory show @secret.txt", options, via=real_transport)
-    (request,) = fake_gemini.requests
+def test_a_slash_and_an_at_sign_are_text(at_work):
+    first, *_ = at_work.requests
     # What precedes the slash has no width; a backslash precedes the at-sign.
-    assert request.prompt == "\u200b/memory show \\@secret.txt"
-    assert "swordfish" not in json.dumps(request.contents)
+    assert first.prompt == "\u200b/memory show \\@secret.txt"
+    assert "swordfish" not in json.dumps(first.contents)
 
 
-async def test_a_system_prompt_stands_behind_the_agents_own(fake_gemini, options, real_transport):
+def test_a_system_prompt_stands_behind_the_agents_own(at_work):
     """B-18: and behind what the user tells every agent."""
-    theirs = fake_gemini.home / ".gemini/GEMINI.md"
-    theirs.write_text("Always be kind.")
-    fake_gemini.say("Hi")
-    await ask("Hi", options.changed(system_prompt="Answer in Latin."), via=real_transport)
-    system = json.dumps(fake_gemini.requests[-1].system)
+    system = json.dumps(at_work.requests[-1].system)
     assert system.index("Always be kind.") < system.index("Answer in Latin.")
     assert "Gemini CLI" in system
-    assert theirs.read_text() == "Always be kind."
+    assert at_work.memory == "Always be kind."
 
 
-async def test_a_system_prompt_replaces_the_agents_own_on_request(
-    fake_gemini, options, real_transport
-):
-    fake_gemini.say("Hi")
-    replaced = options.changed(system_prompt="You are a parrot.", replace_system_prompt=True)
-    await ask("Hi", replaced, via=real_transport)
-    system = json.dumps(fake_gemini.requests[-1].system)
+def test_a_system_prompt_replaces_the_agents_own_on_request(long_answer):
+    system = json.dumps(long_answer.requests[-1].system)
     assert "You are a parrot." in system
     assert "Gemini CLI" not in system
 

@@ -44,13 +44,17 @@ def with_settings(transport: Cli, **settings: object) -> Cli:
     return Cli(executable=transport.executable, settings=settings)
 
 
+def servers_in(folder: Path) -> dict[str, object]:
+    """An MCP server of ours, under two names."""
+    server = folder / "clock.py"
+    server.write_text(MCP_SERVER)
+    command = {"command": sys.executable, "args": ["-SE", str(server)]}
+    return {"clock": command, "dial": command}
+
+
 @pytest.fixture
 def clock(tmp_path, real_transport) -> Cli:
-    """A transport whose CLI has an MCP server of ours, under two names."""
-    server = tmp_path / "clock.py"
-    server.write_text(MCP_SERVER)
-    command = {"command": sys.executable, "args": [str(server)]}
-    return with_settings(real_transport, mcpServers={"clock": command, "dial": command})
+    return with_settings(real_transport, mcpServers=servers_in(tmp_path))
 
 
 BOTH = Policy(rules=(Rule("mcp_clock_*", "allow"), Rule("mcp_dial_noon", "deny")))
@@ -61,7 +65,6 @@ BOTH = Policy(rules=(Rule("mcp_clock_*", "allow"), Rule("mcp_dial_noon", "deny")
     [
         ({"policy": BOTH}, ["success", "denied"]),
         ({"allowed_tools": ["mcp_clock_noon"]}, ["success", "denied"]),
-        ({}, ["error", "error"]),  # Not offered at all: whether there is such a tool is not told.
     ],
 )
 async def test_an_mcp_server_of_the_run_serves_tools(fake_gemini, options, clock, chosen, statuses):
@@ -74,6 +77,12 @@ async def test_an_mcp_server_of_the_run_serves_tools(fake_gemini, options, clock
         assert ("at twelve" in str(result.output)) is (result.status == "success")
 
 
+async def test_an_mcp_server_that_nobody_allowed_serves_no_tool(at_home):
+    """Not offered at all: whether there is such a tool is not told."""
+    run = await at_home()
+    assert run["statuses"] == {"list_directory": "success", "mcp_clock_noon": "error"}
+
+
 def fingerprint(folder: Path) -> dict[str, str]:
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
@@ -83,7 +92,10 @@ def fingerprint(folder: Path) -> dict[str, str]:
 
 
 async def test_the_users_files_stay_as_they_were(fake_gemini, options, real_transport):
-    """B-19: settings, login, policies, commands; only the store of sessions grows."""
+    """B-19: settings, login, policies, commands; only the store of sessions grows.
+
+    S0-21, B-19: the turn limit ends the run, through settings, since there is no flag for it.
+    """
     home = fake_gemini.home / ".gemini"
     settings = home / "settings.json"
     settings.write_text('{ // mine\n "ui": {"theme": "Ayu"},' + settings.read_text().lstrip()[1:])
@@ -94,12 +106,15 @@ async def test_the_users_files_stay_as_they_were(fake_gemini, options, real_tran
     (home / "commands").mkdir()
     (home / "commands" / "hello.toml").write_text('prompt = "hello"\n')
     before = fingerprint(home)
-    fake_gemini.call("run_shell_command", command="true").always()
+    for number in range(3):
+        fake_gemini.call("run_shell_command", command=f"echo {number}")
     limited = options.changed(max_turns=2, approval="yolo", effort="low", system_prompt="Be brief.")
     async with start("Go", limited, via=real_transport) as live:
-        async for _ in live:
-            pass
-    assert (live.result.status, live.result.exit_code) == ("max_turns", 53)
+        events = [event async for event in live]
+    assert (events[-1].status, live.result.status, live.result.exit_code) == (
+        *("max_turns", "max_turns", 53),
+    )
+    assert len([event for event in events if isinstance(event, ToolResult)]) == 2
     after = fingerprint(home)
     assert {name: after.get(name) for name in before} == before
     new = {name.partition("/")[0] for name in set(after) - set(before)}
@@ -126,13 +141,15 @@ def at_home(once, real_transport, tmp_path_factory):
         with FakeGemini(settings={"hooks": hook("theirs")}) as fake:
             shutil.copytree(fake.home, folder / "own")
             before = fingerprint(fake.home)
-            fake.call("list_directory", dir_path=".").say("Done")
+            fake.call("list_directory", dir_path=".").call("mcp_clock_noon").say("Done")
             options = Options(cwd=folder / "work", model="gemini-2.5-flash", env=fake.env)
-            transport = with_settings(real_transport, hooks=hook("ours"))
+            chosen = {"hooks": hook("ours"), "mcpServers": servers_in(folder)}
+            transport = with_settings(real_transport, **chosen)
             result = await ask("Look", options.changed(home=folder / "own"), via=transport)
             return {
                 "folder": folder,
                 "session": result.session_id,
+                "statuses": {call.name: call.status for call in result.tools},
                 "users": (before, fingerprint(fake.home)),
                 "users chats": [*fake.home.glob(".gemini/tmp/*/chats/*")],
             }

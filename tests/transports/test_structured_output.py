@@ -1,9 +1,10 @@
 """Answers of the real CLI in a shape that the caller chose: typed, checked, asked for again."""
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from enum import Enum
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import msgspec
@@ -65,10 +66,34 @@ class Team:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
-    """One process for all warm sessions of this module."""
-    transport = Acp(executable=real_transport.executable)
-    async with shared_acp(transport, tmp_path_factory.mktemp("process")) as shared:
+    """One process for all warm sessions of this module. Somebody is asked about every tool, and
+    says no; an answer is no such thing."""
+    transport = Acp(executable=real_transport.executable, decide=lambda request: False)
+    everything, folder = Policy(rules=(Rule("*", "ask"),)), tmp_path_factory.mktemp("process")
+    chosen = {"policy": everything, "system_prompt": "Speak like a pirate."}
+    async with shared_acp(transport, folder, **chosen) as shared:
         yield shared
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def two_turns(real_transport, tmp_path_factory) -> SimpleNamespace:
+    """A headless chat: an answer that is wrong at first, and one that has to be asked for again,
+    after a tool."""
+    with FakeGemini() as fake:
+        fake.call(ANSWER, name="Ada", age="very").call(ANSWER, name="Ada", age=36)
+        fake.say("That is Ada.")
+        fake.call("list_directory", dir_path=".").say("Hm.")
+        fake.call(ANSWER, name="Bo", age=1).say("Done.")
+        options = private_options(fake, tmp_path_factory.mktemp("turns"), timeout=60)
+        # Those that are started ahead: test_spares.py.
+        via, typed = replace(real_transport, spare=0), options.changed(output_schema=Person)
+        turns = []
+        async with connect(typed, via=via) as chat:
+            for prompt in ("Who is A?", "Who is B?"):
+                async with chat.turn(prompt) as live:
+                    events = [event async for event in live]
+                turns.append(SimpleNamespace(events=events, result=live.result))
+        return SimpleNamespace(first=turns[0], second=turns[1], requests=fake.requests)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -94,22 +119,30 @@ class TestTheRealCli(OnEitherWay):
     def options(self, place) -> Options:
         return place[1].changed(timeout=60, output_schema=Person)
 
-    async def test_a_wrong_answer_and_then_a_right_one_give_the_typed_value(
-        self, fake_gemini, options, any_transport
-    ):
-        fake_gemini.call(ANSWER, name="Ada", age="very").call(ANSWER, name="Ada", age=36)
-        fake_gemini.say("That is Ada.")
-        async with run("Who is it?", options, via=any_transport) as live:
-            events = [event async for event in live]
-        assert live.result.data == Person("Ada", 36)
-        assert live.result.status == "success"
+    async def test_a_wrong_answer_and_then_a_right_one_give_the_typed_value(self, two_turns):
+        events, result = two_turns.first.events, two_turns.first.result
+        assert result.data == Person("Ada", 36)
+        assert result.status == "success"
         assert events[-1].data == {"name": "Ada", "age": 36}
         results = [event for event in events if isinstance(event, ToolResult)]
         assert [(result.name, result.status) for result in results] == [
             ("final_answer", "error"),
             ("final_answer", "success"),
         ]
-        assert "age" in str(fake_gemini.requests[1].tool_results[0].response)
+        assert "age" in str(two_turns.requests[1].tool_results[0].response)
+
+    async def test_each_turn_of_a_chat_has_an_answer_of_its_own(self, two_turns):
+        """The second was asked for again after a tool, which the API would refuse if the history
+        did not pair its calls."""
+        people = [turn.result.data for turn in (two_turns.first, two_turns.second)]
+        assert [person.name for person in people] == ["Ada", "Bo"]
+
+    async def test_every_process_of_a_turn_is_paid_for_once(self, two_turns):
+        kinds = [type(event) for event in two_turns.second.events]
+        assert (kinds.count(Init), kinds.count(Done), kinds.count(UserMessage)) == (1, 1, 2)
+        usage = two_turns.second.result.usage
+        assert len(usage.requests) == len(two_turns.requests[3:]) == 4
+        assert usage.total == sum(request.total for request in usage.requests)
 
     @on_acp
     async def test_every_kind_of_shape(self, fake_gemini, options, any_transport):
@@ -154,19 +187,6 @@ class TestTheRealCli(OnEitherWay):
         assert live.result.cost is not None
         assert live.result.text == "It is Ada, who is 36.Done."
         assert "36" in str(fake_gemini.requests[1].body["contents"])
-
-    @on_cli
-    async def test_every_process_of_a_turn_is_paid_for_once(
-        self, fake_gemini, options, any_transport
-    ):
-        fake_gemini.say("Hm.").say("Well.").call(ANSWER, name="Ada", age=36).say("Done.")
-        async with run("Who is it?", options, via=any_transport) as live:
-            kinds = [type(event) async for event in live]
-        result = live.result
-        assert result.data == Person("Ada", 36)
-        assert (kinds.count(Init), kinds.count(Done), kinds.count(UserMessage)) == (1, 1, 3)
-        assert len(result.usage.requests) == len(fake_gemini.requests) == 4
-        assert result.usage.total == sum(request.total for request in result.usage.requests)
 
     @on_acp
     async def test_enough_wrong_answers_end_the_run(self, fake_gemini, options, any_transport):
@@ -224,6 +244,7 @@ class TestTheRealCli(OnEitherWay):
         result, _ = brief_run
         assert (result.status, result.data) == ("success", Person("Ada", 36))
 
+    @on_acp
     async def test_it_stands_though_the_budget_ends_the_run_after_it(
         self, fake_gemini, options, any_transport
     ):
@@ -234,36 +255,22 @@ class TestTheRealCli(OnEitherWay):
         assert (result.status, result.data) == ("success", Person("Ada", 36))
         assert result.cost.usd >= Decimal("0.30")
 
-    @on_cli
-    async def test_a_run_that_ends_otherwise_keeps_its_own_reason(
-        self, fake_gemini, options, any_transport
-    ):
-        fake_gemini.call("list_directory", dir_path=".").always()
-        with pytest.raises(TurnLimit):
-            await ask("Who?", options.changed(max_turns=1), via=any_transport)
-
-    @on_cli
-    async def test_each_turn_of_a_chat_has_an_answer_of_its_own(
-        self, fake_gemini, options, any_transport
-    ):
-        for name in ("Ada", "Bo"):
-            fake_gemini.call(ANSWER, name=name, age=1).say("Done.")
-        # Those that are started ahead: test_spares.py.
-        async with connect(options, via=having(any_transport, spare=0)) as chat:
-            people = [(await chat.ask(f"Who is {name}?")).data for name in ("A", "B")]
-        assert [person.name for person in people] == ["Ada", "Bo"]
-
-    @on_cli
+    @on_acp
     async def test_the_callers_own_instructions_stay_and_nobody_is_asked_about_the_answer(
-        self, fake_gemini, options, real_transport
+        self, fake_gemini, options, any_transport
     ):
-        """S1-25: behind the agent's own, with ours behind them. Whatever is said of every tool."""
-        fake_gemini.call(ANSWER, name="Ada", age=1).say("Done.")
-        program = real_transport.executable
-        transport = Acp(executable=program, decide=lambda request: False)
-        everything = Policy(rules=(Rule("*", "ask"),))
-        strict = options.changed(system_prompt="Speak like a pirate.", policy=everything)
-        assert (await ask("Who?", strict, via=transport)).data == Person("Ada", 1)
+        """S1-25: behind the agent's own, with ours behind them. Whatever is said of every tool: in
+        this process each is asked about, and refused."""
+        fake_gemini.call("list_directory", dir_path=".").call(ANSWER, name="Ada", age=1).say(
+            "Done."
+        )
+        async with run("Who?", options, via=any_transport) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        assert [(one.name, one.status) for one in results] == [
+            ("list_directory", "denied"),
+            ("final_answer", "success"),
+        ]
+        assert live.result.data == Person("Ada", 1)
         told = str(fake_gemini.requests[0].body)
         assert "Speak like a pirate." in told
         assert f"one call of the tool {ANSWER}" in told
@@ -296,6 +303,16 @@ async def test_sessions_of_one_process_have_shapes_of_their_own(process, tmp_pat
         hello = await free.ask("Hello")
     assert (who.data, many.data, hello.data) == (Person("Ada", 1), 7, None)
     assert ANSWER not in str(fake_gemini.requests[-1].body)
+
+
+async def test_a_run_that_ends_otherwise_keeps_its_own_reason(stand_in):
+    """As the CLI ends at its limit of turns; the real one does so in test_settings.py."""
+    init = {"type": "init", "session_id": "s-1", "model": MODEL}
+    spoken = {"type": "message", "role": "assistant", "content": "Hm.", "delta": True}
+    via = stand_in(init, spoken, {"type": "result", "status": "error"}, exit=53)
+    with pytest.raises(TurnLimit) as caught:
+        await ask("Who?", Options(output_schema=Person, max_turns=1), via=via)
+    assert caught.value.result.text == "Hm."  # Once: it was not asked again.
 
 
 async def test_an_answer_past_the_budget_stands_on_the_api_too(fake_gemini):

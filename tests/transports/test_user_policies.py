@@ -17,6 +17,7 @@ from geminorum.policies import Rules
 from geminorum.wire.policy.toml_reader import policy_problems, read_policy
 from geminorum.wire.policy.toml_writer import policy_toml
 from geminorum.wire.policy.user_rules import stricter, user_policy
+from shared_run import Once
 
 SHELL = "run_shell_command"
 STRICTNESS = ("allow", "ask", "deny")
@@ -71,7 +72,7 @@ def word_of(rules: Rules, tool: str, arguments: dict) -> str | None:
     return None if found.because.startswith("no rule") else found.decision
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(rules(), max_size=6), st.lists(rules(), max_size=6))
 def test_the_stricter_of_two_words_counts_for_every_call(theirs, ours):
     users = user_policy([toml(*theirs)], {}).rules
@@ -197,7 +198,11 @@ MINE = (
     rule("read_file", "allow", 999),
     rule(SHELL, "allow", 990, commandPrefix="git status"),
     rule(SHELL, "deny", 980),
+    # Of these two, an administrator says the opposite.
+    rule("replace", "allow", 990),
+    rule("grep_search", "deny", 990),
 )
+ADMINISTRATORS = (rule("replace", "deny"), rule("grep_search", "allow"))
 ATTEMPTS = (
     WRITE,
     ("glob", {"pattern": "*"}),
@@ -206,13 +211,41 @@ ATTEMPTS = (
     (SHELL, {"command": "git status"}),
     (SHELL, {"command": "id"}),
 )
+BY_ADMINISTRATOR = (EDIT, ("grep_search", {"pattern": "readable"}))
 OURS = Options(
     policy=Policy(
         file_write="allow",
         shell_execute="allow",
-        rules=(Rule("glob", "allow"), Rule("list_directory", "deny"), Rule("read_file", "ask")),
+        rules=(
+            Rule("glob", "allow"),
+            Rule("list_directory", "deny"),
+            Rule("read_file", "ask"),
+            Rule("grep_search", "deny"),
+        ),
     )
 )
+
+
+@pytest.fixture(scope="module")
+def once() -> Once:
+    return Once()
+
+
+@pytest.fixture
+def judged(tried, users, tmp_path, once):
+    """One run of each transport in which user, caller and administrator have their say: the tools
+    that ran, and the files that were made."""
+
+    async def made(transport: type[Cli | Acp]) -> tuple[list[str], set[str]]:
+        users(*MINE)
+        (tried.folder / "b.txt").write_text("readable")
+        (file := tmp_path / "admin.toml").write_text(toml(*ADMINISTRATORS))
+        # The CLI names such a file by a flag, too, beside the machine's own folder.
+        via = transport(extra_args=(f"--admin-policy={file}",))
+        ran = await tried(*ATTEMPTS, *BY_ADMINISTRATOR, transport=via, policy=OURS.policy)
+        return ran, {path.name for path in tried.folder.iterdir()}
+
+    return lambda transport: once(transport, lambda: made(transport))
 
 
 @pytest.mark.gemini_cli
@@ -220,25 +253,26 @@ class TestTheRealCli:
     """User deny + our allow = deny; user ask + our allow = ask; user allow + our deny = deny; user
     allow + our ask = ask; and where both allow it, it runs."""
 
-    @pytest.mark.parametrize("transport", [Cli(), Acp()], ids=["cli", "acp"])
-    async def test_the_stricter_word_counts(self, tried, users, transport):
-        users(*MINE)
-        (tried.folder / "b.txt").write_text("readable")
-        assert await tried(*ATTEMPTS, transport=transport, policy=OURS.policy) == [SHELL]
-        assert not (tried.folder / "a.txt").exists()
+    @pytest.mark.parametrize("transport", [Cli, Acp])
+    async def test_the_stricter_word_counts(self, judged, transport):
+        ran, files = await judged(transport)
+        tools = {tool for tool, _ in ATTEMPTS}
+        assert [one for one in ran if one in tools] == [SHELL]
+        assert "a.txt" not in files
+
+    @pytest.mark.parametrize("transport", [Cli, Acp])
+    async def test_an_administrators_rule_stands_above_both(self, judged, transport):
+        ran, files = await judged(transport)
+        assert [one for one in ran if one in ("replace", "grep_search")] == ["grep_search"]
+        assert "c.txt" not in files
 
     @pytest.mark.parametrize(
         ("transport", "options"),
-        [
-            (Cli(), {"approval": "yolo"}),
-            (Cli(), {"allowed_tools": ["write_file", "glob"]}),
-            (Acp(), {"approval": "auto_edit"}),
-        ],
-        ids=["yolo", "listed", "acp-edit"],
+        [(Cli(), {"approval": "yolo"}), (Acp(), {"approval": "auto_edit"})],
+        ids=["yolo", "acp-edit"],
     )
-    async def test_no_mode_and_no_list_goes_over_the_users_word(
-        self, tried, users, transport, options
-    ):
+    async def test_no_mode_goes_over_the_users_word(self, tried, users, transport, options):
+        """Nor does a list: below, in the contracts."""
         users(rule("write_file", "ask_user", 1), rule("glob", "deny", 1))
         assert await tried(WRITE, ATTEMPTS[1], transport=transport, **options) == []
         assert not (tried.folder / "a.txt").exists()
@@ -253,51 +287,40 @@ class TestTheRealCli:
         assert await tried(WRITE, EDIT, ATTEMPTS[1], policy=policy) == []
         assert not [*tried.folder.glob("*.txt")]
 
-    @pytest.mark.parametrize("transport", [Cli, Acp])
-    async def test_an_administrators_rule_stands_above_both(
-        self, tried, users, tmp_path, transport
-    ):
-        """The CLI names such a file by a flag, too, beside the machine's own folder."""
-        users(rule("glob", "deny"), rule("write_file", "allow"))
-        file = tmp_path / "admin.toml"
-        file.write_text(toml(rule("glob", "allow"), rule("write_file", "deny")))
-        via = transport(extra_args=(f"--admin-policy={file}",))
-        policy = Policy(file_write="allow", rules=(Rule("glob", "deny"),))
-        assert await tried(WRITE, ATTEMPTS[1], transport=via, policy=policy) == ["glob"]
-        assert not (tried.folder / "a.txt").exists()
-
     async def test_the_contracts_do_not_go_over_it_either(
         self, tried, users, fake_gemini, real_transport
     ):
         """S0-22, S0-24, S4-12: a user's deny rule for writing also holds in the contracts, whatever
         its priority."""
-        users(rule("write_file", "deny", 100), rule("replace", "deny", 600))
+        users(rule("write_file", "deny", 100), rule("replace", "ask_user", 1))
         base = Options(env=fake_gemini.env, cwd=tried.folder, model="gemini-2.5-flash")
         transport, writers = Cli(executable=real_transport.executable), ["write_file", "replace"]
-        for wish in ({"permissions": {"fileWrite": "allow"}}, {"allowedTools": writers}):
-            fake_gemini.calls(WRITE, EDIT).say("Done.")
-            adapter = GeminiAdapter(via=transport, base=base)
-            async for _ in adapter.run("Go", AgentOptions.from_dict(wish)):
-                pass
+        wish = {"permissions": {"fileWrite": "allow"}}
+        fake_gemini.calls(WRITE, EDIT).say("Done.")
+        adapter = GeminiAdapter(via=transport, base=base)
+        async for _ in adapter.run("Go", AgentOptions.from_dict(wish)):
+            pass
         fake_gemini.calls(WRITE, EDIT).say("Done.")
         provider = GeminiCliProvider({"allowed_tools": writers}, via=transport, base=base)
         provider.generate("Go", {"project_root": str(tried.folder)})
+        assert len(fake_gemini.requests) == 4
         assert not [*tried.folder.glob("*.txt")]
 
-    @pytest.mark.parametrize("transport", [Cli, Acp])
+    @pytest.mark.parametrize("kind", ["cli", "acp"])
     async def test_a_function_that_the_user_denies_is_refused_before_the_start(
-        self, fake_gemini, real_transport, tmp_path, users, transport
+        self, fake_gemini, stand_in, stand_in_acp, tmp_path, users, kind
     ):
+        """What comes before a start is the same for every CLI."""
+
         def weather(city: str) -> str:
             """The weather in a city."""
             return "sunny"
 
         users(rule("mcp_*", "deny"), rule("read_file", "allow"))
         options = Options(env=fake_gemini.env, cwd=tmp_path)
-        via = transport(executable=real_transport.executable, tools=[weather])
+        via = stand_in() if kind == "cli" else stand_in_acp("well_behaved")
         with pytest.raises(ConfigError, match="denies weather"):
-            await ask("Go", options, via=via)
-        shaped = options.changed(output_schema=list[int])
+            await ask("Go", options, via=replace(via, tools=[weather]))
         with pytest.raises(ConfigError, match="denies"):
-            await ask("Go", shaped, via=replace(via, tools=()))
+            await ask("Go", options.changed(output_schema=list[int]), via=via)
         assert fake_gemini.requests == []

@@ -3,7 +3,6 @@
 import json
 import shlex
 import sys
-from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
 
@@ -15,7 +14,6 @@ from geminorum import (
     Allow,
     Cli,
     Deny,
-    Options,
     PermissionDecision,
     PermissionRequest,
     Policy,
@@ -26,28 +24,33 @@ from geminorum import (
 )
 from geminorum.testing import FakeGemini
 from geminorum.transports.callbacks import loopback
-from shared_acp import MODEL, on_shared, private_options
+from shared_acp import on_shared, private_options
 
 pytestmark = pytest.mark.gemini_cli
 
 SHELL = "run_shell_command"
 TOKENS = [f"known-token-{number}" for number in range(3)]
 
-# Calls a function at every server of this machine, with every token that there may be.
+# Makes each of the calls at every server of this machine, with every token that there may be, and
+# prints a line of answers for each.
 THIEF = f"""
-import json, re, sys, urllib.request
-name, arguments = sys.argv[1], json.loads(sys.argv[2])
-call = {{"id": 1, "method": "tools/call", "params": {{"name": name, "arguments": arguments}}}}
+import http.client, json, sys
 lines = [line.split() for line in open("/proc/net/tcp")][1:]
 listening = [line[1] for line in lines if line[3] == "0A"]
-for port in [int(place[9:], 16) for place in listening if place.startswith("0100007F")]:
-    for token in {TOKENS}:
-        url, head = f"http://127.0.0.1:{{port}}/mcp", {{"Authorization": f"Bearer {{token}}"}}
-        request = urllib.request.Request(url, json.dumps(call).encode(), head)
-        try:
-            print(urllib.request.urlopen(request, timeout=5).read().decode())
-        except Exception as error:
-            pass
+ports = [int(place[9:], 16) for place in listening if place.startswith("0100007F")]
+for name, arguments in json.loads(sys.argv[1]):
+    params, answers = {{"name": name, "arguments": arguments}}, []
+    call = json.dumps({{"id": 1, "method": "tools/call", "params": params}})
+    for port in ports:
+        for token in {TOKENS}:
+            try:
+                server = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                server.request("POST", "/mcp", call, {{"Authorization": f"Bearer {{token}}"}})
+                answer = server.getresponse()
+                answers += [answer.read().decode()] if answer.status == 200 else []
+            except Exception as error:
+                pass
+    print(json.dumps(answers))
 """
 
 # Prints every token in the home of the run, and in what it can see of the processes above it.
@@ -70,13 +73,6 @@ print("key of the CLI", b"GEMINI_API_KEY=" in b"".join(texts))
 """
 
 
-@pytest.fixture
-def options(fake_gemini, tmp_path) -> Options:
-    workspace = tmp_path / "workspace"
-    workspace.mkdir()
-    return Options(env=fake_gemini.env, cwd=workspace, model=MODEL, timeout=60)
-
-
 GOOD, BAD = "good " * 200, "bad " * 200
 
 
@@ -93,7 +89,7 @@ async def attacked(request, real_transport, tmp_path_factory) -> SimpleNamespace
         ran.append(("give", word))
         return word
 
-    def pay(amount: int) -> None:
+    def pay__back(amount: int) -> None:
         ran.append(("pay", amount))
 
     def burn() -> None:
@@ -106,24 +102,22 @@ async def attacked(request, real_transport, tmp_path_factory) -> SimpleNamespace
     def decide(request: PermissionRequest) -> Allow | Deny:
         asked.append((request.name, request.input))
         is_bad = request.name == "keep" and not request.input["text"].startswith("good")
-        return Deny("not that") if request.name == "pay" or is_bad else Allow()
-
-    def steal(name: str, **arguments) -> tuple[str, dict]:
-        words = [sys.executable, str(thief), name, json.dumps(arguments)]
-        return SHELL, {"command": shlex.join(words)}
+        return Deny("not that") if request.name == "pay__back" or is_bad else Allow()
 
     # Tokens that a thief knows, however well they are hidden.
     numbers = count()
     with FakeGemini() as fake, pytest.MonkeyPatch.context() as patch:
         patch.setattr(loopback.secrets, "token_urlsafe", lambda _: TOKENS[next(numbers)])
-        fake.call("mcp_geminorum_pay", amount=5)
+        fake.call("mcp_geminorum_pay__back", amount=5)
         fake.call("mcp_geminorum_give", word="a")
         fake.calls(*[("mcp_geminorum_keep", {"text": text}) for text in (GOOD, BAD)])
         # What is refused, what was allowed once, what was allowed otherwise, what is denied.
-        thefts = [steal("pay", amount=5), steal("give", word="a"), steal("give", word="b")]
-        look = (SHELL, {"command": f"{sys.executable} {search}"})
-        fake.calls(*thefts, steal("burn"), look).say("Done.")
-        how = {"tools": [give, pay, burn, keep], "decide": decide}
+        thefts = [("pay__back", {"amount": 5}), ("give", {"word": "a"}), ("give", {"word": "b"})]
+        thefts.append(("burn", {}))
+        commands = [[str(thief), json.dumps(thefts)], [str(search)]]
+        looks = [(SHELL, {"command": shlex.join([sys.executable, "-S", *one])}) for one in commands]
+        fake.calls(*looks).say("Done.")
+        how = {"tools": [give, pay__back, burn, keep], "decide": decide}
         transport = request.param(executable=real_transport.executable, **how)
         policy = Policy(rules=(Rule("mcp_geminorum_burn", "deny"),))
         options = private_options(fake, workspace, policy=policy, timeout=60)
@@ -137,7 +131,8 @@ async def attacked(request, real_transport, tmp_path_factory) -> SimpleNamespace
 async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(attacked):
     results = [event for event in attacked.events if isinstance(event, ToolResult)]
     assert attacked.ran == [("give", "a")]
-    *_, pay_told, give_told, other_told, burn_told, found = [str(one.output) for one in results]
+    *_, stolen, found = [str(one.output) for one in results]
+    pay_told, give_told, other_told, burn_told = map(str, map(json.loads, stolen.splitlines()))
     for told in (pay_told, give_told, other_told):
         assert "nobody has allowed this call" in told
     assert "no tool" in burn_told
@@ -145,6 +140,22 @@ async def test_an_allowed_command_cannot_call_what_decide_or_the_policy_refuses(
     assert TOKENS[0] not in found
     # docs/permissions.md says so: the environment of the CLI is open to programs of the same user.
     assert ("own key False" in found, "key of the CLI True" in found) == (True, True)
+
+
+@on_shared
+async def test_whoever_decides_is_asked_about_functions_too(attacked):
+    """S0-29, S0-30: `decide` sees the function under the caller's name, and the model receives the
+    answer."""
+    others = [one for one in attacked.asked if one[0] in ("give", "pay__back")]
+    assert others == [("pay__back", {"amount": 5}), ("give", {"word": "a"})]
+    events = [one for one in attacked.events if getattr(one, "name", "") in ("give", "pay__back")]
+    decisions = {one.name: one.decision for one in events if isinstance(one, PermissionDecision)}
+    assert decisions == {"give": "allow", "pay__back": "deny"}
+    results = {one.name: one for one in events if isinstance(one, ToolResult)}
+    assert (results["give"].status, results["give"].output) == ("success", "a")
+    assert results["pay__back"].status == "denied"
+    answered = [one.name for request in attacked.requests[1:3] for one in request.tool_results]
+    assert answered == ["mcp_geminorum_pay__back", "mcp_geminorum_give"]
 
 
 @on_shared
@@ -162,24 +173,3 @@ async def test_whoever_decides_sees_the_arguments_of_a_function_however_long(att
     assert {use.id for use in uses} == {result.id for result in results}
     assert len(uses) == 2
     assert "not that" in str(attacked.requests[3].tool_results)
-
-
-async def test_a_function_in_the_list_of_tools_is_asked_about_where_a_rule_says_so(
-    fake_gemini, options, any_transport
-):
-    ran = []
-
-    def pay(amount: int) -> None:
-        ran.append(amount)
-
-    def decide(request: PermissionRequest) -> Allow | Deny:
-        return Allow() if request.input["amount"] < 10 else Deny("too much")
-
-    fake_gemini.call("mcp_geminorum_pay", amount=5).call("mcp_geminorum_pay", amount=50)
-    fake_gemini.say("Done.")
-    policy = Policy(rules=(Rule("mcp_geminorum_pay", "ask"),))
-    limited = options.changed(policy=policy, allowed_tools=["pay"])
-    async with run("Go", limited, via=replace(any_transport, tools=[pay], decide=decide)) as live:
-        results = [event async for event in live if isinstance(event, ToolResult)]
-    assert [result.status for result in results] == ["success", "denied"]
-    assert ran == [5]

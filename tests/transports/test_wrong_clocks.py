@@ -3,12 +3,13 @@
 import json
 import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from geminorum import (
     Acp,
@@ -16,7 +17,6 @@ from geminorum import (
     Cli,
     Done,
     Options,
-    Pool,
     Text,
     ToolResult,
     ToolUse,
@@ -33,6 +33,7 @@ from geminorum.transports.turns.session_file import SessionFileFeed
 from geminorum.views.transcript import transcript_of
 from geminorum.wire.genai.verdict import refusal
 from geminorum.wire.stream_json.frames import usage_of
+from shared_acp import Sessions, SharedAcp, on_shared, shared_acp
 
 MODEL = "gemini-2.5-flash"
 SESSION = "abcdefgh-1"
@@ -47,23 +48,24 @@ ODD_STAMPS = [
 ]
 
 
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def process(real_transport, tmp_path_factory) -> AsyncIterator[SharedAcp]:
+    """One process for all warm sessions; headless runs find its home, so either resumes both."""
+    transport = Acp(executable=real_transport.executable)
+    folder = tmp_path_factory.mktemp("process")
+    async with shared_acp(transport, folder, approval="yolo") as shared:
+        yield shared
+
+
 @pytest.fixture
-def options(fake_gemini, tmp_path):
-    cwd = tmp_path / "work"
-    cwd.mkdir()
-    return Options(
-        cwd=cwd, model=MODEL, env=fake_gemini.env, home=fake_gemini.home, approval="yolo"
-    )
+def shared(process, tmp_path) -> SharedAcp:
+    return process.afresh(tmp_path / "work")
 
 
-@pytest.fixture(params=["cli", "pool"])
-async def transport(request, real_transport) -> AsyncIterator[Any]:
-    """Both ways to the real CLI; the turns of a pool are those of an `Acp`."""
-    if request.param == "cli":
-        yield real_transport
-        return
-    async with Pool(Acp(executable=real_transport.executable), size=1) as pool:
-        yield pool
+@pytest.fixture(params=["cli", "acp"])
+def transport(request, real_transport, shared) -> Cli | Sessions:
+    """Both ways to the real CLI."""
+    return real_transport if request.param == "cli" else shared.via()
 
 
 def step_our_clock(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
@@ -73,56 +75,40 @@ def step_our_clock(monkeypatch: pytest.MonkeyPatch, nanoseconds: int) -> None:
     monkeypatch.setattr(time, "time", lambda: right() + nanoseconds / 1e9)
 
 
-async def test_the_budget_holds_when_the_clock_steps_back(
-    fake_gemini, options, transport, monkeypatch
-):
+@on_shared
+async def test_the_budget_holds_when_the_clock_steps_back(shared, transport, monkeypatch):
     """Each request costs $0.30: the first one is past the budget, a fourth never comes."""
     call = ("run_shell_command", {"command": "true"})
-    fake_gemini.calls(call, tokens=Told(prompt=1_000_000), delay=0.5).always()
+    shared.fake.calls(call, tokens=Told(prompt=1_000_000), delay=0.5).always()
     step_our_clock(monkeypatch, HOUR)
-    async with run("Go", options.changed(max_budget_usd=0.25), via=transport) as live:
+    limited = shared.options.changed(max_budget_usd=0.25)
+    async with run("Go", limited, via=transport) as live:
         *_, done = [event async for event in live]
     assert done.status == "max_budget"
     assert done.cost.usd == Decimal("0.30") * len(done.usage.requests)
-    assert 1 <= len(fake_gemini.requests) <= 3
+    assert 1 <= len(shared.fake.requests) <= 3
 
 
-async def test_a_turn_counts_only_its_own_requests_when_the_clock_was_ahead_before(
-    fake_gemini, options, real_transport, monkeypatch
+@on_shared
+async def test_a_turn_is_billed_for_its_own_requests_only_when_the_clock_was_ahead_before(
+    shared, real_transport, monkeypatch
 ):
-    """What the first turn wrote is stamped later than the second begins."""
-    fake_gemini.say("One", tokens=Told(prompt=1000, output=10))
-    fake_gemini.say("Two", tokens=Told(prompt=3000, output=30))
-    async with connect(options, via=real_transport) as chat:
-        await chat.ask("Hi")
+    """What was written first is stamped later than the next turns begin: of a chat, of a warm
+    process that loads the session of another, and of a history that is imported."""
+    for number in range(1, 5):
+        shared.fake.say("So.", tokens=Told(prompt=1000 * number, output=10))
+    async with connect(shared.options, via=real_transport) as chat:
+        session = (await chat.ask("Hi")).session_id
         step_our_clock(monkeypatch, -HOUR)
         second = await chat.ask("More")
-    assert [request.input for request in second.usage.requests] == [3000]
-    assert (second.usage.input, second.usage.exact) == (3000, True)
-
-
-async def test_a_loaded_session_is_not_billed_again_when_the_clock_was_ahead_before(
-    fake_gemini, options, real_transport, monkeypatch
-):
-    """The same where another process wrote the history."""
-    fake_gemini.say("One", tokens=Told(prompt=1000, output=10))
-    fake_gemini.say("Two", tokens=Told(prompt=3000, output=30))
-    first = await ask("Hi", options, via=real_transport)
-    step_our_clock(monkeypatch, -HOUR)
-    warm = Acp(executable=real_transport.executable)
-    second = await ask("More", options.changed(resume=first.session_id), via=warm)
-    assert [request.input for request in second.usage.requests] == [3000]
-
-
-async def test_an_imported_history_is_not_billed_again(fake_gemini, options, real_transport):
-    fake_gemini.say("One", tokens=Told(prompt=1000, output=10))
-    fake_gemini.say("Two", tokens=Told(prompt=3000, output=30))
-    await ask("Hi", options, via=real_transport)
-    (file,) = Path(fake_gemini.home).glob(".gemini/tmp/*/chats/session-*.jsonl")
+    loaded = await ask("More", shared.options.changed(resume=session), via=shared.via())
+    (file,) = Path(shared.fake.home).glob(f".gemini/tmp/*/chats/session-*{session[:8]}.jsonl")
     stamps_to(file, "2099-01-01T00:00:00.000Z")
-    via = Cli(executable=real_transport.executable, extra_args=("--session-file", str(file)))
-    second = await ask("More", options, via=via)
-    assert [request.input for request in second.usage.requests] == [3000]
+    importing = replace(real_transport, extra_args=("--session-file", str(file)))
+    imported = await ask("More", shared.options, via=importing)
+    for number, result in enumerate((second, loaded, imported), 2):
+        assert [request.input for request in result.usage.requests] == [1000 * number]
+        assert (result.usage.input, result.usage.exact) == (1000 * number, True)
 
 
 def stamps_to(file: Path, stamp: str) -> None:
