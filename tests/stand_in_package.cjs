@@ -18,19 +18,23 @@ const chats = path.join(project, "chats");
 const stamp = new Date().toISOString().slice(0, 16).replace(":", "-");
 const begun = path.join(chats, `session-${stamp}-${id.slice(0, 8)}.jsonl`);
 
-function files() {
-  return fs.readdirSync(chats).filter((name) => name.includes(id.slice(0, 8))).sort();
+// Another that was started ahead for this session may have begun an empty file beside it.
+function longestFile() {
+  const size = (name) => fs.statSync(path.join(chats, name)).size;
+  const found = fs.readdirSync(chats).filter((name) => name.includes(id.slice(0, 8)));
+  return found.sort((one, other) => size(other) - size(one))[0];
 }
 
 fs.mkdirSync(chats, { recursive: true });
 const root = path.join(project, ".project_root");
 if (!fs.existsSync(root)) fs.writeFileSync(root, process.cwd());
-const older = resumed && files()[0];
+const older = resumed && longestFile();
 const now = new Date().toISOString();
 const top = { sessionId: id, projectHash: "x", startTime: now, lastUpdated: now, kind: "main" };
 fs.writeFileSync(begun, `${JSON.stringify(top)}\n`);
 fs.readdirSync(process.cwd());
 const session = older ? path.join(chats, older) : begun;
+fs.readFileSync(session);
 
 function record(type, content) {
   const message = { id: String(Math.random()), timestamp: now, type, content };
@@ -60,6 +64,16 @@ async function answer(prompt) {
   say({ type: "result", status: "success", stats: {} });
 }
 
+// The first that has its prompt and finds this file ends as one that was told to end.
+function isToLeave() {
+  try {
+    fs.unlinkSync(process.env.STAND_IN_LEAVES);
+  } catch {
+    return false;
+  }
+  process.exit(0);
+}
+
 let prompt = "";
 function listen() {
   const { stdin } = process;
@@ -67,7 +81,7 @@ function listen() {
   stdin.on("readable", () => {
     for (let chunk = stdin.read(); chunk !== null; chunk = stdin.read()) prompt += chunk;
   });
-  stdin.on("end", () => answer(prompt));
+  stdin.on("end", () => isToLeave() || answer(prompt));
 }
 
 // A test may hold one at its start: the first that finds this file takes it along under the number

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -34,6 +35,7 @@ from geminorum import (
 from geminorum import run as start
 from geminorum.testing import FakeGemini
 from geminorum.transports.cli import spares
+from geminorum.transports.cli.transport import CliConversation
 from geminorum.transports.launch.preloads.start_record import Look, StartRecord, State, state_of
 from geminorum.transports.process.agent_lease import AGENT_LEASE
 from stand_in import make_package
@@ -65,13 +67,6 @@ def said(caplog) -> Callable[[str], list[str]]:
 
 
 @pytest.fixture
-async def ahead(real_transport) -> AsyncIterator[Cli]:
-    """A transport that starts one CLI ahead."""
-    async with Cli(executable=real_transport.executable, spare=1, spare_age=600) as cli:
-        yield cli
-
-
-@pytest.fixture
 def quick_cli(tmp_path) -> Path:
     """A program that plays the CLI, for what does not depend on what the CLI does."""
     return make_package(tmp_path / "package")
@@ -99,6 +94,14 @@ async def first_run(fake: FakeGemini, options: Options, cli: Cli) -> spares.Spar
     return await waiting(cli)
 
 
+async def start_ahead(cli: Cli, options: Options) -> spares.Spare:
+    """A CLI that waits, without a run before it."""
+    assert cli._spares is not None
+    async with CliConversation(cli, options) as conversation:
+        await cli._spares.warm(conversation.order_for(options))
+    return await waiting(cli)
+
+
 def sessions_in(home: Path) -> list[Path]:
     return sorted(home.rglob("session-*"))
 
@@ -110,23 +113,32 @@ PROMPTS = ["\nHello\n\n", "/help me, @file, ä€😀 " + "word " * 60_000]
 
 
 async def test_the_model_gets_the_same_request_as_from_a_cold_run(
-    fake_gemini, options, real_transport, said
+    fake_gemini, options, real_transport, said, tmp_path, monkeypatch
 ):
+    """One that was told to end costs no run; and none leaves anything."""
     (options.cwd / "GEMINI.md").write_text("Be brief.")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     fake_gemini.say("Hi.").always()
-    cold_cli = Cli(executable=real_transport.executable)
-    async with replace(cold_cli, spare=1, spare_age=600) as ahead:
-        # The first is a cold one: nobody has waited for it.
+    async with Cli(executable=real_transport.executable, spare=1, spare_age=600) as ahead:
+        spare = await start_ahead(ahead, options)
+        os.kill(spare.pid, signal.SIGTERM)
+        while spare.process.child.exit_code is None:
+            await asyncio.sleep(0.01)
+        # The first is a cold one.
         for number, prompt in enumerate([PROMPTS[0], *PROMPTS]):
             assert (await ask(prompt, options, via=ahead)).text == "Hi."
             assert len(said(WENT_AHEAD)) == number
             if number < len(PROMPTS):
                 await waiting(ahead)
-    assert (await ask(PROMPTS[1], options, via=cold_cli)).text == "Hi."
-    assert len(said(WENT_AHEAD)) == len(PROMPTS)
-    cold, over_spare, other_over_spare, other_cold = map(comparable, fake_gemini.requests)
+    cold, over_spare, other_over_spare = map(comparable, fake_gemini.requests)
     assert over_spare == cold
-    assert other_over_spare == other_cold
+    told = [request.prompt for request in fake_gemini.requests]
+    assert other_over_spare == cold.replace(*(json.dumps(text)[1:-1] for text in told[1:]))
+    # As on a cold run, nothing in it is a command or a file.
+    assert told[2] == "\u200b" + PROMPTS[1].replace("@", "\\@")
+    assert said(NOT_USED) == [f"{NOT_USED}it has ended"]
+    assert len(sessions_in(fake_gemini.home)) == 3
+    assert [*tmp_path.glob("geminorum-*")] == []
 
 
 async def test_each_run_has_a_session_and_a_process_of_its_own(
@@ -150,10 +162,6 @@ async def test_the_next_turn_of_a_conversation_starts_ahead(
     """Unless somebody else goes on with the session meanwhile: then it is read again."""
     cli = Cli(executable=real_transport.executable)
 
-    async def ask_elsewhere(number: int) -> None:
-        fake_gemini.say(f"Answer {number}")
-        await ask(f"Prompt {number}", options.changed(resume=chat.session_id), via=cli)
-
     async def ask_here(number: int) -> None:
         fake_gemini.say(f"Answer {number}")
         await chat.ask(f"Prompt {number}")
@@ -167,13 +175,31 @@ async def test_the_next_turn_of_a_conversation_starts_ahead(
         await ask_here(1)
         assert len(said(WENT_AHEAD)) == 1
         await next_turn_waits(chat)
-        await ask_elsewhere(2)
+        fake_gemini.say("Answer 2")
+        await ask("Prompt 2", options.changed(resume=chat.session_id), via=cli)
         await ask_here(3)
-        assert len(said(WENT_AHEAD)) == 1
-        await asyncio.sleep(0.1)  # The next one is starting.
-        await ask_elsewhere(4)
-        await ask_here(5)
+    assert len(said(WENT_AHEAD)) == 1
     assert len(sessions_in(fake_gemini.home)) == 1
+
+
+async def test_the_next_turn_hears_what_somebody_else_said_while_it_was_starting(
+    fake_gemini, options, quick_cli, said, tmp_path
+):
+    held = tmp_path / "held"
+    cli = Cli(executable=quick_cli)
+    chosen = options.changed(env={**options.env, "STAND_IN_HELD": str(held)})
+    async with connect(chosen, via=cli) as chat:
+        await chat.ask("Prompt 0")
+        held.touch()
+        while not (taken := [*tmp_path.glob("held-*")]):
+            await asyncio.sleep(0.01)
+        await ask("Prompt 1", chosen.changed(resume=chat.session_id), via=cli)
+        taken[0].unlink()
+        await chat.ask("Prompt 2")
+    assert said(WENT_AHEAD) == []
+    assert len(said(NOT_USED)) == 1
+    (session,) = sessions_in(fake_gemini.home)
+    assert re.findall(r"Prompt \d", session.read_text()) == ["Prompt 0", "Prompt 1", "Prompt 2"]
 
 
 async def next_turn_waits(chat) -> spares.Spare:
@@ -235,9 +261,11 @@ async def test_who_finds_no_place_in_time_is_told(options, quick_cli):
 # ---- what callers can ask for
 
 
-async def test_functions_decisions_and_typed_answers_work_as_on_a_cold_run(
+async def test_whatever_callers_ask_for_holds_as_on_a_cold_run(
     fake_gemini, options, real_transport, said
 ):
+    """Functions, decisions, a typed answer, a policy, a budget and a time limit. A run begins with
+    its prompt: what it has spent is its own, however long a CLI has waited."""
     asked: list[str] = []
 
     def may_i(request: PermissionRequest) -> Allow:
@@ -248,39 +276,33 @@ async def test_functions_decisions_and_typed_answers_work_as_on_a_cold_run(
         """Doubles a number."""
         return 2 * number
 
-    cli = Cli(executable=real_transport.executable, spare=1, tools=[double], decide=may_i)
-    wanted = options.changed(output_schema=dict[str, int])
-    async with cli:
-        for number in range(2):
-            if number:
-                await waiting(cli)
-            fake_gemini.call("mcp_geminorum_double", number=21)
-            fake_gemini.call("run_shell_command", command="echo hello")
-            fake_gemini.call("mcp_geminorum_final_answer", answer=42).say("Done.")
-            result = await ask("Double 21", wanted, via=cli)
-            assert result.data == {"answer": 42}
-    assert asked == ["double", "run_shell_command"] * 2
-    assert len(said(WENT_AHEAD)) == 1
-
-
-async def test_a_policy_a_budget_and_a_time_limit_hold(fake_gemini, options, ahead, said):
-    """A run begins with its prompt: what it has spent is its own, however long a CLI has waited."""
-    denied = options.changed(policy=Policy(shell_execute="deny"))
-    await first_run(fake_gemini, denied, ahead)
-    await asyncio.sleep(1.5)
-    fake_gemini.call("run_shell_command", command="touch made").say("Sorry.")
-    limited = denied.changed(max_budget_usd=1, timeout=60)
-    async with start("Make it", limited, via=ahead) as live:
-        results = [event async for event in live if isinstance(event, ToolResult)]
-    assert [result.status for result in results] == ["denied"]
+    wanted = options.changed(
+        output_schema=dict[str, int],
+        policy=Policy(file_write="deny"),
+        max_budget_usd=1,
+        timeout=60,
+    )
+    fake_gemini.call("mcp_geminorum_double", number=21)
+    fake_gemini.call("run_shell_command", command="echo hello")
+    fake_gemini.call("write_file", file_path="made", content="x")
+    fake_gemini.call("mcp_geminorum_final_answer", answer=42).say("Done.")
+    executable = real_transport.executable
+    async with Cli(executable=executable, spare=1, tools=[double], decide=may_i) as cli:
+        await start_ahead(cli, wanted)
+        await asyncio.sleep(1.5)
+        async with start("Double 21", wanted, via=cli) as live:
+            results = [event async for event in live if isinstance(event, ToolResult)]
+        await start_ahead(cli, wanted)
+        fake_gemini.say("Never.", delay=60)
+        with pytest.raises(errors.RunTimeout):
+            await ask("Wait", wanted.changed(timeout=2), via=cli)
+    assert live.result.data == {"answer": 42}
+    assert asked == ["double", "run_shell_command"]
+    assert [result.status for result in results[:3]] == ["success", "success", "denied"]
     assert not (options.cwd / "made").exists()
     assert live.result.usage.exact
     assert live.result.cost.usd > 0
-    assert len(live.result.usage.requests) == 2
-    await waiting(ahead)
-    fake_gemini.say("Never.", delay=60)
-    with pytest.raises(errors.RunTimeout):
-        await ask("Wait", limited.changed(timeout=2), via=ahead)
+    assert len(live.result.usage.requests) == 5
     assert len(said(WENT_AHEAD)) == 2
 
 
@@ -344,9 +366,8 @@ CHANGES = [
 async def test_a_run_starts_cold_if_anything_that_a_start_reads_has_changed(
     fake_gemini, options, real_transport, said
 ):
-    cold_cli = Cli(executable=real_transport.executable)
-    async with replace(cold_cli, spare=1, spare_age=600) as ahead:
-        spare = await first_run(fake_gemini, options, ahead)
+    async with Cli(executable=real_transport.executable, spare=1, spare_age=600) as ahead:
+        spare = await start_ahead(ahead, options)
         assert spare.why_unfit(spare.order, 600) is None
         plans, files = [spare.process.prepared.plan], changed_files(spare)
         for change in CHANGES:
@@ -356,14 +377,14 @@ async def test_a_run_starts_cold_if_anything_that_a_start_reads_has_changed(
             changed = changed_files(spare)
             assert plan not in plans or changed - files, f"{change.__name__} was not noticed"
             plans, files = [*plans, plan], changed
-        fake_gemini.say("Hi.").always()
+        fake_gemini.say("Hi.")
         assert (await ask("Hello", options, via=ahead)).ok
-    assert (await ask("Hello", options, via=cold_cli)).ok
     assert said(WENT_AHEAD) == []
     assert len(said(NOT_USED)) == 1
     assert not psutil.pid_exists(spare.pid)
-    first, second = map(comparable, fake_gemini.requests[-2:])
-    assert first == second
+    # The model is told how it is now, and of the one that was not used nothing is left.
+    assert "Call yourself Ada." in json.dumps(fake_gemini.requests[-1].body)
+    assert len(sessions_in(fake_gemini.home)) == 1
 
 
 def changed_files(spare: spares.Spare) -> set[tuple[str, State | None]]:
@@ -421,23 +442,6 @@ async def test_one_that_was_killed_or_stopped_costs_no_run(fake_gemini, options,
         assert result.text != str(spare.pid)
 
 
-async def test_one_that_was_told_to_end_costs_no_run_and_none_leaves_anything(
-    fake_gemini, options, real_transport, said, tmp_path, monkeypatch
-):
-    """The CLI then ends with 0, as if it had done its work."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    async with Cli(executable=real_transport.executable, spare=1, spare_age=600) as cli:
-        spare = await first_run(fake_gemini, options, cli)
-        os.kill(spare.pid, signal.SIGTERM)
-        fake_gemini.say("Hi.")
-        assert (await ask("Hello", options, via=cli)).text == "Hi."
-        reasons = (NOT_USED, "a CLI that was started ahead was killed", f"{AHEAD} took no prompt")
-        assert any(map(said, reasons))
-        await waiting(cli)
-    assert len(sessions_in(fake_gemini.home)) == 2
-    assert [*tmp_path.glob("geminorum-*")] == []
-
-
 async def test_one_that_is_killed_with_the_prompt_in_its_hands_costs_no_run(
     fake_gemini, options, quick_ahead, said, monkeypatch
 ):
@@ -457,6 +461,20 @@ async def test_one_that_is_killed_with_the_prompt_in_its_hands_costs_no_run(
     assert live.result.ok
     assert sum(isinstance(event, Init) for event in events) == 1
     assert live.session_id != spare.session_id
+    assert said("a CLI that was started ahead was killed")
+
+
+async def test_one_that_is_told_to_end_with_the_prompt_in_its_hands_costs_no_run(
+    fake_gemini, options, quick_ahead, said, tmp_path
+):
+    """The CLI then ends with 0, as if it had done its work, but without a word."""
+    leaving = tmp_path / "leaving"
+    chosen = options.changed(env={**options.env, "STAND_IN_LEAVES": str(leaving)})
+    spare = await first_run(fake_gemini, chosen, quick_ahead)
+    leaving.touch()
+    result = await ask("Hello", chosen, via=quick_ahead)
+    assert result.ok
+    assert result.session_id != spare.session_id
     assert said("a CLI that was started ahead was killed")
 
 
@@ -557,14 +575,12 @@ async def test_agents_that_change_their_folder_have_none_started_for_a_while(
 
 KILLED = """
     import asyncio, sys
-    from geminorum import Cli, Options, ask
+    from geminorum import Cli, Options, Pool
 
     async def main():
-        async with Cli(executable=sys.argv[1], spare=1) as cli:
-            await ask("Hello", Options(cwd=sys.argv[2], model="gemini-2.5-flash"), via=cli)
-            while not cli._spares.waiting:
-                await asyncio.sleep(0.01)
-            print(cli._spares.waiting[0].pid, flush=True)
+        async with Pool(Cli(executable=sys.argv[1]), size=1) as pool:
+            await pool.warm(Options(cwd=sys.argv[2], model="gemini-2.5-flash"))
+            print(pool.report().processes[0].pid, flush=True)
             await asyncio.sleep(60)
 
     asyncio.run(main())
@@ -574,7 +590,8 @@ KILLED = """
 async def test_a_kill_of_ours_leaves_no_cli_and_the_next_run_removes_its_session(
     fake_gemini, options, real_transport, quick_cli
 ):
-    fake_gemini.say("Hi.")
+    await ask("Hello", options, via=Cli(executable=quick_cli))
+    (used,) = sessions_in(fake_gemini.home)
     command = [sys.executable, "-c", textwrap.dedent(KILLED)]
     command += [str(real_transport.executable), str(options.cwd)]
     env = {**os.environ, **fake_gemini.env}
@@ -584,7 +601,7 @@ async def test_a_kill_of_ours_leaves_no_cli_and_the_next_run_removes_its_session
     async with asyncio.timeout(10):
         while psutil.pid_exists(pid):
             await asyncio.sleep(0.02)
-    used, unused = sorted(sessions_in(fake_gemini.home), key=lambda file: -file.stat().st_size)
+    (unused,) = {*sessions_in(fake_gemini.home)} - {used}
     # Not within a second of the last look for what others left.
     await asyncio.sleep(1.1)
     await ask("Again", options, via=Cli(executable=quick_cli))

@@ -1,6 +1,5 @@
 """A CLI that was started ahead is used only where one that starts now would be the same."""
 
-import asyncio
 import json
 import os
 import resource
@@ -21,6 +20,7 @@ from geminorum.detect import CliProgram, Node
 from geminorum.tools import Tool
 from geminorum.transports.callbacks.backchannel import callbacks_of
 from geminorum.transports.cli.spares import SpareOrder, without_system
+from geminorum.transports.cli.transport import CliConversation
 from geminorum.transports.launch.command import headless_command, warm_command
 from geminorum.transports.launch.context import LaunchContext
 from geminorum.transports.launch.plan import Reachable
@@ -427,12 +427,9 @@ async def test_a_run_reaches_its_mcp_server_though_that_of_the_waiting_cli_was_k
         cwd=options.cwd, model="gemini-2.5-flash", env=fake_gemini.env, approval="yolo"
     )
     async with Cli(executable=real_transport.executable, spare=1, settings=settings) as cli:
-        fake_gemini.say("First.")
-        await ask("First", options, via=cli)
         assert cli._spares is not None
-        async with asyncio.timeout(60):
-            while not cli._spares.waiting:
-                await asyncio.sleep(0.01)
+        async with CliConversation(cli, options) as conversation:
+            await cli._spares.warm(conversation.order_for(options))
         for process in psutil.Process(cli._spares.waiting[0].pid).children(recursive=True):
             process.kill()
             process.wait()
