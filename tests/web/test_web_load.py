@@ -33,7 +33,7 @@ async def stage(tmp_path):
 
 
 async def test_everything_that_is_measured_is_shown_whole(stage):
-    watched = await watch_runs(stage, runs=2, seconds=1.0)
+    watched = await watch_runs(stage, runs=2, seconds=0.5)
     assert (watched.kept, watched.succeeded) == (watched.events, 2)
     assert watched.events > 0
     assert watched.delays
