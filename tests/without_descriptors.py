@@ -1,6 +1,7 @@
-"""A program that runs out of descriptors in mid-run: `without_descriptors.py TRANSPORT`.
+"""A program that runs out of descriptors in mid-run: `without_descriptors.py TRANSPORT PROGRAM
+SCENE…`.
 
-Prints how the run ended as JSON. A program of its own, because the limit is one of the process.
+Prints how each scene ended as JSON. A program of its own, because the limit is one of the process.
 """
 
 import asyncio
@@ -133,6 +134,15 @@ async def opening(transport: Transport, options: Options) -> str:
     return "open" if status == "interrupted" else f"{status} {text}"
 
 
+def played(name: str, kind: str, program: str) -> Any:
+    if name == "opening":
+        return asyncio.run(openings(kind, program))
+    if name == "without keepers":
+        without_keepers()
+    is_enough.clear()
+    return asyncio.run(scene(kind, program, keep_exhausting if name == "greedy" else exhaust_once))
+
+
 def left() -> list[str]:
     """What is left of the agents; the keepers and their server are not among them."""
     found = []
@@ -147,11 +157,5 @@ def left() -> list[str]:
 
 if __name__ == "__main__":
     resource.setrlimit(resource.RLIMIT_NOFILE, (MOST, MOST))
-    kind, program, *how = sys.argv[1:]
-    if "without keepers" in how:
-        without_keepers()
-    if "opening" in how:
-        sys.stdout.write(json.dumps(asyncio.run(openings(kind, program))))
-        sys.exit()
-    exhaust = keep_exhausting if "greedy" in how else exhaust_once
-    sys.stdout.write(json.dumps(asyncio.run(scene(kind, program, exhaust))))
+    kind, program, *names = sys.argv[1:]
+    sys.stdout.write(json.dumps({name: played(name, kind, program) for name in names}))

@@ -243,17 +243,17 @@ class TestTheRealCli:
     ):
         write = {"file_path": "a.txt", "content": "hello\n"}
         fake_gemini.call("write_file", **write)
-        via = Acp(executable=real_transport.executable)
-        waiting = replace(via, decide=Inbox(store, patience=0.2))
-        async with run("Go", options, via=waiting) as live:
-            events = [event async for event in live]
-        assert [one.code for one in events if isinstance(one, Error)] == ["WAITING"]
-        question = await the_question(inbox, "waiting")
-        assert "+hello" in question.diff
-        answered = await inbox.answer(question.id, Allow())
-        fake_gemini.call("write_file", **write).say("Done.")
-        async with inbox.resume(answered, options=options, via=via) as live:
-            async for _ in live:
-                pass
+        asks = Acp(executable=real_transport.executable, decide=Inbox(store, patience=0.2))
+        async with asks.warm(options) as via:
+            async with run("Go", options, via=via) as live:
+                events = [event async for event in live]
+            assert [one.code for one in events if isinstance(one, Error)] == ["WAITING"]
+            question = await the_question(inbox, "waiting")
+            assert "+hello" in question.diff
+            answered = await inbox.answer(question.id, Allow())
+            fake_gemini.call("write_file", **write).say("Done.")
+            async with inbox.resume(answered, options=options, via=via) as live:
+                async for _ in live:
+                    pass
         assert (live.result.text, live.result.session_id) == ("Done.", question.session_id)
         assert (options.cwd / "a.txt").read_text() == "hello\n"

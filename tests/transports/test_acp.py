@@ -653,7 +653,6 @@ async def _all(live: Any) -> list[Any]:
 
 
 async def killed_in_mid_turn(fake: FakeGemini, options: Options, transport: Acp) -> list[Any]:
-    fake.hang("Begun")
     async with run("Go", options, via=transport) as live:
         events = []
         async for event in live:
@@ -680,25 +679,28 @@ async def killed_in_the_handshake(fake: FakeGemini, options: Options, transport:
 
 
 @pytest.mark.parametrize(
-    "kill", [killed_in_mid_turn, killed_between_turns, killed_in_the_handshake]
+    ("kill", "habit"),
+    [
+        (killed_in_mid_turn, "deaf"),
+        (killed_between_turns, "well_behaved"),
+        (killed_in_the_handshake, "silent"),
+    ],
 )
 async def test_a_process_that_is_killed_ends_its_turn_with_a_typed_error(
-    fake_gemini, options, transport, kill, stand_in_acp
+    fake_gemini, options, kill, habit, stand_in_acp
 ):
     """S0-34, B-10: the turn has one Done and an error with the cause, and no process is left."""
     # The first start of a process makes the server of its keepers, which stays.
-    await ask("Hi", options, via=(calm := stand_in_acp("well_behaved")))
+    await ask("Hi", options, via=stand_in_acp("well_behaved"))
     before = _held()
-    # Between turns, nobody talks to it: whatever it is, it is dead when the next begins.
-    via = calm if kill is killed_between_turns else transport
-    events = await kill(fake_gemini, options, via)
+    events = await kill(fake_gemini, options, stand_in_acp(habit))
     assert last(events).status == "error"
     assert last(events).exit_code == -signal.SIGKILL
     (error,) = of(Error, events)
     assert error.code == "MISSING_RESULT"
     assert "SIGKILL" in error.message
     if kill is killed_in_mid_turn:
-        assert of(Text, events)[0].text == "Begun"
+        assert of(Text, events)[0].text == "Once upon a time"
     await _let_go(before)
 
 
@@ -918,6 +920,12 @@ async def test_what_is_refused_has_its_type_and_the_session_goes_on(shared):
                 await chat.ask("Hi")
             assert caught.value.status == status
             assert (await chat.ask("Hi")).text == f"Better than {status}"
+        fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
+        with pytest.raises(errors.AuthError) as caught:
+            await chat.ask("Hi")
+        assert caught.value.message == "400 INVALID_ARGUMENT: API key not valid."
+        assert (caught.value.status, caught.value.retryable) == (400, False)
+        assert "GEMINI_API_KEY" in (caught.value.hint or "")
         with pytest.raises(errors.ContextOverflow):
             await chat.ask("word " * 1_048_576)
         fake_gemini.say("Short enough")
@@ -955,6 +963,13 @@ async def test_whatever_a_prompt_looks_like_it_reaches_the_model(shared):
             assert prompt.rstrip("\udce9") in fake_gemini.requests[-1].prompt
     assert "0.61.0" in (await ask("/about", options.changed(literal=False), via=warm)).text
     assert len(fake_gemini.requests) == len(prompts)
+
+
+@on_shared
+async def test_waiting_for_quota_is_no_network_failure(shared):
+    shared.fake.fail(429, retry_delay=2).say("There")
+    patient = shared.options.changed(network_timeout=1)
+    assert (await ask("Hi", patient, via=shared.warm)).text == "There"
 
 
 # ---- resuming

@@ -147,18 +147,23 @@ def test_a_run_ends_with_all_its_processes_when_its_owner_does_not_renew(
 
 @pytest.mark.gemini_cli
 @pytest.mark.parametrize(
-    ("how", "transport"),
-    [("silent", "nullcontext(Cli(**found))"), ("stopped", "sync.Pool(Acp(**found), size=1)")],
+    ("how", "transport", "answer"),
+    [
+        ("silent", "nullcontext(Cli(**found))", None),
+        ("stopped", "sync.Pool(Acp(**found), size=1)", "Awake."),
+    ],
     ids=["cli", "pooled acp"],
 )
 def test_the_real_cli_ends_with_the_lease_and_the_next_run_has_another(
-    fake_gemini, real_transport, owner, tmp_path, how, transport
+    fake_gemini, real_transport, owner, tmp_path, how, transport, answer
 ):
+    """Another of the pool: that of a `Cli` is another with every run."""
     command = "sleep 300 & env -i setsid sleep 300 & echo $$ > shell; wait"
     fake_gemini.call("run_shell_command", command=command).say("Awake.")
     options = f"env={fake_gemini.env!r}, approval='yolo', model='gemini-2.5-flash'"
     found = {"executable": str(real_transport.executable)}
-    text = {"folder": str(tmp_path), "seconds": 4.0, "options": options, "asks_again": True}
+    asks_again = answer is not None
+    text = {"folder": str(tmp_path), "seconds": 4.0, "options": options, "asks_again": asks_again}
     via = transport.replace("**found", f"**{found}")
     program = owner(OWNER.format(**text, transport=via))
     wait_until((tmp_path / "shell").exists, 60)
@@ -168,7 +173,7 @@ def test_the_real_cli_ends_with_the_lease_and_the_next_run_has_another(
     silence(program, tmp_path, how)
     wait_for_end([process.pid for process in tree if process != server])
     awaken(program, tmp_path, how)
-    assert check_told(tmp_path, "") == "Awake."
+    assert check_told(tmp_path, "") == answer
     assert program.wait(30) == 0
 
 

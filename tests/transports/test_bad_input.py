@@ -197,17 +197,6 @@ async def test_a_child_that_goes_on_speaking_is_not_stalled(stand_in):
     assert (await ask("Hi", via=via)).text == "Hello" * 8
 
 
-async def test_settings_of_a_transport_reach_the_cli(real_transport, fake_gemini, tmp_path):
-    """One attempt instead of ten: the second answer is never asked for."""
-    fake_gemini.fail(503, "busy").say("too late")
-    transport = Cli(executable=real_transport.executable, settings={"general": {"maxAttempts": 1}})
-    options = Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash")
-    with pytest.raises(errors.ServerError, match="busy") as caught:
-        await ask("Hi", options, via=transport)
-    assert caught.value.retryable
-    assert len(fake_gemini.requests) == 1
-
-
 async def test_a_megabyte_of_complaints_neither_blocks_nor_fills_the_memory(stand_in):
     """D-22: stderr goes to a file, too; its beginning and end are kept."""
     via = stand_in(INIT, HELLO, RESULT, stderr="first words\n", stderr_bytes=3_000_000)
@@ -274,16 +263,21 @@ async def test_a_tenants_home_is_taken_from_its_environment(stand_in, tmp_path):
     assert (tmp_path / ".gemini/tmp").is_dir()
 
 
-async def test_a_cache_that_cannot_be_written_is_done_without(
+async def test_settings_reach_the_cli_and_a_cache_that_cannot_be_written_is_done_without(
     real_transport, fake_gemini, tmp_path
 ):
-    fake_gemini.say("Hi")
+    """One attempt instead of ten: the second answer is never asked for."""
+    fake_gemini.fail(503, "busy").say("too late")
+    transport = Cli(executable=real_transport.executable, settings={"general": {"maxAttempts": 1}})
     (tmp_path / "file").write_text("")
     env = {**fake_gemini.env, "XDG_CACHE_HOME": str(tmp_path / "file")}
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-        result = await ask("Hi", Options(env=env, cwd=tmp_path), via=real_transport)
-    assert result.text == "Hi"
+        options = Options(env=env, cwd=tmp_path, model="gemini-2.5-flash")
+        with pytest.raises(errors.ServerError, match="busy") as caught:
+            await ask("Hi", options, via=transport)
+    assert caught.value.retryable
+    assert len(fake_gemini.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -411,12 +405,13 @@ class TestTheRealCliRefuses:
             await ask("Hi", options, via=real_transport)
 
     async def test_a_wrong_key_is_told_in_a_sentence_and_not_in_json(
-        self, any_transport, fake_gemini, tmp_path
+        self, real_transport, fake_gemini, tmp_path
     ):
+        """For a warm process, see test_acp.py."""
         fake_gemini.fail(400, "API key not valid.", reason="API_KEY_INVALID")
         options = Options(env=fake_gemini.env, cwd=tmp_path, model="gemini-2.5-flash")
         with pytest.raises(errors.AuthError) as caught:
-            await ask("Hi", options, via=any_transport)
+            await ask("Hi", options, via=real_transport)
         assert caught.value.message == "400 INVALID_ARGUMENT: API key not valid."
         assert (caught.value.status, caught.value.retryable) == (400, False)
         assert "GEMINI_API_KEY" in (caught.value.hint or "")
