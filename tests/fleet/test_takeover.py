@@ -167,33 +167,44 @@ def _store(url: str, job: str, attempt: int) -> AttemptStore:
 
 
 @pytest.mark.gemini_cli
-@pytest.mark.parametrize("via", ["cli", "acp"])
 async def test_the_next_attempt_continues_the_session_of_the_last(
-    via, url, fleet, fake_gemini, real_transport, tmp_path
+    url, fleet, fake_gemini, real_transport, tmp_path
 ):
     """The prompt is sent once; the second request has what was done, and asks to go on."""
-    fake_gemini.call("list_directory", dir_path=".").hang()
     program = str(real_transport.executable)
     options = Options(model="gemini-2.5-flash")
     env = {**fake_gemini.env, "GOOGLE_GEMINI_BASE_URL": fake_gemini.url}
-    job = await fleet.submit("Look around", options, via=via)
+    jobs = {}
+    for via in ("cli", "acp"):
+        fake_gemini.when(f"Look around in {via}").call("list_directory", dir_path=".").hang()
+        jobs[via] = await fleet.submit(f"Look around in {via}", options, via=via)
     with worker_process(url, tmp_path / "first", executable=program, env=env, name="first") as lost:
 
-        async def has_checkpoint():
+        async def have_checkpoints():
             async with await psycopg.AsyncConnection.connect(url) as connection:
                 query = "SELECT count(*) FROM geminorum_attempts WHERE checkpoints > 0"
-                return (await (await connection.execute(query)).fetchone())[0]
+                return (await (await connection.execute(query)).fetchone())[0] == len(jobs)
 
-        await until(has_checkpoint)
-        await until(partial(is_on_the_bill, job))
+        await until(have_checkpoints)
+        for job in jobs.values():
+            await until(partial(is_on_the_bill, job))
         os.kill(lost.pid, signal.SIGKILL)
-    fake_gemini.say("Done looking.")
+    fake_gemini.when(CONTINUE).say("Done looking.").always()
     with worker_process(url, tmp_path / "second", executable=program, env=env, name="second"):
-        result = await asyncio.wait_for(job.result(), 60)
-    assert result.text.endswith("Done looking.")
-    # What the dead attempt has cost stays on the bill.
-    assert (await job.info()).usd > result.cost.usd > 0
-    asked = [str(content) for content in fake_gemini.requests[-1].contents]
-    assert sum("Look around" in content for content in asked) == 1
-    assert sum("functionCall" in content for content in asked) == 1
-    assert CONTINUE in asked[-1]
+        for job in jobs.values():
+            result = await asyncio.wait_for(job.result(), 60)
+            assert result.text.endswith("Done looking.")
+            # What the dead attempt has cost stays on the bill.
+            assert (await job.info()).usd > result.cost.usd > 0
+    for via in jobs:
+        request = next(one for one in reversed(fake_gemini.requests) if via_of(one) == via)
+        asked = [str(content) for content in request.contents]
+        assert sum("Look around" in content for content in asked) == 1
+        assert sum("functionCall" in content for content in asked) == 1
+        assert CONTINUE in asked[-1]
+
+
+def via_of(request) -> str | None:
+    """Of the job whose request it is."""
+    told = str(request.contents)
+    return next((via for via in ("cli", "acp") if f"Look around in {via}" in told), None)

@@ -132,7 +132,8 @@ async def test_the_memory_of_a_process_is_that_of_its_whole_tree(options, calm, 
 
 
 async def test_conversations_of_one_kind_share_a_process(fake_gemini, options, transport, tmp_path):
-    """S0-34: folder, model and mode are each conversation's own."""
+    """S0-34: folder, model and mode are each conversation's own. S1-49: one that is resumed is
+    loaded, and has not the session that was made ahead: the model hears what was said before."""
     fake_gemini.say("Hello").always()
     other = options.changed(cwd=tmp_path, model="gemini-2.5-pro", approval="yolo")
     async with Pool(transport) as pool:
@@ -142,14 +143,18 @@ async def test_conversations_of_one_kind_share_a_process(fake_gemini, options, t
             assert (process.conversations, process.retired) == (2, None)
             assert process.memory_mb is not None
             assert process.memory_mb > 50
-        assert (await ask("3", options, via=pool)).text == "Hello"
+        before = await ask("The word is plum", options, via=pool)
+        assert before.text == "Hello"
+        again = await ask("Which?", options.changed(resume=before.session_id), via=pool)
+        assert again.session_id == before.session_id
+        assert "plum" in str(fake_gemini.requests[-1].body["contents"])
         assert len(pids(pool)) == 1
         report = pool.report()
     assert [(e.model, e.cwd) for e in first if isinstance(e, Init)] == [(MODEL, str(options.cwd))]
     assert [(e.model, e.cwd) for e in second if isinstance(e, Init)] == [
         (other.model, str(tmp_path))
     ]
-    assert (report.started, report.conversations, report.turns, report.crashed) == (1, 3, 3, 0)
+    assert (report.started, report.conversations, report.turns, report.crashed) == (1, 4, 4, 0)
     assert report.recycled == {}
     assert alone()
 
@@ -254,16 +259,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(AcpProcess, "call", call)
     return asked
-
-
-async def test_a_resumed_session_is_loaded_and_not_the_spare(fake_gemini, options, transport):
-    """S1-49: the model receives what was said before."""
-    fake_gemini.say("Noted").always()
-    async with Pool(transport) as pool:
-        first = await ask("The word is plum", options, via=pool)
-        again = await ask("Which?", options.changed(resume=first.session_id), via=pool)
-    assert again.session_id == first.session_id
-    assert "plum" in str(fake_gemini.requests[-1].body["contents"])
 
 
 # ---- recycling
@@ -741,10 +736,10 @@ def test_a_pool_goes_into_via_like_every_transport():
 # ---- all of it at once
 
 
-TURNS, CHATS = 60, 6
+TURNS, CHATS = 40, 6
 
 
-async def test_many_turns_with_cancels_kills_and_slow_answers(
+async def test_many_turns_with_cancels_a_kill_and_slow_answers(
     fake_gemini, options, transport, calm
 ):
     """S0-34: each ends in one Done; no process, task or descriptor is left; the pool is whole."""
@@ -788,11 +783,10 @@ async def test_many_turns_with_cancels_kills_and_slow_answers(
 
     async def killing(pool: Pool) -> None:
         nonlocal kills
-        for mark in (20, 40):
-            await until_long(lambda mark=mark: len(endings) >= mark)
-            await until_long(lambda: victims(pool))
-            os.kill(dice.choice(victims(pool)), signal.SIGKILL)
-            kills += 1
+        await until_long(lambda: len(endings) >= TURNS // 2)
+        await until_long(lambda: victims(pool))
+        os.kill(dice.choice(victims(pool)), signal.SIGKILL)
+        kills += 1
 
     async with (
         asyncio.timeout(80),
@@ -808,7 +802,7 @@ async def test_many_turns_with_cancels_kills_and_slow_answers(
         assert len(pool.report().processes) <= 2
     assert len(endings) == TURNS == report.turns
     assert {ending.status for ending in endings} == {"success", "interrupted", "error"}
-    assert report.crashed == kills == 2
+    assert report.crashed == kills == 1
     assert report.waiting == 0
     assert alone()
     # The API of the test lives in this process; it learns a moment later who has hung up.
