@@ -42,6 +42,8 @@ _MODULES: tuple[str, ...] = (
     "h11",
 )
 _MODULES += ("google.genai.types", "httpcore2", "rich.live", "rich.markdown", "tomllib", "tomli_w")
+_MODULES += ("geminorum.fleet.client", "geminorum.fleet.workers.worker", "geminorum.fleet.sync")
+_MODULES += ("geminorum.inbox.sync", "geminorum.sessions.store.postgres", "psycopg_pool")
 _MODULES += ("platformdirs.unix", "prompt_toolkit", "pydantic.type_adapter", "truststore")
 
 
