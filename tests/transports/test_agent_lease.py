@@ -295,9 +295,10 @@ async def test_a_lease_that_has_ended_holds_nobody_until_there_is_another(tmp_pa
 
 async def test_a_lease_passes_during_a_stop_with_grace(tmp_path):
     AGENT_LEASE.renew(LONG_SECONDS)
-    deaf = "trap 'touch asked' TERM; while :; do sleep 0.1; done"
+    deaf = "trap 'touch asked' TERM; touch deaf; while :; do sleep 0.1; done"
     async with agent(tmp_path, deaf) as child:
         tree = tree_of(tmp_path, child)
+        wait_until((tmp_path / "deaf").exists)
         child.begin_stop()
         wait_until((tmp_path / "asked").exists)
         AGENT_LEASE.renew(0.1)
