@@ -87,7 +87,10 @@ class WorkerCommand:
         assert there, (words, self.lines)
 
     def ends_with(self):
-        code = self.process.wait(60)
+        try:
+            code = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"still there after 60 s: {self.lines}")
         self._reader.join(60)
         return code
 
