@@ -42,11 +42,12 @@ demo: $(PACKAGE) $(GEMINI)  ## send a prompt through the real CLI to a simulated
 test: $(PACKAGE) $(GEMINI) $(BROWSER)  ## run lint, types and the whole test suite
 	@# Each of them uses one core only.
 	@$(MAKE) --no-print-directory -j 2 lint types compiled-tests
-	@# More workers than cores: many tests wait for a program or a clock. What fails among them runs once
-	@# more, alone: there, a program that never got the processor is no excuse.
-	$(BIN)/python -m pytest -n 6 --dist worksteal --ignore=tests/web || $(ALONE)
+	@# More workers than cores: many tests wait for a program or a clock. By files, which share runs of the
+	@# CLI, and in their order: the last ones are short. What fails runs once more, alone: there, a program
+	@# that never got the processor is no excuse.
+	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/web || $(ALONE)
 	@# In processes of their own: a browser is a child that other tests would count.
-	$(BIN)/python -m pytest -n 2 tests/web || $(ALONE)
+	$(BIN)/python -m pytest -n 3 --dist loadfile tests/web || $(ALONE)
 
 test-versions: $(RECORDS)  ## test each minor version of the CLI (or VERSIONS="0.45.2 0.61.0"); writes docs/versions.md
 	@# What was tested since the last change is not tested again. `make -k` goes on after a failure.
