@@ -442,13 +442,13 @@ async def test_a_worker_asks_in_the_inbox_of_the_fleet(url, fleet, stand_in_acp,
 
 
 def _processes_of(home):
-    """The warm CLIs of a worker."""
-    found = set()
+    """The warm CLIs of a worker. A program that one starts is its copy for a moment."""
+    found = {}
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if "--acp" in process.cmdline() and process.environ().get("HOME") == str(home):
-                found.add(process.pid)
-    return found
+                found[process.pid] = process.ppid()
+    return {pid for pid, parent in found.items() if parent not in found}
 
 
 def test_an_agent_does_not_get_the_address_of_the_fleet(monkeypatch):
