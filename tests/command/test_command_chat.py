@@ -12,9 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from prompt_toolkit.application import create_app_session
-from prompt_toolkit.input import create_pipe_input
-from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
 from command_home import A, B, SavedHome
@@ -24,7 +21,6 @@ from geminorum import Options, Result, events, sessions
 from geminorum.apps.command.chat import conversation as chatting
 from geminorum.apps.command.chat.conversation import is_command
 from geminorum.apps.command.chat.slash_commands import Talk
-from geminorum.apps.command.chat.typed_lines import Typed
 from geminorum.apps.command.exits import Exit
 from geminorum.apps.command.flags.table import Program, Via
 from geminorum.apps.command.render.output import Showing
@@ -436,18 +432,6 @@ def test_ctrl_c_twice_leaves_an_idle_chat(env, work):
         chat.wait_for("> ")
         chat.signal(signal.SIGINT)  # From elsewhere, as good as the key.
         assert chat.ends_with() == 0
-
-
-async def test_ctrl_c_in_the_moment_before_a_prompt_counts_for_it():
-    """The terminal makes a signal of it then, and there is no prompt yet to be interrupted."""
-    with create_pipe_input() as keys, create_app_session(input=keys, output=DummyOutput()):
-        typed = Typed(())
-        typed._press_ctrl_c()
-        asyncio.get_running_loop().call_later(30, keys.send_text, "It went unnoticed\r")
-        with pytest.raises(KeyboardInterrupt):
-            await typed.prompt()
-        keys.send_text("Hi\r")
-        assert await typed.prompt() == "Hi"
 
 
 @pytest.mark.parametrize("via", ["acp", "cli"])

@@ -27,8 +27,6 @@ class Typed:
         self.interactive = True
         self._words = words
         self._session: PromptSession[str] | None = None
-        self._is_pressed = False
-        """Was Ctrl-C pressed before the next prompt was there?"""
 
     def calm_between_turns(self) -> AbstractContextManager[None]:
         loop = asyncio.get_running_loop()
@@ -36,13 +34,8 @@ class Typed:
 
     def _press_ctrl_c(self) -> None:
         """A signal at a prompt, where Ctrl-C is a key, is as good as the key."""
-        self._is_pressed = True
-        self._interrupt_prompt()
-
-    def _interrupt_prompt(self) -> None:
         app = self._session.app if self._session else None
-        if self._is_pressed and app and app.future and not app.future.done():
-            self._is_pressed = False
+        if app and app.future and not app.future.done():
             app.exit(exception=KeyboardInterrupt())
 
     async def prompt(self) -> str:
@@ -50,9 +43,7 @@ class Typed:
             self._session = _session(self._words)
         # Not prompt_toolkit's own handling of Ctrl-C by signal: in its mode that is a key.
         try:
-            return await self._session.prompt_async(
-                [("bold ansicyan", "> ")], handle_sigint=False, pre_run=self._interrupt_prompt
-            )
+            return await self._session.prompt_async([("bold ansicyan", "> ")], handle_sigint=False)
         except KeyboardInterrupt:
             if self._session.default_buffer.text:
                 return ""  # As in a shell: the line is dropped, and the chat goes on.
