@@ -27,7 +27,10 @@ from geminorum.apps.command.render.output import Showing
 from geminorum.apps.command.run import keep
 from geminorum.apps.command.run.undo import Copies
 from geminorum.testing import FakeGemini
+from owners import wait_until
 
+PROMPT_OPENS = "\x1b[?2004h"
+"""What a terminal gets when a line can be typed: from now on, say what is pasted."""
 ODD = b"caf\xe9\r\nno newline at the end \xff\x00"
 
 
@@ -425,8 +428,10 @@ def test_ctrl_c_twice_leaves_an_idle_chat(env, work):
         # A line that is dropped does not count.
         chat.send("Never mind")
         chat.wait_for("Never mind")
+        opened = chat.raw.count(PROMPT_OPENS)
         chat.send("\x03")
-        chat.wait_for("> ")
+        # Between two prompts, it would do nothing.
+        wait_until(lambda: chat.raw.count(PROMPT_OPENS) > opened)
         chat.send("\x03")
         chat.wait_for("Ctrl-C again")
         chat.wait_for("> ")
