@@ -42,9 +42,9 @@ demo: $(PACKAGE) $(GEMINI)  ## send a prompt through the real CLI to a simulated
 test: $(PACKAGE) $(GEMINI) $(BROWSER)  ## run lint, types and the whole test suite
 	@# Each of them uses one core only.
 	@$(MAKE) --no-print-directory -j 2 lint types compiled-tests
-	@# More workers than cores: many tests wait for a program or a clock. By files, which share runs of the
-	@# CLI, and in their order: the last ones are short. What fails runs once more, alone: there, a program
-	@# that never got the processor is no excuse.
+	@# More workers than cores: many tests wait for a program or a clock. A worker takes a whole file, since
+	@# its tests share runs of the CLI. What fails among others runs once more, alone: there, a program that
+	@# never got the processor is no excuse.
 	$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder --ignore=tests/web || $(ALONE)
 	@# In processes of their own: a browser is a child that other tests would count.
 	$(BIN)/python -m pytest -n 3 --dist loadfile tests/web || $(ALONE)

@@ -400,9 +400,9 @@ def one_dear_prompt(real_transport, tmp_path_factory) -> Iterator[SimpleNamespac
             return command("batch", prompts(folder, count), *arguments, *limits, env=env)
 
         found.stopped = batch(1, "--budget", "0.01")
-        found.after_stop, asked = results(folder), len(fake.requests)
+        found.after_stop, found.asked = results(folder), len(fake.requests)
         found.blocked = batch(1, "--budget", "0.01")
-        found.more_asked = len(fake.requests) - asked
+        found.more_asked = len(fake.requests) - found.asked
         found.limited = batch(2, "-j", "1", "--budget", "9", "--max-budget-usd", "0.01")
         yield found
 
@@ -410,6 +410,7 @@ def one_dear_prompt(real_transport, tmp_path_factory) -> Iterator[SimpleNamespac
 @pytest.mark.gemini_cli
 def test_a_prompt_that_the_budget_stops_has_no_result_and_is_sent_again(one_dear_prompt):
     assert one_dear_prompt.stopped.returncode == Exit.LIMIT
+    assert one_dear_prompt.asked > 0
     assert one_dear_prompt.after_stop == []
     assert one_dear_prompt.blocked.returncode == Exit.LIMIT  # What was spent stays spent.
     assert one_dear_prompt.more_asked == 0

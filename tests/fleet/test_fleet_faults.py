@@ -14,7 +14,7 @@ START = {"what": "start", "resumed": None}
 def test_no_job_is_lost_or_done_twice_and_nothing_is_left(monkeypatch):
     """With fewer jobs and machines than in the long form: each start of a worker takes its time."""
     monkeypatch.setattr(fleet, "JOBS", 6)
-    monkeypatch.setattr(fleet, "WRONG_CLOCKS", (0.0, -3600.0))
+    monkeypatch.setattr(fleet, "WRONG_CLOCKS", (3600.0, -3600.0))
     found, _ = fleet.judged(range(1))
     assert found == {0: []}
 

@@ -243,9 +243,11 @@ class TestTheRealCli:
     ):
         write = {"file_path": "a.txt", "content": "hello\n"}
         fake_gemini.call("write_file", **write)
-        asks = Acp(executable=real_transport.executable, decide=Inbox(store, patience=0.2))
-        async with asks.warm(options) as via:
-            async with run("Go", options, via=via) as live:
+        # Only who resumes can let the write through.
+        refuses = Acp(executable=real_transport.executable, decide=lambda request: False)
+        async with refuses.warm(options) as via:
+            asks = Inbox(store, patience=0.2)
+            async with connect(options, via=via, decide=asks) as chat, chat.turn("Go") as live:
                 events = [event async for event in live]
             assert [one.code for one in events if isinstance(one, Error)] == ["WAITING"]
             question = await the_question(inbox, "waiting")

@@ -331,7 +331,7 @@ def test_no_auth_is_named_and_the_fix_mends_it(
     machine: Machine, fake_gemini: FakeGemini, well_enough: WellEnough
 ) -> None:
     """S1-24, B-17: without a login the check fails, the real CLI prints nothing and exits with 41,
-    which raises AuthError, and after the fix a real run succeeds."""
+    which raises AuthError, and after the fix a real run succeeds, as one with a key alone does."""
     del machine.env["GEMINI_API_KEY"]
     found = machine.check("auth")
     assert (found.level, found.code) == ("fail", "AUTH")
@@ -620,7 +620,7 @@ def test_the_list_of_trusted_folders_is_read_as_the_cli_does(
     trusted: bool,
     well_enough: WellEnough,
 ) -> None:
-    """Into a folder that is on the list itself goes the live probe."""
+    """Into a folder below one that is on the list goes the live probe."""
     machine.talks_to(fake_gemini)
     machine.wishes = {"trust_workspace": False}
     paths = {str(machine.work.parent / name): level for name, level in rules.items()}
@@ -945,12 +945,12 @@ def test_the_live_probe_has_twenty_seconds_unless_told_otherwise() -> None:
 async def test_the_live_probe_asks_for_a_hello_even_where_a_loop_is_running(
     machine: Machine, fake_gemini: FakeGemini, real_cli: list[str]
 ) -> None:
-    """S1-54, B-31: the real CLI, in a session of its own and a folder that is on the list of
-    trusted ones; but for its version, which it tells in the first test here."""
+    """S1-54, B-31: the real CLI, in a session of its own and a folder below one that is on the list
+    of trusted ones; but for its version, which it tells in the first test here."""
     fake_gemini.say("Hello.")
     machine.env |= fake_gemini.env
     machine.wishes = {"resume": "a-session-that-is-not-there", "trust_workspace": False}
-    trusted = {str(machine.work): "TRUST_FOLDER"}
+    trusted = {str(machine.work.parent): "TRUST_FOLDER"}
     put(fake_gemini.home / ".gemini/trustedFolders.json", trusted)
     program = machine.work.parent / "gemini"
     say_version = f'[ "$1" = --version ] && exec echo {PINNED_CLI}'

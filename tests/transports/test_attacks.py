@@ -345,7 +345,7 @@ def attack_whitelist(attack_once):
         def scenes(run: Attacked) -> dict[str, Calls]:
             more = {
                 "Cli, yolo": {"other": OTHERS, "judged": judged(run.cwd), "files": [WRITE, READ]},
-                "Cli, auto_edit": {"judged": judged(run.cwd)},
+                "Cli, auto_edit": {"judged": judged(run.cwd), "written": [WRITE]},
                 "Cli, no writing": {"written": [WRITE]},
                 "Acp, yolo": {"other": OTHERS},
                 "Cli, pre-approved": {"written": [WRITE]},
@@ -390,8 +390,11 @@ async def test_a_whitelist_of_a_tool_and_a_command_opens_no_other_tool_in_yolo(a
     assert not (run.cwd / "a.txt").exists()
 
 
-async def test_a_denied_write_does_not_happen_in_a_mode_that_writes(attack_whitelist):
-    run = await attack_whitelist("Cli, no writing")
+@pytest.mark.parametrize("name", ["Cli, no writing", "Cli, auto_edit"], ids=["deny", "ask"])
+async def test_a_write_that_nobody_allows_does_not_happen_in_a_mode_that_writes(
+    attack_whitelist, name
+):
+    run = await attack_whitelist(name)
     assert [one.status for one in run.results["written"]] == ["denied"]
     assert not (run.cwd / "a.txt").exists()
 

@@ -261,14 +261,19 @@ class TestTheRealCli(OnEitherWay):
     ):
         """S0-24: and a function opens nothing else. Nobody is asked about what is listed, unless a
         rule says so."""
-        called, paid = [], []
+        called, paid, asked = [], [], []
+
+        def decide(request):
+            asked.append(request.name)
+            return allow_little(request)
+
         tools = [noting(called, name) for name in ("peek", "poke", "prod")]
         calls = [(f"mcp_geminorum_{tool.name}", {}) for tool in tools]
         fake_gemini.calls(*calls, ("run_shell_command", {"command": "touch made"}))
         fake_gemini.calls(*PAYMENTS).say("Done.")
         lists = {"allowed_tools": ["peek", "prod", "pay"], "disallowed_tools": ["prod"]}
         chosen = options.changed(policy=ASKED_TO_PAY, **lists)
-        via = having(any_transport, tools=[*tools, paying_into(paid)], decide=allow_little)
+        via = having(any_transport, tools=[*tools, paying_into(paid)], decide=decide)
         async with run("Go", chosen, via=via) as live:
             results = [event async for event in live if isinstance(event, ToolResult)]
         assert_little_was_paid(results, paid)
@@ -276,7 +281,7 @@ class TestTheRealCli(OnEitherWay):
         assert found.pop("peek") == "success"
         assert set(found.values()) == {"denied"}
         assert len(found) == 3
-        assert called == ["peek"]
+        assert (called, {*asked}) == (["peek"], {"pay"})
         assert not (options.cwd / "made").exists()
 
     @on_acp

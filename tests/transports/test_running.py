@@ -39,9 +39,6 @@ def options(fake_gemini, tmp_path):
     return Options(env=fake_gemini.env, cwd=workspace, model=MODEL)
 
 
-Script = Callable[[FakeGemini, Path], object]
-
-
 class Read(NamedTuple):
     """A run whose events were all read, and what was there when it was over."""
 

@@ -295,7 +295,7 @@ class TestTheRealCli:
         users(rule("write_file", "deny", 100), rule("replace", "ask_user", 1))
         base = Options(env=fake_gemini.env, cwd=tried.folder, model="gemini-2.5-flash")
         transport, writers = Cli(executable=real_transport.executable), ["write_file", "replace"]
-        wish = {"permissions": {"fileWrite": "allow"}}
+        wish = {"permissions": {"fileWrite": "allow"}, "allowedTools": writers}
         fake_gemini.calls(WRITE, EDIT).say("Done.")
         adapter = GeminiAdapter(via=transport, base=base)
         async for _ in adapter.run("Go", AgentOptions.from_dict(wish)):

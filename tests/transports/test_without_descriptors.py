@@ -20,11 +20,12 @@ HELLO = {"type": "message", "role": "assistant", "content": "Once", "delta": Tru
 
 SCENES = {
     "cli": ("opening", "timeout", "greedy"),
-    "acp": ("opening", "timeout", "greedy"),
-    "pool": ("opening", "timeout", "greedy"),
+    "acp": ("timeout", "greedy", "opening"),
+    "pool": ("greedy", "opening", "timeout"),
     "api": ("timeout", "greedy"),
 }
-"""One after the other in one process for each transport."""
+"""One after the other in one process for each transport; each is the first in one of them, where
+nothing is loaded yet."""
 
 
 @pytest.fixture(scope="module")

@@ -122,7 +122,7 @@ class Database:
         with explained(self.url):
             async with self._pool.connection() as connection:
                 if _cancellations() > cancellations:
-                    # Lost by `asyncio.wait_for` of Python 3.11, on which the pool waits.
+                    # Lost by `asyncio.wait_for` of Python 3.11, which the pool waits with.
                     raise asyncio.CancelledError
                 yield connection
 

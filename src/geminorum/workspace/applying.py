@@ -304,11 +304,12 @@ def _undo_all(folder: Path, place: Path, steps: list[Step]) -> None:
         hint = f"make room or allow writing there, then: {_recovery(folder)}"
         raise WorkspaceError(text, hint=hint) from error
     if kept:
-        raise _keep_apart(folder, place, kept)
+        conflict = _set_aside(folder, place, kept)
+        raise conflict
     (place / _JOURNAL).unlink()
 
 
-def _keep_apart(folder: Path, place: Path, names: list[str]) -> WorkspaceConflict:
+def _set_aside(folder: Path, place: Path, names: list[str]) -> WorkspaceConflict:
     (place / _JOURNAL).rename(place / "stopped.json")
     saved = Path(tempfile.mkdtemp(prefix=f"{STAGING}-kept-", dir=folder))
     place.rename(saved)

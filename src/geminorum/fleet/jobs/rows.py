@@ -151,7 +151,7 @@ async def _jobs_with_same_keys(
     keyed = [job for job in jobs if job.idempotency_key is not None]
     if not keyed:
         return {}
-    first = await _lock_keys(connection, keyed)
+    first = await _lock_and_find(connection, keyed)
     found: dict[uuid.UUID, uuid.UUID] = {}
     for job in keyed:
         id, digest = first.setdefault((job.tenant, job.idempotency_key), (job.id, job.digest()))
@@ -161,7 +161,7 @@ async def _jobs_with_same_keys(
     return found
 
 
-async def _lock_keys(
+async def _lock_and_find(
     connection: Connection, keyed: Sequence[NewJob]
 ) -> dict[tuple[str, str | None], tuple[uuid.UUID, bytes]]:
     """Id and digest of the jobs that have these keys already."""

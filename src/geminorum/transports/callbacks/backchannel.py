@@ -132,7 +132,7 @@ class Backchannel:
     """Serves tools and answers questions for one block. Where there are none, it is not there."""
 
     def __init__(self, reach: Callbacks, answer: FinalAnswer | None) -> None:
-        self._on_news: Callable[[], None] = _ignore_news
+        self._on_change: Callable[[], None] = _ignore_change
         self._on_interrupt: OnInterrupt = ignore_interrupt
         offered = [to_served(tool) for tool in reach.tools]
         if answer is not None:
@@ -152,7 +152,7 @@ class Backchannel:
             self._asking = PermissionHook(
                 reach.decisions,
                 reach.pattern,
-                lambda: self._on_news(),
+                lambda: self._on_change(),
                 own,
                 self._tools.allow_once,
                 lambda error: self._on_interrupt(error),
@@ -184,12 +184,12 @@ class Backchannel:
         await self._stack.aclose()
 
     def serve(
-        self, on_news: Callable[[], None], on_interrupt: OnInterrupt, gate: TurnGate | None = None
+        self, on_change: Callable[[], None], on_interrupt: OnInterrupt, gate: TurnGate | None = None
     ) -> None:
-        """Names the turn that is served: `on_news` is called when there is something for its
+        """Names the turn that is served: `on_change` is called when there is something for its
         stream that the CLI did not say, `on_interrupt` with what a function of the caller's raised
         for the whole program; `gate` is asked about its requests to models."""
-        self._on_news, self._on_interrupt = on_news, on_interrupt
+        self._on_change, self._on_interrupt = on_change, on_interrupt
         if self.requests is not None and gate is not None:
             self.requests.enter("", gate)
 
@@ -283,7 +283,7 @@ class Backchannel:
             replace_file(file, file.read_bytes().replace(token, b""))
 
 
-def _ignore_news() -> None:
+def _ignore_change() -> None:
     pass
 
 

@@ -166,7 +166,7 @@ class PermissionHook:
                 self._uses = [use for use in self._uses if use.id != event.id]
                 yield from self._take_decided({event.id})
             elif isinstance(event, Done):
-                yield from self._close()
+                yield from self._take_rest()
             yield event
 
     def _assign_use(self, request: PermissionRequest) -> PermissionRequest:
@@ -186,7 +186,7 @@ class PermissionHook:
                 made_up = f"subagent-{next(self._nameless)}"
                 question.request = msgspec.structs.replace(question.request, id=made_up)
 
-    def _close(self) -> list[Event]:
+    def _take_rest(self) -> list[Event]:
         """Everything that is left: no request stays without its decision."""
         self._name_strangers()
         for question in self._questions:

@@ -62,8 +62,8 @@ _ORDINARY = _Place()
 
 
 class _Search:
-    """What may matter below some folders. Before each run: ordinary files cost as little as can
-    be."""
+    """What may matter below some folders. They are searched before each run, so ordinary files must
+    cost almost nothing."""
 
     def __init__(self, roots: Sequence[Path]) -> None:
         self._ahead = deque((str(root), _ORDINARY) for root in roots)

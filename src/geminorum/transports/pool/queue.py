@@ -31,7 +31,7 @@ class PoolQueue:
             _DEFAULT_WAIT_SECONDS if longest_wait is None else longest_wait
         ) / 2
         self._tickets: list[Ticket] = []
-        self._news = asyncio.Event()
+        self._wake = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._tickets)
@@ -58,11 +58,11 @@ class PoolQueue:
 
     def wake(self) -> None:
         """Makes every waiter look again: a place may be free."""
-        self._news.set()
+        self._wake.set()
 
     async def wait(self, limit: float | None) -> None:
         """Returns when a waiter is woken, or after so many seconds."""
-        self._news.clear()
+        self._wake.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(limit):
-                await self._news.wait()
+                await self._wake.wait()

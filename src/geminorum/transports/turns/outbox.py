@@ -19,7 +19,7 @@ class Outbox:
     def __init__(self, session_id: str | None) -> None:
         self._session_id = session_id
         self._ready: list[Event] = []
-        self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._wake, self._room = asyncio.Event(), asyncio.Event()
         self.is_closed = False
 
     def put(self, *events: Event) -> None:
@@ -30,7 +30,7 @@ class Outbox:
         """The same for events that are complete: a long stream is full of them."""
         if not self.is_closed:  # No event comes after the Done.
             self._ready += events
-            self._news.set()
+            self._wake.set()
 
     def dated(self, event: Event) -> Event:
         return msgspec.structs.replace(event, timestamp=now(), session_id=self._session_id)
@@ -51,8 +51,8 @@ class Outbox:
     async def read(self) -> list[Event]:
         """All that is there, at least one; empty once it is closed and read."""
         while not self._ready and not self.is_closed:
-            self._news.clear()
-            await self._news.wait()
+            self._wake.clear()
+            await self._wake.wait()
         events, self._ready = self._ready, []
         self._room.set()
         return events
