@@ -158,7 +158,7 @@ def once() -> Once:
 
 @pytest.fixture
 def included(once, fake_gemini, real_transport, clone, outside, monkeypatch):
-    """Each included folder has links that lead outside, and so has the clone, to a file within one.
+    """Each included folder has links that lead outside, and the clone one into each of them.
 
     The temporary folder, and so the run's home, is in the project.
     """
@@ -169,13 +169,15 @@ def included(once, fake_gemini, real_transport, clone, outside, monkeypatch):
         (fake_gemini.home / ".gemini/GEMINI.md").write_text("INSIDE-HOME\n")
         (clone / "work/package.json").write_text("<<<<<<< HEAD\n")
         folders = [outside.parent / name for name in ("by-options", "by-flag", "by-user")]
-        for folder in folders:
+        (clone / "work/docs").mkdir(exist_ok=True)
+        links = [clone / name for name in ("work/AGENTS.md", "work/docs/HOUSE.md", "AGENTS.md")]
+        for folder, link in zip(folders, links, strict=True):
             (folder / "docs").mkdir(parents=True)
-            (folder / "shared").write_text("INSIDE-SHARED\n")
+            (folder / "shared").write_text(f"INSIDE-{folder.name[3:].upper()}\n")
+            link.symlink_to(folder / "shared")
             (folder / "AGENTS.md").symlink_to(outside / "secret")
             (folder / "docs/HOUSE.md").symlink_to(outside / "secret")
         by_options, by_flag, by_user = folders
-        (clone / "work/AGENTS.md").symlink_to(by_options / "shared")
         file = fake_gemini.home / ".gemini/settings.json"
         theirs = {"includeDirectories": [str(by_user)], "loadMemoryFromIncludeDirectories": True}
         file.write_text(json.dumps(json.loads(file.read_text()) | {"context": theirs}))
@@ -202,7 +204,8 @@ async def test_an_included_folder_and_a_name_from_the_settings_count_too(include
     own file is read also where the temporary folder, and so the run's home, is in the project."""
     run = await included()
     assert run.result.text == "Done."
-    assert {"INSIDE-SHARED", "INSIDE-RULES", "INSIDE-HOME"} <= run.sent
+    linked_to = {"INSIDE-OPTIONS", "INSIDE-FLAG", "INSIDE-USER"}
+    assert {*linked_to, "INSIDE-RULES", "INSIDE-HOME"} <= run.sent
     assert "SECRET-CONTEXT" not in run.sent
     links = [folder / name for folder in run.folders for name in ("AGENTS.md", "docs/HOUSE.md")]
     assert sorted(run.warned) == sorted(map(str, links))

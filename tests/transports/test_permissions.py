@@ -322,6 +322,14 @@ class TestSafeByDefault:
 
         return lambda opened: once(("holes", opened), lambda: made(opened))
 
+    def test_the_closed_run_has_one_rule_more_than_a_run_without_options(self):
+        default = tomllib.loads(policy_toml(Options()))["rule"]
+        closed = policy_toml(Options(), pre_approved=("run_shell_command(env)",))
+        more = [one for one in tomllib.loads(closed)["rule"] if one not in default]
+        assert len(more) == 1
+        assert "env" in str(more)
+        assert len(tomllib.loads(closed)["rule"]) == len(default) + 1
+
     @pytest.mark.parametrize("opened", [False, True])
     async def test_a_model_cannot_approve_its_own_plan(self, tried, opened):
         """Facts §0.5: from the default mode into yolo."""
