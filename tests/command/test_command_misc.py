@@ -113,7 +113,8 @@ def test_the_prices_are_those_that_runs_are_billed_with():
 
 @pytest.mark.gemini_cli
 async def test_the_cli_takes_its_short_names_for_these(real_transport, fake_gemini, tmp_path):
-    """S1-19 … S1-22: the real CLI resolves each alias to the model that `CLI_ALIASES` names."""
+    """S1-19 … S1-22: the real CLI, a warm one, resolves each alias to the model that `CLI_ALIASES`
+    names."""
     fake_gemini.say("Hi.").always()
     options = Options(env=fake_gemini.env, home=fake_gemini.home, cwd=tmp_path)
     async with Acp(executable=real_transport.executable).warm(options) as warm:

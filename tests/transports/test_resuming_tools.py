@@ -144,7 +144,8 @@ async def test_a_chat_goes_on_after_a_tool_that_was_cancelled_and_one_before_a_f
     generated session id cannot resume it before that.
     """
     fake_gemini.call("run_shell_command", command="touch begun; sleep 250")
-    fake_gemini.call(READ_A[0], **READ_A[1]).fail(400, "Too warm today.").say("Resumed.")
+    fake_gemini.call(READ_A[0], **READ_A[1]).fail(400, "Too warm today.")
+    fake_gemini.say("Better.").say("Resumed.")
     begun = Path(options.cwd) / "begun"
     async with connect(options, via=any_transport) as chat:
         async with chat.turn("Sleep") as live:
@@ -158,6 +159,7 @@ async def test_a_chat_goes_on_after_a_tool_that_was_cancelled_and_one_before_a_f
             await live.cancel()
         with pytest.raises(errors.ApiError, match="Too warm"):
             await chat.ask("Read")
+        assert (await chat.ask("And now?")).text == "Better."
     session = live.result.session_id
     resumed = await ask("Resume", options.changed(resume=session), via=any_transport)
     assert (resumed.text, resumed.session_id) == ("Resumed.", session)

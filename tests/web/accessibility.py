@@ -7,7 +7,7 @@ from playwright.async_api import Page
 
 AXE = FOLDER / "node_modules/axe-core/axe.min.js"
 LOOKS = ((1280, "light"), (390, "dark"))
-"""Each width and each scheme once: no rule depends on both."""
+"""Each width and each scheme once. What shows at one width only is judged in one scheme only."""
 
 
 async def violations(page: Page) -> list[str]:
