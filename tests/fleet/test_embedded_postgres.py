@@ -275,6 +275,40 @@ class TestEnds:
                 assert query_when_back(again, "select word from kept") == [("blue",)]
             assert query(url, "select word from kept") == [("blue",)]
 
+    def test_a_server_that_was_killed_as_it_made_its_lock_is_started_again(self, database):
+        """Before it had written a word into it: PostgreSQL does not pass over such a file."""
+        with embedded_postgres(database) as url:
+            keep(url, "blue")
+        await_end(database)
+        (database / "server/data/postmaster.pid").touch()
+        with embedded_postgres(database) as url:
+            assert query(url, "select word from kept") == [("blue",)]
+
+    def test_nor_is_the_lock_of_a_start_that_was_killed_in_the_way_of_the_next(
+        self, tmp_path, monkeypatch
+    ):
+        lock, starts = tmp_path / f"{guardian_program.SOCKET}.lock", []
+        guardian = guardian_program.Guardian.__new__(guardian_program.Guardian)
+        guardian._data = guardian._folder = guardian._socket_folder = str(tmp_path)
+        guardian._log = os.open(tmp_path / guardian_program.LOG, os.O_CREAT | os.O_RDWR)
+        guardian._uid = -1
+        programs = [f"touch '{lock}'; kill -KILL $$", f"test ! -e '{lock}' && exec sleep 60"]
+
+        def spawn(*command):
+            starts.append(subprocess.Popen(["sh", "-c", programs[len(starts)]]))
+            return starts[-1].pid
+
+        guardian._spawn = spawn
+        monkeypatch.setattr(
+            guardian_program, "is_answering", lambda path: len(starts) > 1 and not lock.exists()
+        )
+        guardian._start_server()
+        os.close(guardian._log)
+        assert starts[1].poll() is None
+        for one in starts:
+            one.kill()
+            one.wait()
+
     @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGQUIT])
     def test_a_server_that_is_ended_while_it_starts_is_started_again(self, database, number):
         with embedded_postgres(database) as url:

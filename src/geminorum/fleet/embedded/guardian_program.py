@@ -281,8 +281,9 @@ class Guardian:
     def _start_server(self, seconds: float = _RETRY_SECONDS) -> None:
         """Tries again for so long, if what is in its way passes."""
         deadline = time.monotonic() + seconds
-        self._clear_the_way()
+        self._end_server_of_another()
         while True:
+            self._remove_remains()
             began = os.fstat(self._log).st_size
             self._server = self._spawn("postgres", "-D", self._data, *self._settings())
             status = self._wait_until_ready()
@@ -325,9 +326,8 @@ class Guardian:
                 return
             time.sleep(_PAUSE_SECONDS / 4)
 
-    def _clear_the_way(self) -> None:
-        """Ends a server whose guardian was killed, and lets what it left be in nobody's way. We
-        have the lock: no server of another guardian is in this folder."""
+    def _end_server_of_another(self) -> None:
+        """Ends a server whose guardian was killed. We have the lock: there will not be a second."""
         deadline = time.monotonic() + _RETRY_SECONDS
         # It ends by itself, unless somebody has stopped it, or the system did not tell it.
         while (old := self._read_pid()) and self._is_server(old):
@@ -340,8 +340,18 @@ class Guardian:
             time.sleep(_PAUSE_SECONDS)
         if old:
             self._note_own_pid()
+
+    def _remove_remains(self) -> None:
+        """What a killed server has left and the next one would not pass over: its socket, and locks
+        that it had made, but not filled yet. No server is in this folder now."""
         for name in (SOCKET, f"{SOCKET}.lock"):
             _remove_file(os.path.join(self._socket_folder, name))
+        note = os.path.join(self._data, "postmaster.pid")
+        try:
+            if os.stat(note, follow_symlinks=False).st_size == 0:
+                os.unlink(note)
+        except OSError:
+            pass  # There is none.
 
     def _read_pid(self) -> int:
         """The process that the data folder names; 0: none."""
