@@ -379,7 +379,7 @@ async def test_a_program_that_has_ended_by_itself_did_not_end_with_the_lease(tmp
 def watches() -> list[Path]:
     """Descriptors with which files are watched."""
     every = Path("/proc/self/fd").iterdir()
-    return [one for one in every if os.path.lexists(one) and "inotify" in os.readlink(one)]
+    return [one for one in every if os.path.lexists(one) and "inotify" in str(one.readlink())]
 
 
 async def test_no_descriptor_is_left_of_agents_that_ended_with_the_lease(tmp_path):
