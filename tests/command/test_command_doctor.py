@@ -74,13 +74,14 @@ def test_a_narrow_code_page_gets_plain_marks(tmp_path):
 
 @pytest.mark.gemini_cli
 def test_a_healthy_machine_is_all_well_and_the_live_probe_asks_the_model(
-    real_transport, fake_gemini, tmp_path
+    real_cli, fake_gemini, tmp_path
 ):
     """test_doctor.py asks the real CLI for its version, too."""
     fake_gemini.say("hello")
     cli = tmp_path / "gemini"
     tell = f'[ "$1" = --version ] && exec echo {PINNED_CLI}'
-    cli.write_text(f'#!/bin/sh\n{tell}\nexec "{real_transport.executable}" "$@"\n')
+    words = " ".join(f"'{word}'" for word in real_cli)  # With the Node that is to run it.
+    cli.write_text(f'#!/bin/sh\n{tell}\nexec {words} "$@"\n')
     cli.chmod(0o755)
     env = {"GEMINI_CLI_PATH": str(cli), **fake_gemini.env}
     done = command("doctor", "--live", env=env, cwd=tmp_path)
